@@ -1,0 +1,159 @@
+/**
+ * What do we say about an instance, and since which version?
+ *
+ * The catalogue below is the only list of what stands under `meta-data/` (contract C; dates and forms from reference/imds.md 9 and
+ * categories.json). A row is a path pattern, EC2's date for it and a function that gives the value, or undefined where the
+ * category does not apply: then it is neither listed nor answered. Rows stand in the order in which a listing shows them.
+ *
+ * Left out on purpose: whatever belongs to Amazon alone (`iam/`, `spot/`), and categories that no record can fill.
+ */
+import { splitPrefix, subnetOf } from './address.ts'
+import type { Instance, Interface } from './instance.ts'
+
+/** Facts about the cloud that no record holds; each may be absent. */
+export interface Provider {
+  /** `services/domain`: the DNS domain of the provider's endpoints. */
+  readonly domain?: string
+  /** `services/partition`: the name of the provider's partition. */
+  readonly partition?: string
+}
+
+/** What a row is asked about. */
+export interface Subject { readonly instance: Instance, readonly provider: Provider }
+
+/** One value of one category: what stands in the place of the pattern's parameters, and the text. */
+export interface Entry {
+  readonly parameters: readonly string[]
+  readonly value: string
+  /** The text for versions before `since`, where the format changed with a version. */
+  readonly earlier?: { readonly since: string, readonly value: string }
+}
+
+/** A row of the catalogue. */
+export interface Category {
+  /** Path below a version, with parameters in braces: `meta-data/public-keys/{index}/openssh-key`. */
+  readonly pattern: string
+  /** `1.0` or the date of the EC2 release that brought it. */
+  readonly since: string
+  /** Every value that the subject has, in listing order. */
+  readonly entries: (subject: Subject) => readonly Entry[]
+}
+
+type Value = string | undefined
+
+function one(name: string, since: string, value: (instance: Instance, provider: Provider) => Value): Category {
+  const entries = ({ instance, provider }: Subject) => {
+    const text = value(instance, provider)
+    return text === undefined ? [] : [{ parameters: [], value: text }]
+  }
+  return { pattern: `meta-data/${name}`, since, entries }
+}
+
+function many(name: string, since: string, values: (instance: Instance) => readonly (readonly [parameter: string, value: string])[]): Category {
+  const entries = ({ instance }: Subject) => values(instance).map(([parameter, value]) => ({ parameters: [parameter], value }))
+  return { pattern: `meta-data/${name}`, since, entries }
+}
+
+function ofInterface(name: string, since: string, value: (nic: Interface, instance: Instance, deviceNumber: number) => Value): Category {
+  const entries = ({ instance }: Subject) => networkInterfaces(instance).flatMap((nic, deviceNumber) => {
+    const text = value(nic, instance, deviceNumber)
+    return text === undefined ? [] : [{ parameters: [nic.macAddress], value: text }]
+  })
+  return { pattern: `meta-data/network/interfaces/macs/{mac}/${name}`, since, entries }
+}
+
+/** As `ofInterface`, for a list of addresses that older versions give the first line of (reference/imds.md 8.3). */
+function addressesOfInterface(name: string, since: string, value: (nic: Interface) => Value): Category {
+  const { pattern, entries } = ofInterface(name, since, value)
+  const firstLine = (text: string) => text.split('\n', 1)[0] ?? ''
+  return { pattern, since, entries: (subject) => entries(subject).map((entry) => ({ ...entry, earlier: { since: '2018-09-24', value: firstLine(entry.value) } })) }
+}
+
+/**
+ * The interfaces that `network/` shows: all, or none where one lacks what cloud-init needs to configure it: an IPv4 address with
+ * its prefix length (contract C4; reference/clients.md 1.8).
+ */
+function networkInterfaces({ interfaces }: Instance): readonly Interface[] {
+  return interfaces.every(({ ipv4Addresses: [first] }) => first !== undefined && splitPrefix(first).prefixLength !== undefined) ? interfaces : []
+}
+
+const lines = (values: readonly string[]): Value => values.length > 0 ? values.join('\n') : undefined
+const suffix = (id: string) => id.slice(id.indexOf('-') + 1)
+const address = (withPrefix: string | undefined): Value => withPrefix === undefined ? undefined : splitPrefix(withPrefix).address
+const addresses = (withPrefixes: readonly string[]) => withPrefixes.map((a) => splitPrefix(a).address)
+
+/** The addresses that a guest may configure by DHCPv6: none where SLAAC gives them (contract C4). */
+const dhcpv6Addresses = (nic: Interface) => nic.dhcpv6 ? nic.ipv6Addresses : []
+
+const firstInterface = ({ interfaces }: Instance) => interfaces[0]
+const firstCloudIp = ({ interfaces }: Instance) => interfaces.flatMap(({ cloudIps }) => cloudIps)[0]
+
+/** Tag keys that the tree can name (contract C5). `=` is left out: cloud-init reads `5=x` as an index of keys. */
+const TAG_KEY = /^(?!(?:\.|\.\.|_index)$)[A-Za-z0-9+\-.,_:@]{1,255}$/
+
+const tags = ({ tags, options }: Instance) => options.instanceMetadataTags === 'enabled'
+  ? Object.entries(tags).filter(([key]) => TAG_KEY.test(key)).sort(byKey)
+  : []
+
+const devices = (prefix: string) => ({ blockDevices }: Instance) => Object.entries(blockDevices)
+  .filter(([name]) => name.startsWith(prefix)).map(([name, device]) => [name.slice(prefix.length), device] as const).sort(([a], [b]) => Number(a) - Number(b))
+
+function byKey([a]: readonly [string, string], [b]: readonly [string, string]): number {
+  return a < b ? -1 : 1
+}
+
+/** The catalogue: one row a category, as a listing orders them. */
+export const CATEGORIES: readonly Category[] = [
+  one('ami-id', '1.0', ({ image }) => image),
+  one('ami-launch-index', '1.0', () => '0'),
+  one('ami-manifest-path', '1.0', () => '(unknown)'),
+  one('block-device-mapping/ami', '2007-12-15', ({ blockDevices }) => blockDevices['ami']),
+  many('block-device-mapping/ebs{n}', '2007-12-15', devices('ebs')),
+  many('block-device-mapping/ephemeral{n}', '2007-12-15', devices('ephemeral')),
+  one('block-device-mapping/root', '2007-12-15', ({ blockDevices }) => blockDevices['root']),
+  one('block-device-mapping/swap', '2007-12-15', ({ blockDevices }) => blockDevices['swap']),
+  one('events/maintenance/history', '2018-08-17', () => '[]'),
+  one('events/maintenance/scheduled', '2018-08-17', () => '[]'),
+  one('hostname', '1.0', ({ fqdn }) => fqdn),
+  one('instance-action', '2008-09-01', () => 'none'),
+  one('instance-id', '1.0', ({ id }) => id),
+  one('instance-life-cycle', '2019-10-01', () => 'on-demand'),
+  one('instance-type', '2007-08-29', ({ serverType }) => serverType.handle),
+  one('ipv6', '2021-01-03', (instance) => address(firstInterface(instance)?.ipv6Addresses[0])),
+  one('local-hostname', '2007-01-19', ({ fqdn }) => fqdn),
+  one('local-ipv4', '1.0', (instance) => address(firstInterface(instance)?.ipv4Addresses[0])),
+  one('mac', '2011-01-01', (instance) => firstInterface(instance)?.macAddress),
+  ofInterface('device-number', '2011-01-01', (_nic, _instance, deviceNumber) => String(deviceNumber)),
+  ofInterface('interface-id', '2011-01-01', ({ id }) => id),
+  {
+    pattern: 'meta-data/network/interfaces/macs/{mac}/ipv4-associations/{public-ip}',
+    since: '2011-01-01',
+    entries: ({ instance }) => networkInterfaces(instance).flatMap(({ macAddress, ipv4Addresses, cloudIps }) =>
+      cloudIps.map(({ publicIpv4 }) => ({ parameters: [macAddress, publicIpv4], value: address(ipv4Addresses[0]) ?? '' }))),
+  },
+  addressesOfInterface('ipv6s', '2016-06-30', (nic) => lines(addresses(dhcpv6Addresses(nic)))),
+  ofInterface('local-hostname', '2011-01-01', (_nic, { fqdn }) => fqdn), // EC2 dates it 2007-01-19, four years before the tree that holds it
+  addressesOfInterface('local-ipv4s', '2011-01-01', ({ ipv4Addresses }) => lines(addresses(ipv4Addresses))),
+  ofInterface('mac', '2011-01-01', ({ macAddress }) => macAddress),
+  ofInterface('owner-id', '2011-01-01', (_nic, { account }) => account),
+  ofInterface('public-hostname', '2011-01-01', ({ cloudIps }) => cloudIps[0]?.fqdn),
+  ofInterface('public-ipv4s', '2011-01-01', ({ cloudIps }) => lines(cloudIps.map(({ publicIpv4 }) => publicIpv4))),
+  ofInterface('security-group-ids', '2011-01-01', (_nic, { serverGroups }) => lines(serverGroups.map(({ id }) => id))),
+  ofInterface('security-groups', '2011-01-01', (_nic, { serverGroups }) => lines(serverGroups.map(({ name }) => name))),
+  ofInterface('subnet-id', '2011-01-01', ({ id }) => `subnet-${suffix(id)}`), // this cloud gives each interface a subnet of its own
+  ofInterface('subnet-ipv4-cidr-block', '2011-01-01', ({ ipv4Addresses: [first] }) => first && subnetOf(first)),
+  ofInterface('subnet-ipv6-cidr-blocks', '2016-06-30', (nic) => lines([...new Set(dhcpv6Addresses(nic).filter((a) => a.includes('/')).map(subnetOf))])),
+  ofInterface('vpc-id', '2011-01-01', (_nic, { account }) => `vpc-${suffix(account)}`), // without one cloud-init believes in EC2 Classic
+  one('placement/availability-zone', '2008-02-01', ({ zone }) => zone.handle),
+  one('placement/availability-zone-id', '2019-10-01', ({ zone }) => zone.id),
+  one('placement/region', '2020-08-24', ({ region }) => region),
+  one('profile', '1.0', () => 'default-hvm'), // EC2 gives no date and always lists it
+  one('public-hostname', '2007-01-19', (instance) => firstCloudIp(instance)?.fqdn),
+  one('public-ipv4', '2007-01-19', (instance) => firstCloudIp(instance)?.publicIpv4),
+  many('public-keys/{index}/openssh-key', '1.0', ({ publicKeys }) => publicKeys.map(({ key }, index) => [String(index), `${key}\n`])),
+  one('reservation-id', '1.0', ({ id }) => `r-${suffix(id)}`),
+  one('security-groups', '1.0', ({ serverGroups }) => lines(serverGroups.map(({ name }) => name))),
+  one('services/domain', '2014-02-25', (_instance, { domain }) => domain),
+  one('services/partition', '2015-10-20', (_instance, { partition }) => partition),
+  many('tags/instance/{key}', '2021-03-23', tags),
+]

@@ -1,0 +1,113 @@
+/**
+ * What does a path of one instance answer?
+ *
+ * A tree is built once from one record, its user-data and the catalogue, and never changes: a listing and the leaves that it names
+ * come from the same object (contract B4). Listings derive from what was built, so nothing is listed that does not answer (B3).
+ * A node shows from the position of a version on; a directory from that of its first child.
+ *
+ * Bodies are held ready to be sent: one character per byte, with the header list that goes with them.
+ */
+import { CATEGORIES, type Provider } from './categories.ts'
+import type { Instance } from './instance.ts'
+import { VERSIONS, visibleFrom } from './versions.ts'
+
+/** What is sent for a path: `body` has one character per byte (latin1), or is the bytes; `headers` alternates names and values. */
+export interface Content { readonly body: string | Uint8Array, readonly headers: readonly string[] }
+
+interface Leaf { readonly from: number, readonly content: Content, readonly earlier?: { readonly before: number, readonly content: Content } }
+interface Directory { from: number, readonly children: Map<string, { readonly listedAs: string, readonly node: Node }>, readonly listings: Map<number, Content> }
+type Node = Leaf | Directory
+
+/** Everything that one state of one instance answers, by path below a version. Treat it as opaque: `resolve` reads it. */
+export type Tree = ReadonlyMap<string, Node>
+
+/** The content of `/`: every version, one a line (contract A1). */
+export const VERSION_LIST: Content = textContent(VERSIONS.join('\n'))
+
+/** Builds the tree of an instance. `userData` is null where it has none, empty where it was set to nothing. */
+export function buildTree(instance: Instance, userData: Uint8Array | null, provider: Provider): Tree {
+  const nodes = new Map<string, Node>([['', directory()]])
+  for (const { pattern, since, entries } of CATEGORIES) {
+    for (const { parameters, value, earlier } of entries({ instance, provider })) {
+      const from = visibleFrom(since)
+      const leaf: Leaf = { from, content: textContent(value), ...(earlier && { earlier: { before: visibleFrom(earlier.since), content: textContent(earlier.value) } }) }
+      add(nodes, fill(pattern, parameters), leaf, instance)
+    }
+  }
+  if (userData !== null) {
+    add(nodes, 'user-data', { from: 0, content: { body: userData, headers: headers('application/octet-stream', userData.length) } }, instance)
+  }
+  instance.publicKeys.forEach(({ user }, index) => { alias(nodes, `meta-data/public-keys/${user}`, `meta-data/public-keys/${String(index)}`) })
+  return nodes
+}
+
+/** The content of a path (as `parseTarget` gives it) at a version's position; undefined where there is nothing. */
+export function resolve(tree: Tree, version: number, path: string): Content | undefined {
+  const node = tree.get(path)
+  if (node === undefined || node.from > version) return undefined
+  if ('children' in node) return listing(node, version)
+  return node.earlier !== undefined && version < node.earlier.before ? node.earlier.content : node.content
+}
+
+/** Every path that `tree` answers under `meta-data/`: what a crawl under way may still ask for after a change (contract B5). */
+export function metadataPaths(tree: Tree): Iterable<string> {
+  return tree.keys().filter((path) => path.startsWith('meta-data/'))
+}
+
+/** Puts a leaf in its place and makes the directories above it. */
+function add(nodes: Map<string, Node>, path: string, leaf: Leaf, instance: Instance): void {
+  nodes.set(path, leaf)
+  let child: Node = leaf
+  for (let slash = path.lastIndexOf('/'), at = path; ; slash = at.lastIndexOf('/')) {
+    const name = at.slice(slash + 1)
+    const parentPath = slash === -1 ? '' : at.slice(0, slash)
+    let parent = nodes.get(parentPath)
+    if (parent === undefined) nodes.set(parentPath, parent = directory())
+    const { children } = parent as Directory
+    if (!children.has(name)) children.set(name, { listedAs: listedAs(parentPath, name, child, instance), node: child })
+    ;(parent as Directory).from = Math.min((parent as Directory).from, leaf.from)
+    if (parentPath === '') return
+    child = parent
+    at = parentPath
+  }
+}
+
+/** Directories end in a slash, with two exceptions: the trees of a version's root, and keys as `0=usr-x1y2z` (contract B1, C2). */
+function listedAs(parentPath: string, name: string, node: Node, { publicKeys }: Instance): string {
+  if (parentPath === 'meta-data/public-keys') return `${name}=${publicKeys[Number(name)]?.user ?? ''}`
+  return parentPath !== '' && 'children' in node ? `${name}/` : name
+}
+
+/** Lets a second, unlisted path answer what a directory and its leaves answer: the interface document names keys by user (C2). */
+function alias(nodes: Map<string, Node>, path: string, target: string): void {
+  const node = nodes.get(target) as Directory
+  nodes.set(path, node)
+  for (const [name, child] of node.children) nodes.set(`${path}/${name}`, child.node)
+}
+
+function listing(node: Directory, version: number): Content {
+  let content = node.listings.get(version)
+  if (content === undefined) {
+    const names = [...node.children.values()].filter(({ node: { from } }) => from <= version).map((child) => child.listedAs)
+    node.listings.set(version, content = textContent(names.join('\n')))
+  }
+  return content
+}
+
+function directory(): Directory {
+  return { from: Infinity, children: new Map(), listings: new Map() }
+}
+
+function fill(pattern: string, parameters: readonly string[]): string {
+  let next = 0
+  return parameters.length === 0 ? pattern : pattern.replace(/\{[^}]+\}/g, () => parameters[next++] ?? '')
+}
+
+function textContent(text: string): Content {
+  const body = Buffer.from(text, 'utf8').toString('latin1')
+  return { body, headers: headers('text/plain', body.length) }
+}
+
+function headers(contentType: string, length: number): readonly string[] {
+  return ['Content-Type', contentType, 'Content-Length', String(length)]
+}

@@ -15,7 +15,11 @@ import { VERSIONS, visibleFrom } from './versions.ts'
 export interface Content { readonly body: string | Uint8Array, readonly headers: readonly string[] }
 
 interface Leaf { readonly from: number, readonly content: Content, readonly earlier?: { readonly before: number, readonly content: Content } }
-interface Directory { from: number, readonly children: Map<string, { readonly listedAs: string, readonly node: Node }>, readonly listings: Map<number, Content> }
+interface Directory {
+  from: number
+  readonly children: Map<string, { readonly listedAs: string, readonly node: Node }>
+  readonly listings: Map<number, Content>
+}
 type Node = Leaf | Directory
 
 /** Everything that one state of one instance answers, by path below a version. Treat it as opaque: `resolve` reads it. */
@@ -30,7 +34,8 @@ export function buildTree(instance: Instance, userData: Uint8Array | null, provi
   for (const { pattern, since, entries } of CATEGORIES) {
     for (const { parameters, value, earlier } of entries({ instance, provider })) {
       const from = visibleFrom(since)
-      const leaf: Leaf = { from, content: textContent(value), ...(earlier && { earlier: { before: visibleFrom(earlier.since), content: textContent(earlier.value) } }) }
+      const former = earlier && { earlier: { before: visibleFrom(earlier.since), content: textContent(earlier.value) } }
+      const leaf: Leaf = { from, content: textContent(value), ...former }
       add(nodes, fill(pattern, parameters), leaf, instance)
     }
   }
@@ -49,9 +54,9 @@ export function resolve(tree: Tree, version: number, path: string): Content | un
   return node.earlier !== undefined && version < node.earlier.before ? node.earlier.content : node.content
 }
 
-/** Every path that `tree` answers under `meta-data/`: what a crawl under way may still ask for after a change (contract B5). */
-export function metadataPaths(tree: Tree): Iterable<string> {
-  return tree.keys().filter((path) => path.startsWith('meta-data/'))
+/** What stands under `meta-data/` in `before` and no longer in `after`: a crawl under way may still ask for it (contract B5). */
+export function vanished(before: Tree, after: Tree): Tree {
+  return new Map(before.entries().filter(([path]) => path.startsWith('meta-data/') && !after.has(path)))
 }
 
 /** Puts a leaf in its place and makes the directories above it. */

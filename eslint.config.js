@@ -1,0 +1,37 @@
+import js from '@eslint/js'
+import stylistic from '@stylistic/eslint-plugin'
+import { defineConfig } from 'eslint/config'
+import tseslint from 'typescript-eslint'
+
+export default defineConfig(
+  { ignores: ['dist/', '.tap/'] },
+  js.configs.recommended,
+  stylistic.configs.customize({ quotes: 'single', semi: false, braceStyle: '1tbs', arrowParens: true }),
+  {
+    files: ['**/*.ts'],
+    extends: [tseslint.configs.strictTypeChecked, tseslint.configs.stylisticTypeChecked],
+    languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
+    rules: {
+      '@typescript-eslint/no-non-null-assertion': 'off', // after a length or key check that the compiler cannot follow
+      '@typescript-eslint/explicit-module-boundary-types': 'error',
+      '@typescript-eslint/switch-exhaustiveness-check': ['error', { considerDefaultExhaustiveForUnions: true }],
+      'no-restricted-syntax': ['error', { selector: 'ExportDefaultDeclaration', message: 'name what you export' }],
+    },
+  },
+  {
+    files: ['test/**/*.ts'],
+    rules: { '@typescript-eslint/no-floating-promises': 'off' }, // tap's tests are promises that tap awaits
+  },
+  {
+    rules: {
+      '@stylistic/max-len': ['error', { code: 160, ignoreUrls: true, ignoreStrings: true, ignoreTemplateLiterals: true, ignoreRegExpLiterals: true }],
+      '@stylistic/max-statements-per-line': ['error', { max: 2 }],
+      '@stylistic/quote-props': ['error', 'as-needed'],
+      '@stylistic/object-curly-newline': 'off',
+      '@stylistic/multiline-ternary': 'off',
+      '@stylistic/indent-binary-ops': 'off',
+      '@stylistic/operator-linebreak': 'off',
+      '@stylistic/member-delimiter-style': ['error', { multiline: { delimiter: 'none' }, singleline: { delimiter: 'comma' } }],
+    },
+  },
+)

@@ -1,0 +1,150 @@
+/**
+ * What was this host told?
+ *
+ * The environment becomes a frozen Config, or a list of everything that is wrong with it, by variable: an operator mends all at
+ * once. Pure: what a value can be checked for without opening anything is checked here. SETTINGS is the whole list of variables;
+ * the README's table is held to it by a test.
+ */
+import { Address4, Address6 } from 'ip-address'
+import { canonicalAddress } from './metadata/address.ts'
+import { DEFAULT_NETWORK } from './metadata/instance.ts'
+import { LOG_LEVELS, type LogLevel } from './log.ts'
+import { parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES } from './store/url.ts'
+
+/** Where a server listens. `host` is a canonical address; `port` 0 takes any free one. */
+export interface Listener { readonly host: string, readonly port: number }
+/** Where guests of one network are answered. */
+export interface GuestListener extends Listener { readonly network: string }
+
+/** Where records come from. `hypervisor` null: take all of them. */
+export type StoreConfig =
+  | { readonly kind: 'redis', readonly url: string, readonly region: string, readonly hypervisor: string, readonly passwordFile: string | undefined }
+  | { readonly kind: 'files', readonly directory: string, readonly hypervisor: string | null }
+
+/** The whole configuration of a daemon. */
+export interface Config {
+  readonly listen: readonly GuestListener[]
+  readonly operator: Listener & { readonly allow: readonly string[] }
+  readonly store: StoreConfig
+  readonly stateDirectory: string
+  readonly logLevel: LogLevel
+  readonly userDataMaxBytes: number
+  readonly resyncMs: number
+  readonly provider: { readonly domain?: string, readonly partition?: string }
+}
+
+/** Something wrong with one variable. */
+export interface ConfigFault { readonly variable: string, readonly message: string }
+/** The result of `parseConfig`. `unknown` names variables that start with IMDS_ and mean nothing: worth a warning. */
+export type ParsedConfig =
+  | { readonly ok: true, readonly config: Config, readonly unknown: readonly string[] }
+  | { readonly ok: false, readonly faults: readonly ConfigFault[] }
+
+/** Every variable, with its default as the README shows it. */
+export const SETTINGS = {
+  IMDS_LISTEN: '169.254.169.254:80',
+  IMDS_OPERATOR_LISTEN: '127.0.0.1:9169',
+  IMDS_OPERATOR_ALLOW: '',
+  IMDS_STORE: undefined,
+  IMDS_REGION: undefined,
+  IMDS_HYPERVISOR: undefined,
+  IMDS_REDIS_PASSWORD_FILE: undefined,
+  IMDS_STATE_DIR: '/var/lib/imds',
+  IMDS_LOG_LEVEL: 'info',
+  IMDS_USER_DATA_MAX_BYTES: String(USER_DATA_MAX_BYTES),
+  IMDS_RESYNC_SECONDS: '60',
+  IMDS_SERVICES_DOMAIN: undefined,
+  IMDS_SERVICES_PARTITION: undefined,
+} as const satisfies Record<string, string | undefined>
+
+type Variable = keyof typeof SETTINGS
+
+const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/
+
+/** Reads the environment. An empty variable counts as one that is not set. */
+export function parseConfig(env: Readonly<Record<string, string | undefined>>): ParsedConfig {
+  const faults: ConfigFault[] = []
+  const fault = (variable: Variable, message: string) => { faults.push({ variable, message }) }
+  const read = (variable: Variable): string | undefined => {
+    const value = env[variable]?.trim()
+    return value === undefined || value === '' ? SETTINGS[variable] : value
+  }
+  const name = (variable: Variable): string | undefined => {
+    const value = read(variable)
+    if (value !== undefined && !NAME.test(value)) fault(variable, 'must be one word of letters, digits, ".", "_" and "-", at most 63')
+    return value
+  }
+  const whole = (variable: Variable, least: number, most: number): number => {
+    const value = Number(read(variable))
+    if (!Number.isInteger(value) || value < least || value > most) fault(variable, `must be a whole number from ${String(least)} to ${String(most)}`)
+    return value
+  }
+
+  const listen = list(read('IMDS_LISTEN')).map((text) => {
+    const [network, address] = text.includes('=') ? [text.slice(0, text.indexOf('=')), text.slice(text.indexOf('=') + 1)] : [DEFAULT_NETWORK, text]
+    const listener = parseListener(address)
+    if (listener === undefined || !NAME.test(network)) fault('IMDS_LISTEN', `"${text}" is not ADDRESS:PORT or NETWORK=ADDRESS:PORT, such as 169.254.169.254:80 or [fd00:ec2::254]:80`)
+    return { network, ...listener ?? { host: '', port: 0 } }
+  })
+  if (listen.length === 0) fault('IMDS_LISTEN', 'names no address')
+  const places = listen.filter(({ port }) => port !== 0).map(({ host, port }) => `${host} ${String(port)}`)
+  if (new Set(places).size < places.length) fault('IMDS_LISTEN', 'names one address and port twice')
+
+  const operator = parseListener(read('IMDS_OPERATOR_LISTEN') ?? '')
+  const allow = list(read('IMDS_OPERATOR_ALLOW'))
+  for (const network of allow) {
+    if (!isNetwork(network)) fault('IMDS_OPERATOR_ALLOW', `"${network}" is not a network such as 10.1.0.0/16 or fd00::/8`)
+  }
+  if (operator === undefined) fault('IMDS_OPERATOR_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:9169')
+  else if (!isLoopback(operator.host) && allow.length === 0) fault('IMDS_OPERATOR_ALLOW', 'must list the networks that may ask, since IMDS_OPERATOR_LISTEN is not a loopback address')
+
+  const store = parseStore(read('IMDS_STORE'), name('IMDS_REGION'), name('IMDS_HYPERVISOR'), read('IMDS_REDIS_PASSWORD_FILE'), fault)
+  const stateDirectory = read('IMDS_STATE_DIR') ?? ''
+  if (!stateDirectory.startsWith('/')) fault('IMDS_STATE_DIR', 'must be an absolute path')
+  const logLevel = LOG_LEVELS.find((level) => level === read('IMDS_LOG_LEVEL'))
+  if (logLevel === undefined) fault('IMDS_LOG_LEVEL', `must be one of ${LOG_LEVELS.join(', ')}`)
+  const userDataMaxBytes = whole('IMDS_USER_DATA_MAX_BYTES', 1, 16 * 1024 * 1024)
+  const resyncSeconds = whole('IMDS_RESYNC_SECONDS', 1, 86_400)
+  const domain = name('IMDS_SERVICES_DOMAIN')
+  const partition = name('IMDS_SERVICES_PARTITION')
+
+  if (faults.length > 0 || operator === undefined || store === undefined || logLevel === undefined) return { ok: false, faults }
+  const config: Config = {
+    listen, operator: { ...operator, allow }, store, stateDirectory, logLevel, userDataMaxBytes, resyncMs: resyncSeconds * 1000,
+    provider: { ...domain !== undefined && { domain }, ...partition !== undefined && { partition } },
+  }
+  const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_') && !(variable in SETTINGS))
+  return { ok: true, config: Object.freeze(config), unknown }
+}
+
+function parseStore(url: string | undefined, region: string | undefined, hypervisor: string | undefined, passwordFile: string | undefined,
+  fault: (variable: Variable, message: string) => void): StoreConfig | undefined {
+  const store = url === undefined ? undefined : parseStoreUrl(url)
+  if (url === undefined) fault('IMDS_STORE', `is not set: ${STORE_URL_FORMS}`)
+  else if (store === undefined) fault('IMDS_STORE', `must be ${STORE_URL_FORMS}`)
+  if (url === undefined || store === undefined) return undefined
+  if (store.kind === 'files') return { kind: 'files', directory: store.directory, hypervisor: hypervisor ?? null }
+  if (region === undefined) fault('IMDS_REGION', 'is not set: Redis needs the name of the region')
+  if (hypervisor === undefined) fault('IMDS_HYPERVISOR', 'is not set: Redis needs the name of this host as the records have it')
+  return { kind: 'redis', url, region: region ?? '', hypervisor: hypervisor ?? '', passwordFile }
+}
+
+function list(value: string | undefined): string[] {
+  return value === undefined ? [] : value.split(',').map((part) => part.trim()).filter((part) => part !== '')
+}
+
+/** `10.0.0.1:80` or `[fd00::1]:80`. */
+function parseListener(text: string): Listener | undefined {
+  const match = /^(?:\[(?<v6>[^\]]+)\]|(?<v4>[^:]+)):(?<port>\d{1,5})$/.exec(text)
+  const host = canonicalAddress(match?.groups?.['v6'] ?? match?.groups?.['v4'] ?? '')
+  const port = Number(match?.groups?.['port'])
+  return host === undefined || port > 65535 ? undefined : { host, port }
+}
+
+function isLoopback(host: string): boolean {
+  return host === '::1' || host.startsWith('127.')
+}
+
+function isNetwork(text: string): boolean {
+  return text.includes('/') && (Address4.isValid(text) || Address6.isValid(text))
+}

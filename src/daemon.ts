@@ -1,0 +1,101 @@
+/**
+ * The only place where rooms meet: builds them in order, stops them in reverse.
+ */
+import type { FastifyInstance } from 'fastify'
+import type { Logger } from 'pino'
+import type { Config, Listener, StoreConfig } from './config.ts'
+import { Complaints } from './guest/complaints.ts'
+import { RequestMeter } from './guest/meter.ts'
+import { buildGuestServer } from './guest/server.ts'
+import { buildMetrics } from './metrics.ts'
+import { buildOperatorServer } from './operator/server.ts'
+import type { Source } from './store/source.ts'
+import { View } from './store/view.ts'
+import { Watch } from './store/watch.ts'
+
+/** A running daemon. */
+export interface Daemon {
+  /** Where guests are answered, in the order of the configuration, with the ports that were taken. */
+  readonly guests: readonly Listener[]
+  readonly operator: Listener
+  /** Stops accepting, lets answers under way out, and lets go of the store. */
+  stop(): Promise<void>
+}
+
+/**
+ * Starts a daemon: it listens at once and answers 503 until it has data. Rejects when a listener cannot be had, with nothing left
+ * running.
+ */
+export async function startDaemon(config: Config, log: Logger): Promise<Daemon> {
+  const now = () => performance.now()
+  const metrics = buildMetrics()
+  const meter = new RequestMeter()
+  const view = new View(config.provider, now)
+  const source = await buildSource(config.store)
+  const { hypervisor } = config.store
+  const watch = new Watch({ source, view, hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.watch, log })
+  metrics.readFrom({ meter, instances: () => view.size, contested: () => view.contested().size, watch: () => watch.status() })
+  const complaints = new Complaints(log, now)
+  const guestServers = config.listen.map(({ network }) => buildGuestServer({ network, directory: view, meter, complaints, log }))
+  const operatorServer = buildOperatorServer({ allow: config.operator.allow, metrics: metrics.registry, readiness: () => readiness(watch, view, source) })
+
+  const stop = async () => {
+    await Promise.all([...guestServers, operatorServer].map((server) => server.close()))
+    await watch.stop()
+  }
+  try {
+    const operator = await listen(operatorServer, config.operator, 'IMDS_OPERATOR_LISTEN')
+    const guests: Listener[] = []
+    for (const [i, server] of guestServers.entries()) guests.push(await listen(server, config.listen[i] as Listener, 'IMDS_LISTEN'))
+    watch.start()
+    log.info({ guests: guests.map(place), operator: place(operator), store: source.description, hypervisor, pid: process.pid }, 'listening')
+    return { guests, operator, stop }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}
+
+async function buildSource(store: StoreConfig): Promise<Source> {
+  if (store.kind === 'files') return (await import('./store/files.ts')).buildFileSource(store.directory)
+  const { buildRedisSource } = await import('./store/redis.ts')
+  return buildRedisSource({ url: store.url, ...store.passwordFile !== undefined && { passwordFile: store.passwordFile } }, store.region, store.hypervisor)
+}
+
+async function listen(server: FastifyInstance, { host, port }: Listener, variable: string): Promise<Listener> {
+  try {
+    await server.listen({ host, port, listenTextResolver: () => '' })
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    throw new Error(`${variable}: cannot listen on ${place({ host, port })}: ${remedy(code) ?? String(error)}`, { cause: error })
+  }
+  const address = server.server.address()
+  return { host, port: typeof address === 'object' && address !== null ? address.port : port }
+}
+
+function remedy(code: string | undefined): string | undefined {
+  switch (code) {
+    case 'EADDRNOTAVAIL': return 'this host does not have the address; systemd/imds-address.service puts it there'
+    case 'EADDRINUSE': return 'something else listens there already'
+    case 'EACCES': return 'a port below 1024 needs CAP_NET_BIND_SERVICE'
+    default: return undefined
+  }
+}
+
+function place({ host, port }: Listener): string {
+  return host.includes(':') ? `[${host}]:${String(port)}` : `${host}:${String(port)}`
+}
+
+function readiness(watch: Watch, view: View, source: Source) {
+  const { ready, connected, resyncedAtMs, unconfirmed, faulty } = watch.status()
+  return {
+    ready,
+    store: source.description,
+    connected,
+    instances: view.size,
+    viewAgeSeconds: resyncedAtMs === undefined ? null : Math.round(performance.now() - resyncedAtMs) / 1000,
+    unconfirmed,
+    faulty,
+    contestedAddresses: view.contested().size,
+  }
+}

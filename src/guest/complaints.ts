@@ -1,0 +1,44 @@
+/**
+ * When is a refusal worth a line?
+ *
+ * A guest that is refused asks again, often for minutes. The first refusal of an address is told at once; further ones are counted,
+ * and told with the next line a minute later. However many addresses appear, what is remembered is bounded.
+ */
+import type { Logger } from 'pino'
+import type { Refusal } from './answers.ts'
+
+const QUIET_MS = 60_000
+const MAX_ADDRESSES = 1024
+
+/** Warns of refused addresses, throttled. `now` gives milliseconds that only grow. */
+export class Complaints {
+  readonly #log: Logger
+  readonly #now: () => number
+  readonly #told = new Map<string, { atMs: number, leftOut: number }>()
+
+  constructor(log: Logger, now: () => number) {
+    this.#log = log
+    this.#now = now
+  }
+
+  /** A request from `address` was refused. */
+  refused(network: string, address: string, reason: Refusal): void {
+    const now = this.#now()
+    let key = `${network} ${address}`
+    if (!this.#told.has(key) && this.#told.size >= MAX_ADDRESSES) this.#forgetQuiet(now)
+    if (!this.#told.has(key) && this.#told.size >= MAX_ADDRESSES) key = 'others'
+    const told = this.#told.get(key)
+    if (told !== undefined && now - told.atMs < QUIET_MS) {
+      told.leftOut += 1
+      return
+    }
+    this.#told.set(key, { atMs: now, leftOut: 0 })
+    this.#log.warn({ network, address, reason, leftOut: told?.leftOut ?? 0 }, 'request refused')
+  }
+
+  #forgetQuiet(now: number): void {
+    for (const [key, { atMs }] of this.#told) {
+      if (now - atMs >= QUIET_MS) this.#told.delete(key)
+    }
+  }
+}

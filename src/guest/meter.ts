@@ -1,0 +1,63 @@
+/**
+ * How many requests, answered how, and how fast?
+ *
+ * Plain numbers in flat arrays: counting is on every request's path, so it makes no object and no promise. Metrics are read out of
+ * here when Prometheus asks. Every dimension is a closed set.
+ */
+import { ROUTES, type Route } from '../metadata/target.ts'
+import { REFUSALS, statusOf, type Refusal } from './answers.ts'
+
+const METHODS = ['GET', 'HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'other'] as const
+/** How a request ended: served, or refused for a reason. */
+export type Outcome = 'served' | Refusal
+const OUTCOMES: readonly Outcome[] = ['served', ...REFUSALS]
+
+/** Upper bounds of the duration buckets, in seconds. */
+export const DURATION_BOUNDS: readonly number[] = [0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1]
+
+const positions = <T extends string>(names: readonly T[]) => Object.fromEntries(names.map((name, i) => [name, i])) as Record<T, number>
+const ROUTE_AT = positions(ROUTES)
+const METHOD_AT: Record<string, number | undefined> = positions(METHODS)
+const OUTCOME_AT = positions(OUTCOMES)
+const OTHER = METHODS.length - 1
+
+/** A counted combination. */
+export interface RequestCount { readonly route: Route, readonly method: string, readonly status: number, readonly reason: Outcome, readonly count: number }
+/** The durations of one route: cumulative counts per bound, the count of all, and their sum in seconds. */
+export interface RouteDurations { readonly route: Route, readonly cumulative: readonly number[], readonly count: number, readonly sumSeconds: number }
+
+/** Counts requests. */
+export class RequestMeter {
+  readonly #counts = new Float64Array(ROUTES.length * METHODS.length * OUTCOMES.length)
+  readonly #buckets = new Float64Array(ROUTES.length * (DURATION_BOUNDS.length + 1))
+  readonly #sums = new Float64Array(ROUTES.length)
+
+  /** One request was answered. `seconds`: from its headers being read to its answer being handed to the socket. */
+  answered(route: Route, method: string, outcome: Outcome, seconds: number): void {
+    const at = ROUTE_AT[route]
+    const cell = (at * METHODS.length + (METHOD_AT[method] ?? OTHER)) * OUTCOMES.length + OUTCOME_AT[outcome]
+    this.#counts[cell] = (this.#counts[cell]!) + 1
+    let bucket = 0
+    while (bucket < DURATION_BOUNDS.length && seconds > (DURATION_BOUNDS[bucket]!)) bucket++
+    const bucketCell = at * (DURATION_BOUNDS.length + 1) + bucket
+    this.#buckets[bucketCell] = (this.#buckets[bucketCell]!) + 1
+    this.#sums[at] = (this.#sums[at]!) + seconds
+  }
+
+  /** Every combination that occurred. */
+  counts(): RequestCount[] {
+    return ROUTES.flatMap((route, r) => METHODS.flatMap((method, m) => OUTCOMES.flatMap((reason, o) => {
+      const count = this.#counts[(r * METHODS.length + m) * OUTCOMES.length + o]!
+      return count === 0 ? [] : [{ route, method, status: reason === 'served' ? 200 : statusOf(reason), reason, count }]
+    })))
+  }
+
+  /** The durations of every route. */
+  durations(): RouteDurations[] {
+    return ROUTES.map((route, r) => {
+      let count = 0
+      const cumulative = [...this.#buckets.subarray(r * (DURATION_BOUNDS.length + 1), (r + 1) * (DURATION_BOUNDS.length + 1))].map((n) => count += n)
+      return { route, cumulative: cumulative.slice(0, -1), count, sumSeconds: this.#sums[r]! }
+    })
+  }
+}

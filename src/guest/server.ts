@@ -1,0 +1,131 @@
+/**
+ * The guest side of the daemon, one server a listener. A request's whole path is `decide`:
+ *
+ *   socket -> identify -> parse the target -> resolve -> answer
+ *
+ * It runs as Fastify's first hook, before a body is looked at: whatever a request brings is drained by Node and ignored (contract
+ * A4). Nothing on this path waits. An answer goes out in one write with its headers ready, past Fastify's own reply, which would
+ * add a charset and cost a third of the rate. LIMITS end slow and idle connections.
+ */
+import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import type { Logger } from 'pino'
+import { parseTarget, type Route } from '../metadata/target.ts'
+import { VERSION_LIST, type Content } from '../metadata/tree.ts'
+import { sendContent, sendRefusal, sendRefusalRaw, type Refusal } from './answers.ts'
+import type { Complaints } from './complaints.ts'
+import { identify, peerAddress, type Directory, type Guest } from './identify.ts'
+import type { Outcome, RequestMeter } from './meter.ts'
+
+/** What a guest server is made of. */
+export interface GuestServerParts {
+  /** The network of this listener: half of a guest's identity. */
+  readonly network: string
+  readonly directory: Directory
+  readonly meter: RequestMeter
+  readonly complaints: Complaints
+  readonly log: Logger
+}
+
+/** What a request comes to: who asked, for which kind of path, and the content or the refusal. */
+interface Decision { readonly guest: Guest | null, readonly route: Route, readonly content: Content | null, readonly outcome: Outcome }
+
+const LIMITS = {
+  /** A's contract: idle connections close soon, since AWS's JavaScript client waits for that (reference/clients.md 2.5). */
+  keepAliveTimeout: 5_000,
+  /** A whole request, headers and body, must arrive in this time. */
+  requestTimeout: 10_000,
+  /** A connection on which nothing moves, such as one that never reads its answer. */
+  connectionTimeout: 30_000,
+  /** Headers and request line: the longest real one is a tag key of 255 escaped characters. */
+  maxHeaderSize: 16_384,
+}
+
+/** Builds the server of one listener; it does not listen yet. */
+export function buildGuestServer({ network, directory, meter, complaints, log }: GuestServerParts): FastifyInstance {
+  const tracing = log.isLevelEnabled('debug')
+
+  const server = Fastify({
+    logger: false,
+    keepAliveTimeout: LIMITS.keepAliveTimeout,
+    requestTimeout: LIMITS.requestTimeout,
+    connectionTimeout: LIMITS.connectionTimeout,
+    return503OnClosing: false,
+    exposeHeadRoutes: false,
+    http: {
+      maxHeaderSize: LIMITS.maxHeaderSize,
+      headersTimeout: LIMITS.requestTimeout,
+      connectionsCheckingInterval: 1_000,
+      requireHostHeader: false,
+      optimizeEmptyRequests: true,
+    },
+    frameworkErrors: (_error, request, reply) => { serve(request, reply) }, // a target that Fastify cannot route: ours to judge
+    clientErrorHandler: (error, socket) => { refuseUnread(error, socket) },
+  })
+
+  server.addHook('onRequest', serve)
+  server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => server.server.emit('request', request, response))
+  server.server.on('connect', (request: IncomingMessage, socket: Socket) => {
+    refuseRaw(socket, refusalOf(identify(directory, network, peerAddress(request.socket))) ?? 'method-not-allowed', 'CONNECT')
+  })
+  return server
+
+  function serve({ raw: request }: FastifyRequest, reply: FastifyReply): void {
+    const startedMs = performance.now()
+    reply.hijack()
+    let decision: Decision
+    try {
+      decision = decide(request)
+    } catch (error) {
+      log.error({ err: error }, 'request failed')
+      decision = { guest: null, route: 'unknown', content: null, outcome: 'internal-error' }
+    }
+    const { guest, route, content, outcome } = decision
+    if (outcome === 'served') sendContent(reply.raw, content!)
+    else sendRefusal(reply.raw, outcome, request.method === 'HEAD')
+    const durationMs = performance.now() - startedMs
+    meter.answered(route, request.method ?? '', outcome, durationMs / 1000)
+    if (tracing) log.debug({ instance: guest?.instance.id, route, status: reply.raw.statusCode, durationMs, reason: outcome }, 'request')
+  }
+
+  function decide(request: IncomingMessage): Decision {
+    const address = peerAddress(request.socket)
+    const guest = identify(directory, network, address)
+    const stranger = refusalOf(guest)
+    if (stranger !== null) {
+      complaints.refused(network, address, stranger)
+      return { guest: null, route: 'unknown', content: null, outcome: stranger }
+    }
+    const known = guest as Guest
+    const target = parseTarget(request.url ?? '')
+    if (target === 'malformed') return { guest: known, route: 'unknown', content: null, outcome: 'malformed-target' }
+    const { route, version, path } = target
+    if (route === 'unknown') return { guest: known, route, content: null, outcome: 'not-found' }
+    if (request.method !== 'GET' && request.method !== 'HEAD') return { guest: known, route, content: null, outcome: 'method-not-allowed' }
+    const content = route === '/' ? VERSION_LIST : known.resolve(version, path) ?? null
+    return { guest: known, route, content, outcome: content === null ? 'not-found' : 'served' }
+  }
+
+  /** No request could be read: Node's parser refused it, or it did not arrive in time. */
+  function refuseUnread(error: NodeJS.ErrnoException, socket: Socket): void {
+    if (error.code === 'ECONNRESET' || !socket.writable) {
+      socket.destroy()
+      return
+    }
+    const stranger = refusalOf(identify(directory, network, peerAddress(socket)))
+    if (stranger !== null) refuseRaw(socket, stranger, '')
+    else if (error.code === 'HPE_HEADER_OVERFLOW') refuseRaw(socket, 'headers-too-large', '')
+    else if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') refuseRaw(socket, 'request-timeout', '')
+    else refuseRaw(socket, 'malformed-request', '')
+  }
+
+  function refuseRaw(socket: Socket, refusal: Refusal, method: string): void {
+    meter.answered('unknown', method, refusal, 0)
+    sendRefusalRaw(socket, refusal)
+  }
+}
+
+function refusalOf(found: Guest | Refusal): Refusal | null {
+  return typeof found === 'string' ? found : null
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env node
+/**
+ * The front door: reads the environment, starts the daemon, owns signals and the exit status.
+ *
+ * 0 after SIGTERM or SIGINT; 1 when the service cannot go on; 78 (EX_CONFIG of sysexits.h) for a bad configuration, before anything
+ * listens. With `--demo`: an embedded store with one instance for 127.0.0.1, where the environment says nothing else.
+ */
+import { parseConfig } from './config.ts'
+import { startDaemon } from './daemon.ts'
+import { buildLog } from './log.ts'
+
+const EX_CONFIG = 78
+
+const demo = process.argv.includes('--demo') ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
+const parsed = parseConfig(demo?.env ?? process.env)
+if (!parsed.ok) {
+  console.error('imds: the configuration is not usable:')
+  for (const { variable, message } of parsed.faults) console.error(`  ${variable} ${message}`)
+  process.exit(EX_CONFIG)
+}
+const log = buildLog(parsed.config.logLevel)
+if (parsed.unknown.length > 0) log.warn({ variables: parsed.unknown }, 'unknown variables: ignored')
+
+const end = (status: number) => {
+  demo?.clean()
+  process.exit(status)
+}
+process.on('uncaughtException', (error) => {
+  log.fatal({ err: error }, 'unexpected error')
+  end(1)
+})
+try {
+  const daemon = await startDaemon(parsed.config, log)
+  demo?.announce(daemon)
+  let stopping = false
+  const stop = (signal: string) => {
+    if (stopping) return
+    stopping = true
+    log.info({ signal }, 'stopping')
+    daemon.stop().then(() => { end(0) }, (error: unknown) => {
+      log.fatal({ err: error }, 'could not stop cleanly')
+      end(1)
+    })
+  }
+  process.on('SIGTERM', stop)
+  process.on('SIGINT', stop)
+} catch (error) {
+  log.fatal({ err: error }, 'could not start')
+  end(1)
+}

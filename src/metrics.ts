@@ -1,0 +1,73 @@
+/**
+ * Every metric that we export, declared once, with its help text. Counters that stand on a request's path are plain numbers in the
+ * guest side's meter; they are read out when Prometheus asks.
+ */
+import { collectDefaultMetrics, Counter, Gauge, Registry, type Metric } from 'prom-client'
+import { DURATION_BOUNDS, type RequestMeter } from './guest/meter.ts'
+import type { AssemblyFault } from './store/assemble.ts'
+import type { WatchMetrics, WatchStatus } from './store/watch.ts'
+
+/** What the gauges are read from. */
+export interface MetricsSources {
+  readonly meter: RequestMeter
+  readonly instances: () => number
+  readonly contested: () => number
+  readonly watch: () => WatchStatus
+}
+
+/** The registry, and the counters that following the store moves. */
+export interface Metrics { readonly registry: Registry, readonly watch: WatchMetrics, readonly readFrom: (sources: MetricsSources) => void }
+
+/** Declares all metrics. The gauges come with `readFrom`, once there is something to read from. */
+export function buildMetrics(): Metrics {
+  const registry = new Registry()
+  const registers = [registry]
+  collectDefaultMetrics({ register: registry })
+
+  const watch = {
+    notices: new Counter({ name: 'imds_notices_total', help: 'Notices from the store that an instance may have changed.', registers }),
+    resyncs: new Counter({ name: 'imds_resyncs_total', help: 'Full comparisons with the store: completed, failed (it did not answer), or uninitialised (it holds nothing of this region).', labelNames: ['result'] as const, registers }),
+    recordFaults: new Counter({ name: 'imds_record_faults_total', help: 'Faulty records met, by reason; each state of a record counts once. The last good one stays.', labelNames: ['reason'] as const, registers }),
+    revisionsBack: new Counter({ name: 'imds_revisions_back_total', help: 'Records that the store took back to an older revision.', registers }),
+  }
+  for (const result of ['completed', 'failed', 'uninitialised'] as const) watch.resyncs.inc({ result }, 0)
+  for (const reason of ['unreadable', 'record', 'id', 'user-data'] as const satisfies readonly AssemblyFault['reason'][]) watch.recordFaults.inc({ reason }, 0)
+
+  const readFrom = ({ meter, instances, contested, watch: status }: MetricsSources) => {
+    const gauge = (name: string, help: string, read: () => number) => new Gauge({ name, help, registers, collect() { this.set(read()) } })
+    new Counter({
+      name: 'imds_requests_total', help: 'Requests by kind of path, method, status and reason ("served", or why it was refused).', registers,
+      labelNames: ['route', 'method', 'status', 'reason'] as const,
+      collect() {
+        this.reset()
+        for (const { count, ...labels } of meter.counts()) this.inc(labels, count)
+      },
+    })
+    registry.registerMetric(requestDurations(meter))
+    gauge('imds_view_instances', 'Instances that this host answers for.', instances)
+    gauge('imds_view_age_seconds', 'Time since the view was last compared with the store; since the start, before the first time.',
+      () => (performance.now() - (status().resyncedAtMs ?? 0)) / 1000)
+    gauge('imds_view_unconfirmed_instances', 'Instances that are answered for although the store no longer knows them.', () => status().unconfirmed)
+    gauge('imds_view_faulty_records', 'Records of this host that are faulty now.', () => status().faulty)
+    gauge('imds_view_contested_addresses', 'Addresses that more than one instance claims: answered to none.', contested)
+    gauge('imds_store_connected', '1 while the store is connected and its notices flow.', () => Number(status().connected))
+    gauge('imds_ready', '1 once the first full resync has completed.', () => Number(status().ready))
+  }
+  return { registry, watch, readFrom }
+}
+
+/** A histogram whose buckets stand in the meter: prom-client has no way to set one, but asks any metric for its values by `get`. */
+function requestDurations(meter: RequestMeter): Metric {
+  const name = 'imds_request_duration_seconds'
+  const get = () => Promise.resolve({
+    name, type: 'histogram', aggregator: 'sum',
+    help: 'Time from a request\'s headers being read to its answer being handed to the socket, by kind of path.',
+    values: meter.durations().flatMap(({ route, cumulative, count, sumSeconds }) => [
+      ...cumulative.map((value, i) => ({ value, labels: { route, le: DURATION_BOUNDS[i] }, metricName: `${name}_bucket` })),
+      { value: count, labels: { route, le: '+Inf' }, metricName: `${name}_bucket` },
+      { value: sumSeconds, labels: { route }, metricName: `${name}_sum` },
+      { value: count, labels: { route }, metricName: `${name}_count` },
+    ]),
+  })
+  return { name, get } as unknown as Metric
+}

@@ -1,0 +1,58 @@
+/**
+ * How do we look in?
+ *
+ * A listener of its own that no guest reaches: loopback, or an address with the list of networks that may ask. Knows nothing of
+ * instances: it is handed the metrics' text and the state.
+ */
+import Fastify, { type FastifyInstance } from 'fastify'
+import { BlockList, isIPv6 } from 'node:net'
+
+/** What `/readyz` says; `ready` decides its status. */
+export interface Readiness extends Readonly<Record<string, unknown>> { readonly ready: boolean }
+
+/** What an operator server is made of. */
+export interface OperatorServerParts {
+  /** Networks in CIDR form that may ask; empty: everyone who reaches the listener. */
+  readonly allow: readonly string[]
+  readonly metrics: { readonly contentType: string, metrics(): Promise<string> }
+  readonly readiness: () => Readiness
+}
+
+/**
+ * Builds the operators' server; it does not listen yet.
+ *
+ *   GET /metrics   200, Prometheus' text format
+ *   GET /livez     200 while the event loop turns
+ *   GET /readyz    200 once the first full resync is done, 503 before; JSON with the state either way
+ *
+ * 403 for anyone outside of `allow`.
+ */
+export function buildOperatorServer({ allow, metrics, readiness }: OperatorServerParts): FastifyInstance {
+  const server = Fastify({ logger: false, requestTimeout: 10_000, connectionTimeout: 30_000, keepAliveTimeout: 5_000 })
+  const allowed = blockListOf(allow)
+
+  server.addHook('onRequest', (request, reply, done) => {
+    const address = request.socket.remoteAddress ?? ''
+    if (allow.length === 0 || allowed.check(address, isIPv6(address) ? 'ipv6' : 'ipv4')) done()
+    else void reply.code(403).send({ error: 'this address may not ask: see IMDS_OPERATOR_ALLOW' })
+  })
+  server.get('/metrics', async (_request, reply) => {
+    const text = await metrics.metrics()
+    return reply.type(metrics.contentType).send(text)
+  })
+  server.get('/livez', (_request, reply) => reply.type('text/plain').send('ok\n'))
+  server.get('/readyz', (_request, reply) => {
+    const state = readiness()
+    return reply.code(state.ready ? 200 : 503).send(state)
+  })
+  return server
+}
+
+function blockListOf(networks: readonly string[]): BlockList {
+  const list = new BlockList()
+  for (const network of networks) {
+    const [address = '', prefix] = network.split('/')
+    list.addSubnet(address, Number(prefix), isIPv6(address) ? 'ipv6' : 'ipv4')
+  }
+  return list
+}

@@ -1,0 +1,42 @@
+/**
+ * Do a record and its user-data belong together?
+ *
+ * The gate to the view (invariant 3): what a store gave under an id becomes an instance with its bytes, or a list of faults.
+ */
+import { createHash } from 'node:crypto'
+import { parse, type Fault, type Instance } from '../metadata/instance.ts'
+import type { Loaded } from './source.ts'
+
+/** A valid record with exactly the user-data that it tells of. `userData` is null where it tells of none. */
+export interface Assembled { readonly instance: Instance, readonly userData: Uint8Array | null, readonly digest: string }
+
+/** What can be wrong with what a store holds, as a metric names it. */
+export const FAULT_REASONS = ['unreadable', 'record', 'id', 'user-data'] as const
+/** Why an id was not assembled; `faults` never hold values of the record. */
+export interface AssemblyFault { readonly reason: typeof FAULT_REASONS[number], readonly faults: readonly Fault[] }
+
+/** Lower-case hexadecimal SHA-256. */
+export function sha256(bytes: Uint8Array): string {
+  return createHash('sha256').update(bytes).digest('hex')
+}
+
+/** Checks everything about one loaded instance. `userDataMaxBytes` bounds the user-data. */
+export function assemble(loaded: Loaded & { kind: 'record' | 'unreadable' }, userDataMaxBytes: number): Assembled | AssemblyFault {
+  if (loaded.kind === 'unreadable') return { reason: 'unreadable', faults: [{ path: '', message: loaded.reason }] }
+  const parsed = parse(loaded.document)
+  if (!parsed.ok) return { reason: 'record', faults: parsed.faults }
+  const { instance } = parsed
+  if (instance.id !== loaded.id) return { reason: 'id', faults: [{ path: '/id', message: `is not the id that it is stored under, ${loaded.id}` }] }
+  const faults = userDataFaults(instance, loaded.userData, userDataMaxBytes)
+  if (faults.length > 0) return { reason: 'user-data', faults }
+  return { instance, userData: loaded.userData, digest: loaded.digest }
+}
+
+/** What is wrong between a record and the bytes that came with it. */
+export function userDataFaults({ userData: told }: Instance, bytes: Uint8Array | null, maxBytes: number): Fault[] {
+  if (told === undefined) return bytes === null ? [] : [{ path: '/userData', message: 'is missing although user-data is there' }]
+  if (bytes === null) return [{ path: '/userData', message: 'tells of user-data that is not there' }]
+  if (bytes.length > maxBytes) return [{ path: '/userData', message: `is ${String(bytes.length)} bytes, more than the limit of ${String(maxBytes)} (IMDS_USER_DATA_MAX_BYTES)` }]
+  if (told.size !== bytes.length) return [{ path: '/userData/size', message: `is not the ${String(bytes.length)} bytes that the user-data has` }]
+  return told.sha256 === sha256(bytes) ? [] : [{ path: '/userData/sha256', message: 'is not the digest of the user-data' }]
+}

@@ -1,0 +1,39 @@
+/**
+ * Where does what stand in Redis?
+ *
+ * Every key and channel, with its shape, writer and reader. One hash tag holds a region, so one shard has all of it and one script
+ * can change it atomically. `publish.lua` builds the same names; README.md ("The layout in Redis") repeats them for publishers in
+ * other languages.
+ */
+
+/** The names of one region. All are written by publish.lua alone. */
+export interface Keys {
+  /** STRING: tells a store that was ever published to from an empty or foreign one. Holds the time (Unix, seconds) of the first publish. Reader: watch. */
+  readonly region: string
+  /** HASH id -> JSON `{revision, digest, addresses, hypervisors}`: what the script knows of each instance. Readers: the script, list. */
+  readonly instances: string
+  /** HASH `record` (JSON text), `user-data` (raw bytes; absent where there is none), `digest`. Reader: watch. */
+  readonly instance: (id: string) => string
+  /** STRING: the revision at which an instance was removed; kept for 7 days. Readers: the script, watch. */
+  readonly tombstone: (id: string) => string
+  /** HASH id -> digest of every instance whose record names this hypervisor. Reader: watch, for its resync. */
+  readonly hypervisor: (name: string) => string
+  /** HASH address -> id of its owner, on one network. Readers: the script, the question for an unknown peer. */
+  readonly addresses: (network: string) => string
+  /** CHANNEL: ids whose record changed, one a message, for one hypervisor. Subscriber: watch. */
+  readonly notices: (hypervisor: string) => string
+}
+
+/** The names of a region. `region` is one word: letters, digits, `.`, `_` and `-`. */
+export function keysOf(region: string): Keys {
+  const base = `imds:{${region}}`
+  return Object.freeze({
+    region: base,
+    instances: `${base}:instances`,
+    instance: (id: string) => `${base}:instance:${id}`,
+    tombstone: (id: string) => `${base}:tombstone:${id}`,
+    hypervisor: (name: string) => `${base}:hypervisor:${name}`,
+    addresses: (network: string) => `${base}:addresses:${network}`,
+    notices: (hypervisor: string) => `${base}:notices:${hypervisor}`,
+  })
+}

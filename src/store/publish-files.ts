@@ -1,0 +1,170 @@
+/**
+ * The write side in a directory of files. Each file is written beside its place and renamed into it; user-data goes first, so that
+ * the record that tells of it never stands alone. A lock file keeps writers apart: revisions and addresses are checked under it.
+ */
+import { watch } from 'node:fs'
+import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { addressesOf, parse, type Instance } from '../metadata/instance.ts'
+import { idOfFile, loadFiles, RECORD_ENDINGS } from './files.ts'
+import { publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type UserDataChange, type Written } from './publish.ts'
+
+const LOCK_WAIT_MS = 5000
+
+/** Opens a directory for writing, making it where it is missing. Rejects when that fails. */
+export async function openFilePublisher(directory: string, userDataMaxBytes: number): Promise<Publisher> {
+  await mkdir(directory, { recursive: true, mode: 0o700 })
+  return new FilePublisher(directory, userDataMaxBytes)
+}
+
+class FilePublisher implements Publisher, Backend {
+  readonly #directory: string
+  readonly #userDataMaxBytes: number
+
+  constructor(directory: string, userDataMaxBytes: number) {
+    this.#directory = directory
+    this.#userDataMaxBytes = userDataMaxBytes
+  }
+
+  put(document: unknown, userData: UserDataChange = 'keep'): Promise<PutResult> {
+    return this.#locked(() => publish(this, document, userData, this.#userDataMaxBytes))
+  }
+
+  async get(id: string): Promise<Published | undefined> {
+    const loaded = await loadFiles(this.#directory, id)
+    if (loaded.kind === 'unreadable') throw new Error(loaded.reason)
+    return loaded.kind === 'record' ? { document: loaded.document, userData: loaded.userData } : undefined
+  }
+
+  async write(instance: Instance, text: string, userData: UserDataChange): Promise<Written> {
+    const { id, revision } = instance
+    const current = await loadFiles(this.#directory, id)
+    const held = current.kind === 'record' ? parse(current.document) : undefined
+    const last = held?.ok === true ? held.instance.revision : await this.#tombstone(id)
+    if (last !== undefined && revision < last) return { result: 'stale', revision: last }
+    const pretty = `${JSON.stringify(JSON.parse(text), null, 2)}\n`
+    if (revision === last) {
+      const same = current.kind === 'record' && JSON.stringify(current.document) === text && (userData === 'keep' || sameBytes(current.userData, userData))
+      return same ? 'unchanged' : { result: 'stale', revision: last }
+    }
+    const mine = new Set(addressesOf(instance).map(({ network, address }) => `${network} ${address}`))
+    for (const other of await this.#instances()) {
+      const taken = other.id === id ? undefined : addressesOf(other).find(({ network, address }) => mine.has(`${network} ${address}`))
+      if (taken !== undefined) return { result: 'address-owned', ...taken, owner: other.id }
+    }
+    if (userData === 'none') await rm(this.#path(id, '.user-data'), { force: true })
+    else if (userData !== 'keep') await this.#replace(this.#path(id, '.user-data'), userData)
+    await this.#replace(this.#path(id, '.json'), pretty)
+    for (const ending of RECORD_ENDINGS.slice(1)) await rm(this.#path(id, ending), { force: true })
+    await rm(this.#path(id, '.removed'), { force: true })
+    return 'published'
+  }
+
+  remove(id: string, given?: number): Promise<RemoveResult> {
+    return this.#locked(async () => {
+      const loaded = await loadFiles(this.#directory, id)
+      const held = loaded.kind === 'record' ? parse(loaded.document) : undefined
+      const last = held?.ok === true ? held.instance.revision : await this.#tombstone(id) ?? 0
+      const there = loaded.kind === 'record' || loaded.kind === 'unreadable'
+      const revision = given ?? (there ? last + 1 : Math.max(last, 1))
+      if (revision < last) return { result: 'stale', revision: last }
+      await this.#replace(this.#path(id, '.removed'), `${String(revision)}\n`)
+      for (const ending of [...RECORD_ENDINGS, '.user-data']) await rm(this.#path(id, ending), { force: true })
+      return { result: there ? 'removed' : 'unchanged', revision }
+    })
+  }
+
+  async list(): Promise<readonly Listed[]> {
+    return (await this.#instances()).map((instance) => ({
+      id: instance.id, revision: instance.revision, hypervisors: instance.hypervisors,
+      addresses: addressesOf(instance).map(({ network, address }) => `${network} ${address}`),
+    }))
+  }
+
+  watch(changed: (id: string) => void): Promise<() => Promise<void>> {
+    const waiting = new Map<string, NodeJS.Timeout>()
+    const watcher = watch(this.#directory, (_event, name) => {
+      const id = name === null ? undefined : idOfFile(name)
+      if (id === undefined || waiting.has(id)) return
+      waiting.set(id, setTimeout(() => {
+        waiting.delete(id)
+        changed(id)
+      }, 50))
+    })
+    return Promise.resolve(async () => {
+      watcher.close()
+      for (const timer of waiting.values()) clearTimeout(timer)
+      await Promise.resolve()
+    })
+  }
+
+  async close(): Promise<void> {
+    await Promise.resolve()
+  }
+
+  /** Every valid record of the directory. A faulty one has no addresses that it could own. */
+  async #instances(): Promise<Instance[]> {
+    const ids = new Set((await readdir(this.#directory)).map(idOfFile).filter((id) => id !== undefined))
+    const instances: Instance[] = []
+    for (const id of [...ids].sort()) {
+      const loaded = await loadFiles(this.#directory, id)
+      const parsed = loaded.kind === 'record' ? parse(loaded.document) : undefined
+      if (parsed?.ok === true) instances.push(parsed.instance)
+    }
+    return instances
+  }
+
+  async #tombstone(id: string): Promise<number | undefined> {
+    const text = await readFile(this.#path(id, '.removed'), 'utf8').catch(() => undefined)
+    return text === undefined ? undefined : Number.parseInt(text, 10)
+  }
+
+  async #replace(path: string, content: string | Uint8Array): Promise<void> {
+    const temporary = `${path}.${String(process.pid)}.tmp`
+    await writeFile(temporary, content, { mode: 0o600, flush: true })
+    await rename(temporary, path)
+  }
+
+  #path(id: string, ending: string): string {
+    return join(this.#directory, id + ending)
+  }
+
+  async #locked<T>(task: () => Promise<T>): Promise<T> {
+    const path = join(this.#directory, '.lock')
+    for (const deadline = performance.now() + LOCK_WAIT_MS; ;) {
+      try {
+        const file = await open(path, 'wx')
+        await file.write(String(process.pid))
+        await file.close()
+        break
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+        if (await isOrphan(path)) await rm(path, { force: true })
+        else if (performance.now() > deadline) throw new Error(`another writer holds ${path}`, { cause: error })
+        else await sleep(10 + Math.random() * 20)
+      }
+    }
+    try {
+      return await task()
+    } finally {
+      await rm(path, { force: true })
+    }
+  }
+}
+
+/** A lock whose writer is gone. */
+async function isOrphan(path: string): Promise<boolean> {
+  const pid = Number.parseInt(await readFile(path, 'utf8').catch(() => ''), 10)
+  if (Number.isNaN(pid)) return false
+  try {
+    process.kill(pid, 0)
+    return false
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'ESRCH'
+  }
+}
+
+function sameBytes(a: Uint8Array | null, b: Uint8Array | 'none'): boolean {
+  return a === null || b === 'none' ? a === null && b === 'none' : Buffer.compare(a, b) === 0
+}

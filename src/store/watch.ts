@@ -1,0 +1,273 @@
+/**
+ * How does the view follow the store?
+ *
+ * A notice is a hint, the key is the truth (invariant 4): a notice only marks an id dirty; what counts is what is then read. Every
+ * (re)connect and a slow timer end in a resync, which compares digests and reads what differs. One loop does all reading, notices
+ * before the rest of a resync, so answers cannot overtake each other and a change is not kept waiting by 10,000 others.
+ *
+ * Nothing leaves the view because it is missing (invariant 8): only a tombstone or a record that names other hypervisors does that.
+ * What is faulty changes nothing (invariant 3); it is counted, and told once for each state of it.
+ */
+import type { Logger } from 'pino'
+import { assemble, type AssemblyFault } from './assemble.ts'
+import type { Loaded, Source } from './source.ts'
+import type { View } from './view.ts'
+
+const BATCH = 100
+const RETRY_MS = 1000
+/** After a reconnect a host that has a view waits up to so long, so that a thousand hosts do not storm a new primary. */
+const RESYNC_JITTER_MS = 2000
+
+/** The counters that following a store moves. */
+export interface WatchMetrics {
+  readonly notices: { inc(): void }
+  readonly resyncs: { inc(labels: { result: 'completed' | 'failed' | 'uninitialised' }): void }
+  readonly recordFaults: { inc(labels: { reason: AssemblyFault['reason'] }): void }
+  readonly revisionsBack: { inc(): void }
+}
+
+/** Everything that a watch needs. */
+export interface WatchParts {
+  readonly source: Source
+  readonly view: View
+  /** Our name, or null to take every instance of the store (files on a single host). */
+  readonly hypervisor: string | null
+  readonly userDataMaxBytes: number
+  readonly resyncMs: number
+  readonly metrics: WatchMetrics
+  readonly log: Logger
+}
+
+/** How the view stands to the store. Times are milliseconds of `performance.now()`. */
+export interface WatchStatus {
+  readonly connected: boolean
+  /** A full resync has completed since the start. */
+  readonly ready: boolean
+  /** When the last full resync completed; undefined before the first. */
+  readonly resyncedAtMs: number | undefined
+  /** Instances that we hold and the store no longer knows: kept, and worth an operator's look. */
+  readonly unconfirmed: number
+  /** Ids whose record in the store is faulty now. */
+  readonly faulty: number
+}
+
+/** Follows a store until stopped. */
+export class Watch {
+  readonly #parts: WatchParts
+  readonly #dirty = new Set<string>()
+  /** What the resync under way still has to read; undefined when none is. */
+  #stale: Set<string> | undefined
+  /** Id -> digest of what was read last, for ids that are not ours too: unchanged needs no second reading. */
+  readonly #read = new Map<string, string>()
+  /** Id -> the fault that was told last. */
+  readonly #faults = new Map<string, string>()
+  readonly #unconfirmed = new Set<string>()
+  readonly #contested = new Set<string>()
+  #connected = false
+  #resyncWanted = false
+  #working = false
+  #stopped = false
+  #resyncedAtMs: number | undefined
+  #uninitialisedTold = false
+  readonly #timers = new Set<NodeJS.Timeout>()
+
+  constructor(parts: WatchParts) {
+    this.#parts = parts
+  }
+
+  start(): void {
+    const { source, metrics, log } = this.#parts
+    source.start({
+      notice: (id) => {
+        metrics.notices.inc()
+        this.#dirty.add(id)
+        this.#resyncWanted ||= this.#resyncedAtMs === undefined
+        this.#work()
+      },
+      connected: () => {
+        log.info({ store: source.description }, 'store connected')
+        this.#connected = true
+        const jitter = this.#resyncedAtMs === undefined ? 0 : Math.random() * RESYNC_JITTER_MS
+        this.#later(jitter, () => { this.resync() })
+      },
+      disconnected: (reason) => {
+        if (this.#connected) log.warn({ store: source.description, reason }, 'store lost: answering from what is known')
+        else log.debug({ store: source.description, reason }, 'store not reachable yet')
+        this.#connected = false
+      },
+    })
+    this.#scheduleResync()
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true
+    for (const timer of this.#timers) clearTimeout(timer)
+    await this.#parts.source.stop()
+  }
+
+  /** Asks for a full resync as soon as the store can be asked. */
+  resync(): void {
+    this.#resyncWanted = true
+    this.#work()
+  }
+
+  status(): WatchStatus {
+    return {
+      connected: this.#connected, ready: this.#resyncedAtMs !== undefined, resyncedAtMs: this.#resyncedAtMs,
+      unconfirmed: this.#unconfirmed.size, faulty: this.#faults.size,
+    }
+  }
+
+  /** Keeps the one loop going while there is something to do and a store to ask. */
+  #work(): void {
+    if (this.#working || this.#stopped || !this.#connected) return
+    this.#working = true
+    this.#loop().catch((error: unknown) => {
+      if (this.#stopped) return
+      this.#parts.metrics.resyncs.inc({ result: 'failed' })
+      this.#parts.log.warn({ err: error }, 'reading the store failed: trying again')
+      this.#resyncWanted = true
+      this.#later(RETRY_MS * (1 + Math.random()), () => { this.#work() })
+    }).finally(() => { this.#working = false })
+  }
+
+  async #loop(): Promise<void> {
+    while (!this.#stopped && this.#connected) {
+      if (this.#dirty.size > 0) await this.#readSome(this.#dirty)
+      else if (this.#resyncWanted) await this.#beginResync()
+      else if (this.#stale !== undefined && this.#stale.size > 0) await this.#readSome(this.#stale)
+      else if (this.#stale !== undefined) this.#completeResync()
+      else return
+    }
+  }
+
+  async #beginResync(): Promise<void> {
+    const { source, view, metrics, log } = this.#parts
+    this.#resyncWanted = false
+    this.#stale = undefined
+    const { initialised, digests } = await source.index()
+    if (!initialised) {
+      metrics.resyncs.inc({ result: 'uninitialised' })
+      if (!this.#uninitialisedTold) {
+        log.warn({ store: source.description, instances: view.size }, 'the store holds nothing of this region: a wrong or an emptied one? Keeping what is known')
+      }
+      this.#uninitialisedTold = true
+      for (const id of view.ids()) this.#unconfirmed.add(id)
+      return
+    }
+    this.#uninitialisedTold = false
+    this.#stale = new Set()
+    for (const [id, digest] of digests) {
+      this.#unconfirmed.delete(id)
+      if (this.#read.get(id) !== digest) this.#stale.add(id)
+    }
+    for (const id of view.ids()) {
+      if (!digests.has(id)) this.#stale.add(id)
+    }
+    for (const known of [this.#faults, this.#read]) {
+      for (const id of known.keys()) {
+        if (!digests.has(id)) known.delete(id)
+      }
+    }
+  }
+
+  #completeResync(): void {
+    const { view, metrics, log } = this.#parts
+    this.#stale = undefined
+    if (this.#resyncedAtMs === undefined) log.info({ instances: view.size, faulty: this.#faults.size }, 'first resync completed: ready')
+    this.#resyncedAtMs = performance.now()
+    metrics.resyncs.inc({ result: 'completed' })
+  }
+
+  async #readSome(ids: Set<string>): Promise<void> {
+    const some = [...ids.values().take(BATCH)]
+    for (const id of some) ids.delete(id)
+    const all = await this.#parts.source.load(some)
+    for (const loaded of all) this.#apply(loaded)
+    this.#tellContested()
+  }
+
+  #apply(loaded: Loaded): void {
+    const { view, hypervisor, userDataMaxBytes } = this.#parts
+    const { id } = loaded
+    if (loaded.kind === 'absent') {
+      if (view.get(id) !== undefined) this.#keepUnconfirmed(id)
+      return
+    }
+    this.#unconfirmed.delete(id)
+    if (loaded.kind === 'removed') {
+      this.#forget(id, 'removed')
+      return
+    }
+    const assembled = assemble(loaded, userDataMaxBytes)
+    if ('reason' in assembled) {
+      this.#tellFault(loaded, assembled)
+      return
+    }
+    this.#faults.delete(id)
+    this.#read.set(id, loaded.digest)
+    if (hypervisor !== null && !assembled.instance.hypervisors.includes(hypervisor)) {
+      this.#forget(id, 'runs elsewhere')
+      return
+    }
+    const before = view.get(id)
+    if (before?.digest === loaded.digest) return
+    const { revision } = assembled.instance
+    if (before !== undefined && revision < before.instance.revision) {
+      this.#parts.metrics.revisionsBack.inc()
+      this.#parts.log.warn({ instance: id, revision, heldRevision: before.instance.revision }, 'the store went back to an older revision: taken as it is')
+    }
+    view.replace(assembled)
+    this.#parts.log.debug({ instance: id, revision }, 'instance taken into the view')
+  }
+
+  #forget(id: string, why: string): void {
+    this.#faults.delete(id)
+    if (why === 'removed') this.#read.delete(id)
+    if (this.#parts.view.remove(id)) this.#parts.log.debug({ instance: id, why }, 'instance left the view')
+  }
+
+  #keepUnconfirmed(id: string): void {
+    if (this.#unconfirmed.has(id)) return
+    this.#unconfirmed.add(id)
+    this.#read.delete(id)
+    this.#parts.log.warn({ instance: id }, `the store no longer knows this instance: kept, since absence is not removal. \`imdsctl remove ${id}\` removes it`)
+  }
+
+  #tellFault(loaded: Loaded & { digest: string }, { reason, faults }: AssemblyFault): void {
+    const told = JSON.stringify([loaded.digest, reason, faults])
+    this.#read.delete(loaded.id)
+    if (this.#faults.get(loaded.id) === told) return
+    this.#faults.set(loaded.id, told)
+    this.#parts.metrics.recordFaults.inc({ reason })
+    const held = this.#parts.view.get(loaded.id)
+    this.#parts.log.warn({ instance: loaded.id, reason, faults, servedRevision: held?.instance.revision ?? null },
+      held === undefined ? 'faulty record: this instance is not served' : 'faulty record: the last good one stays')
+  }
+
+  #tellContested(): void {
+    const contested = this.#parts.view.contested()
+    for (const [address, ids] of contested) {
+      if (!this.#contested.has(address)) this.#parts.log.warn({ address, instances: ids }, 'an address is claimed by more than one instance: answered to none')
+      this.#contested.add(address)
+    }
+    for (const address of this.#contested) {
+      if (!contested.has(address)) this.#contested.delete(address)
+    }
+  }
+
+  #scheduleResync(): void {
+    this.#later(this.#parts.resyncMs * (0.75 + Math.random() / 2), () => {
+      this.resync()
+      this.#scheduleResync()
+    })
+  }
+
+  #later(delayMs: number, task: () => void): void {
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer)
+      if (!this.#stopped) task()
+    }, delayMs)
+    this.#timers.add(timer)
+  }
+}

@@ -1,0 +1,104 @@
+/**
+ * The daemon as an operator runs it: a child process, its environment, its log and its exit status.
+ */
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { get, type IncomingHttpHeaders } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+/** One line of the daemon's log. */
+export type LogLine = Readonly<Record<string, unknown>> & { readonly level: string, readonly msg: string }
+
+/** An answer, as the wire had it. */
+export interface Answer { readonly status: number, readonly headers: IncomingHttpHeaders, readonly body: Buffer }
+
+/** A daemon's process. */
+export interface TestDaemon {
+  readonly process: ChildProcess
+  /** Ports of the first guest listener and of the operators'. */
+  readonly guestPort: number
+  readonly operatorPort: number
+  readonly log: readonly LogLine[]
+  /** A temporary directory of this daemon alone. */
+  readonly directory: string
+  /** GET as a guest at `from` (default 127.0.0.1). */
+  get(path: string, from?: string): Promise<Answer>
+  /** GET of the operators' listener. */
+  operator(path: string): Promise<Answer>
+  /** The value of a metric, with its labels as Prometheus prints them: `imds_resyncs_total{result="completed"}`. */
+  metric(name: string): Promise<number>
+  /** Sends SIGTERM, waits for the end, gives the exit status. */
+  stop(): Promise<number | null>
+}
+
+const MAIN = new URL('../../src/main.ts', import.meta.url).pathname
+
+/** Runs the daemon until it ends by itself; for starts that fail. */
+export async function runDaemon(env: Readonly<Record<string, string>>): Promise<{ status: number | null, stdout: string, stderr: string }> {
+  const child = spawn(process.execPath, [MAIN], { env: { PATH: process.env['PATH'], ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+  const [stdout, stderr] = await Promise.all([child.stdout, child.stderr].map(async (stream) => Buffer.concat(await stream.toArray()).toString()))
+  if (child.exitCode === null) await once(child, 'exit')
+  return { status: child.exitCode, stdout: stdout ?? '', stderr: stderr ?? '' }
+}
+
+/**
+ * Starts a daemon on free ports of 127.0.0.1 and waits until it listens. `env` adds to its environment and overrides; `within` is a
+ * command that runs it, such as `ip netns exec NAME`.
+ */
+export async function startDaemon(env: Readonly<Record<string, string>>, within: readonly string[] = []): Promise<TestDaemon> {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
+  const args = [...within, process.execPath, '--max-semi-space-size=1', MAIN]
+  const child = spawn(args[0]!, args.slice(1), {
+    env: { PATH: process.env['PATH'], IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STATE_DIR: directory, ...env },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  const log: LogLine[] = []
+  createInterface({ input: child.stdout }).on('line', (line) => { log.push(JSON.parse(line) as LogLine) })
+  await until(() => log.some(({ msg }) => msg === 'listening') || child.exitCode !== null, 'the daemon to listen')
+  const listening = log.find(({ msg }) => msg === 'listening')
+  if (listening === undefined) throw new Error(`the daemon did not start: ${JSON.stringify(log)}`)
+  const port = (place: unknown) => Number(/:(\d+)$/.exec(String(place))?.[1])
+  const guestPort = port((listening['guests'] as string[])[0])
+  const operatorPort = port(listening['operator'])
+  const operator = (path: string) => request(operatorPort, path)
+  return {
+    process: child, guestPort, operatorPort, log, directory, operator,
+    get: (path, from) => request(guestPort, path, from),
+    metric: async (name) => {
+      const line = (await operator('/metrics')).body.toString().split('\n').find((l) => l.startsWith(`${name} `))
+      return line === undefined ? NaN : Number(line.slice(name.length + 1))
+    },
+    stop: async () => {
+      if (child.exitCode === null && child.signalCode === null) {
+        child.kill('SIGTERM')
+        await once(child, 'exit')
+      }
+      rmSync(directory, { recursive: true, force: true })
+      return child.exitCode
+    },
+  }
+}
+
+/** One GET on a connection of its own, from a chosen loopback address. */
+export async function request(port: number, path: string, localAddress = '127.0.0.1'): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    get({ host: '127.0.0.1', port, path, localAddress, agent: false }, (response) => {
+      response.toArray().then((chunks) => {
+        resolve({ status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks as Buffer[]) })
+      }, reject)
+    }).on('error', reject)
+  })
+}
+
+/** Waits until a condition holds; fails, naming what was waited for, after `timeoutMs`. */
+export async function until(condition: () => boolean | Promise<boolean>, what: string, timeoutMs = 10_000): Promise<void> {
+  for (const deadline = performance.now() + timeoutMs; ;) {
+    if (await condition()) return
+    if (performance.now() > deadline) throw new Error(`waited ${String(timeoutMs)} ms in vain for ${what}`)
+    await sleep(5)
+  }
+}

@@ -1,0 +1,76 @@
+/**
+ * A real redis-server for one test: its own process, port and directory, gone afterwards.
+ */
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { connect, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Redis } from 'ioredis'
+
+/** A running redis-server. */
+export interface TestRedis {
+  readonly port: number
+  readonly url: string
+  /** A connection for the test itself. */
+  readonly client: Redis
+  readonly process: () => ChildProcess
+  /** Ends the server (SIGKILL: nothing is saved unless told to), keeps its port and directory. */
+  kill(): Promise<void>
+  /** Starts it again on the same port. */
+  restart(): Promise<void>
+  stop(): Promise<void>
+}
+
+/** Starts a redis-server that listens on 127.0.0.1. `args` are added to its command line. */
+export async function startRedis(args: readonly string[] = []): Promise<TestRedis> {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-redis-'))
+  const port = await freePort()
+  let child: ChildProcess
+  const start = async () => {
+    child = spawn('redis-server', ['--port', String(port), '--bind', '127.0.0.1', '--dir', directory, '--save', '', '--appendonly', 'no', ...args], { stdio: 'ignore' })
+    await untilAccepts(port)
+  }
+  const kill = async () => {
+    if (child.exitCode !== null || child.signalCode !== null) return
+    child.kill('SIGKILL')
+    await once(child, 'exit')
+  }
+  await start()
+  const client = new Redis(port, '127.0.0.1', { retryStrategy: () => 50, maxRetriesPerRequest: null })
+  client.on('error', () => { /* the test ended the server */ })
+  return {
+    port, url: `redis://127.0.0.1:${String(port)}`, client, process: () => child, kill, restart: start,
+    stop: async () => {
+      client.disconnect()
+      await kill()
+      rmSync(directory, { recursive: true, force: true })
+    },
+  }
+}
+
+/** A TCP port of 127.0.0.1 that was free a moment ago. */
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as { port: number }
+  server.close()
+  await once(server, 'close')
+  return port
+}
+
+async function untilAccepts(port: number): Promise<void> {
+  for (let i = 0; i < 500; i++) {
+    const accepted = await new Promise<boolean>((resolve) => {
+      const socket = connect(port, '127.0.0.1', () => {
+        socket.destroy()
+        resolve(true)
+      }).on('error', () => { resolve(false) })
+    })
+    if (accepted) return
+    await sleep(10)
+  }
+  throw new Error(`nothing accepts connections on port ${String(port)}`)
+}

@@ -22,3 +22,32 @@ export function anInstance(change: Record<string, unknown> = {}): Record<string,
     ...change,
   }
 }
+
+/** A record that fills every category: two interfaces, DHCPv6, cloud IPs, two keys, tags, every kind of block device. */
+export function aFullInstance(change: Record<string, unknown> = {}): Record<string, unknown> {
+  return anInstance({
+    interfaces: [
+      {
+        id: 'int-ds42k',
+        macAddress: '02:24:19:00:00:ee',
+        ipv4Addresses: ['10.0.0.2/30', '10.0.9.2/24'],
+        ipv6Addresses: ['2a02:1348:178::2/64', '2a02:1348:178::3/64'],
+        dhcpv6: true,
+        cloudIps: [
+          { id: 'cip-jsjc5', publicIpv4: '198.51.100.7', publicIpv6: '2a02:1348:ffff::7', fqdn: 'cip-198-51-100-7.gb1.example.com' },
+          { id: 'cip-k1k2k', publicIpv4: '198.51.100.8', fqdn: 'cip-198-51-100-8.gb1.example.com' },
+        ],
+      },
+      { id: 'int-zz9zz', macAddress: '02:24:19:00:00:0a', ipv4Addresses: ['10.1.0.2/24'] },
+    ],
+    serverGroups: [{ id: 'grp-sda44', name: 'default' }, { id: 'grp-web01', name: 'web servers' }],
+    publicKeys: [
+      { user: 'usr-xl7gd', key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example' },
+      { user: 'usr-bob00', key: 'ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7 bob' },
+    ],
+    tags: { Name: 'web-1', empty: '', 'ünicode': 'not a key', '5=x': 'an index to cloud-init', 'with space': 'x', _index: 'x', '..': 'x', 'a:b@c': 'é' },
+    blockDevices: { ami: '/dev/sda1', root: '/dev/sda1', ebs2: 'sdc', ebs1: 'sdb', ebs10: 'sdk', ephemeral0: 'sdd', swap: 'sda3' },
+    options: { instanceMetadataTags: 'enabled' },
+    ...change,
+  })
+}

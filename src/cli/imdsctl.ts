@@ -1,0 +1,90 @@
+#!/usr/bin/env node
+/**
+ * The operator's hand on a store: publishes, shows and removes instances. Parsing of arguments is commander's; what a command does
+ * and how it ends is in commands.ts.
+ */
+import { Command, InvalidArgumentError, Option } from 'commander'
+import { EXIT, Failure, get, list, put, remove, userData, watch, type Context } from './commands.ts'
+
+interface Options {
+  readonly store?: string
+  readonly region?: string
+  readonly passwordFile?: string
+  readonly userDataMaxBytes?: number
+  readonly json?: boolean
+}
+
+const EXIT_HELP = `
+Exit statuses:
+  0   done
+  1   no such instance
+  2   refused by the store: an older revision, or an address of another instance
+  64  wrong usage
+  65  a faulty record, or user-data that is too large
+  66  a file that cannot be read
+  69  the store cannot be used`
+
+const program = new Command('imdsctl')
+  .description('publishes, shows and removes the instances that imds answers for')
+  .addOption(new Option('-s, --store <url>', 'redis://HOST[:PORT], rediss://HOST[:PORT] or file:DIRECTORY').env('IMDS_STORE'))
+  .addOption(new Option('-r, --region <name>', 'the region, for Redis').env('IMDS_REGION'))
+  .addOption(new Option('--password-file <path>', 'a file with Redis\' password in its first line').env('IMDS_REDIS_PASSWORD_FILE'))
+  .addOption(new Option('--user-data-max-bytes <n>', 'the limit of user-data (default: 16384)').env('IMDS_USER_DATA_MAX_BYTES').argParser(wholeNumber))
+  .option('--json', 'print JSON')
+  .showHelpAfterError('(imdsctl --help tells more)')
+  .addHelpText('after', EXIT_HELP)
+  .configureOutput({ writeErr: (text) => process.stderr.write(text) })
+  .exitOverride()
+
+program.command('put')
+  .description('publish a record, and its user-data with it')
+  .argument('<record>', 'a file with the record, JSON or YAML; - for standard input')
+  .option('-u, --user-data <file>', 'the user-data, byte for byte; - for standard input. Without it, the user-data that is there stays')
+  .option('--no-user-data', 'publish without user-data: what was there is gone')
+  .action((record: string, { userData }: { userData?: string | false }) => run((context) => put(context, record, userData)))
+program.command('get')
+  .description('print an instance\'s record')
+  .argument('<id>', 'such as srv-x1y2z')
+  .action((id: string) => run((context) => get(context, id)))
+program.command('user-data')
+  .description('print an instance\'s user-data, byte for byte; nothing where there is none')
+  .argument('<id>', 'such as srv-x1y2z')
+  .action((id: string) => run((context) => userData(context, id)))
+program.command('remove')
+  .description('remove an instance and leave a tombstone, so that every host forgets it')
+  .argument('<id>', 'such as srv-x1y2z')
+  .option('--revision <n>', 'the revision of the removal (default: the last one plus 1)', wholeNumber)
+  .action((id: string, { revision }: { revision?: number }) => run((context) => remove(context, id, revision)))
+program.command('list')
+  .description('list the instances of the store')
+  .action(() => run(list))
+program.command('watch')
+  .description('print each change as it comes, until interrupted')
+  .action(() => run(watch))
+
+try {
+  await program.parseAsync()
+} catch (error) {
+  const { code, exitCode } = error as { code?: string, exitCode?: number }
+  if (code?.startsWith('commander.') !== true) throw error
+  process.exitCode = exitCode === 0 ? EXIT.done : EXIT.usage
+}
+
+async function run(command: (context: Context) => Promise<void>): Promise<void> {
+  const { store, region, passwordFile, userDataMaxBytes, json = false } = program.opts<Options>()
+  try {
+    if (store === undefined) throw new Failure(EXIT.usage, 'which store? Give --store or set IMDS_STORE')
+    await command({ store: { url: store, region, passwordFile, userDataMaxBytes }, json })
+  } catch (error) {
+    const failure = error instanceof Failure ? error : new Failure(EXIT.unavailable, error instanceof Error ? error.message : String(error))
+    process.exitCode = failure.status
+    if (json) console.log(JSON.stringify({ error: failure.message, ...failure.details }))
+    else console.error(`imdsctl: ${failure.message}`)
+  }
+}
+
+function wholeNumber(text: string): number {
+  const value = Number(text)
+  if (!Number.isSafeInteger(value) || value < 1) throw new InvalidArgumentError('not a whole number of at least 1')
+  return value
+}

@@ -1,0 +1,128 @@
+/**
+ * The contract's A3 to A8, E1 and E2 as a table: what a request says, and the status, headers and bytes that it gets.
+ */
+import { describe, expect, test } from 'vitest'
+import { REFUSALS, statusOf, type Refusal } from '../../src/guest/answers.ts'
+import { aGuestServer, type Injected, type Injection } from '../support/guest.ts'
+import { anInstance } from '../support/instance.ts'
+
+const ID = '/latest/meta-data/instance-id'
+const PAGE = {
+  400: errorPage('400 - Bad Request', 343),
+  404: errorPage('404 - Not Found', 339),
+  503: errorPage('503 - Service Unavailable', 359),
+}
+
+function server() {
+  const guest = aGuestServer()
+  guest.put(anInstance(), Buffer.from('x'))
+  return guest
+}
+
+/** contract number, what the row shows, the request, its status and body */
+const ROWS: [string, string, string | Injection, number, string][] = [
+  ['A1', 'an unknown version', '/2010-01-01/meta-data/instance-id', 404, PAGE[404]],
+  ['A1', 'a version that looks like one', '/lates/meta-data/instance-id', 404, PAGE[404]],
+  ['A1', 'a version in other letters', '/LATEST/meta-data/instance-id', 404, PAGE[404]],
+  ['A3', 'doubled slashes inside', '/latest//meta-data///instance-id', 200, 'srv-abcde'],
+  ['A3', 'doubled slashes at the start', '//latest/meta-data/instance-id', 200, 'srv-abcde'],
+  ['A3', 'a leaf with a final slash', `${ID}/`, 200, 'srv-abcde'],
+  ['A3', 'a path below a leaf', `${ID}/x`, 404, PAGE[404]],
+  ['A3', 'other letters in a path', '/latest/meta-data/Instance-Id', 404, PAGE[404]],
+  ['A3', 'an escaped letter', '/latest/meta-data/instance%2Did', 200, 'srv-abcde'],
+  ['A3', 'an escaped slash separates nothing', '/latest/meta-data%2Finstance-id', 404, PAGE[404]],
+  ['A3', 'an escaped escape is decoded once', '/latest/meta-data/instance%252Did', 404, PAGE[404]],
+  ['A3', 'a malformed escape', '/latest/meta-data/%zz', 400, PAGE[400]],
+  ['A3', 'a cut escape', '/latest/meta-data/%2', 400, PAGE[400]],
+  ['A3', 'an escape that is not UTF-8', '/latest/meta-data/%ff', 400, PAGE[400]],
+  ['A3', 'a query is ignored', `${ID}?x=1`, 200, 'srv-abcde'],
+  ['A4', 'HEAD on a leaf', { method: 'HEAD', url: ID }, 200, ''],
+  ['A4', 'a body on GET is ignored', { url: ID, headers: { 'content-type': 'application/json' }, payload: '{' }, 200, 'srv-abcde'],
+  ['A4', 'a malformed content type on GET is ignored', { url: ID, headers: { 'content-type': ';;' }, payload: 'x' }, 200, 'srv-abcde'],
+  ...['PUT', 'POST', 'DELETE', 'OPTIONS', 'PATCH', 'PROPFIND'].map((method): [string, string, Injection, number, string] =>
+    ['A4', `${method} on a leaf`, { method, url: ID, headers: { 'content-type': 'application/x-www-form-urlencoded' }, payload: 'a=b' }, 405, '']),
+  ['A5', 'any User-Agent and Host', { url: ID, headers: { host: 'evil.example', 'user-agent': '' } }, 200, 'srv-abcde'],
+  ['A7', 'HEAD on nothing has no page', { method: 'HEAD', url: '/latest/nothing' }, 404, ''],
+  ['A8', 'no other tree', '/openstack/latest/meta_data.json', 404, PAGE[404]],
+  ['A8', 'no listing of the other tree', '/openstack/latest/', 404, PAGE[404]],
+  ['A8', 'no dated version of the other tree', '/openstack/2012-08-10/user_data', 404, PAGE[404]],
+  ['D, later', 'session tokens are not offered yet', { method: 'PUT', url: '/latest/api/token', headers: { 'x-aws-ec2-metadata-token-ttl-seconds': '60' } }, 404, PAGE[404]],
+  ['E1', 'a forwarded header does not change who is asking', { url: ID, headers: { 'x-forwarded-for': '10.0.0.9', forwarded: 'for=10.0.0.9', 'x-real-ip': '10.0.0.9' } }, 200, 'srv-abcde'],
+  ['E1', 'a v4-mapped peer is the IPv4 address that it is', { url: ID, from: '::ffff:10.0.0.2' }, 200, 'srv-abcde'],
+  ['E1', 'a query does not change who is asking', { url: `${ID}?ip=10.0.0.2`, from: '10.0.0.9' }, 503, PAGE[503]],
+  ['E2', 'an unknown address', { url: ID, from: '10.0.0.9' }, 503, PAGE[503]],
+  ['E2', 'an unknown address, whatever it asks', { url: '/%zz', from: '10.0.0.9' }, 503, PAGE[503]],
+  ['E2', 'an unknown address, by any method', { method: 'PUT', url: '/latest/api/token', from: '10.0.0.9' }, 503, PAGE[503]],
+  ['E2', 'an unknown IPv6 address', { url: ID, from: 'fd00::9' }, 503, PAGE[503]],
+]
+
+test.each(ROWS)('%s: %s', async (_number, _what, injection, status, body) => {
+  const answer = await server().ask(injection)
+  expect([answer.status, answer.text]).toEqual([status, body])
+  const isHead = typeof injection !== 'string' && injection.method === 'HEAD'
+  if (!isHead) expect(answer.headers['content-length']).toBe(String(body.length))
+  if (isHead && status === 200) expect(answer.headers['content-length']).toBe('9')
+  expect(answer.headers['content-type']).toBe(body.startsWith('<?xml') ? 'text/html' : 'text/plain')
+  expect(answer.headers['retry-after']).toBe(status === 503 ? '1' : undefined)
+  expect(answer.headers['allow']).toBe(status === 405 ? 'GET, HEAD' : undefined)
+  neverThere(answer)
+})
+
+/** What A6 forbids on every answer. */
+function neverThere({ headers }: Injected) {
+  for (const name of ['server', 'transfer-encoding', 'content-encoding', 'location', 'access-control-allow-origin', 'x-powered-by']) expect(headers[name]).toBeUndefined()
+  expect(headers['date']).toBeDefined()
+}
+
+describe('every refusal', () => {
+  /** How each refusal that a request can reach comes about; the others end a connection before there is a request. */
+  const CAUSES: Partial<Record<Refusal, Injection>> = {
+    'malformed-target': { url: '/latest/%zz' },
+    'not-found': { url: '/latest/nothing' },
+    'method-not-allowed': { method: 'POST', url: ID },
+    'unknown-peer': { url: ID, from: '10.0.0.9' },
+    'contested-address': { url: ID },
+    'internal-error': { url: '/latest/meta-data/hostname' },
+  }
+  /** Held by test/daemon/sockets.test.ts, over real sockets. */
+  const WITHOUT_REQUEST: Refusal[] = ['malformed-request', 'headers-too-large', 'request-timeout']
+
+  test('has a row here or in the test of the sockets', () => {
+    expect([...Object.keys(CAUSES), ...WITHOUT_REQUEST].sort()).toEqual([...REFUSALS].sort())
+  })
+
+  test.each(Object.entries(CAUSES) as [Refusal, Injection][])('%s: has its status and is counted once under its reason', async (refusal, injection) => {
+    const guest = server()
+    if (refusal === 'contested-address') guest.put(anInstance({ id: 'srv-other' }))
+    if (refusal === 'internal-error') {
+      const held = guest.view.get('srv-abcde')
+      if (held) held.resolve = () => { throw new Error('a bug') }
+    }
+    const answer = await guest.ask(injection)
+    expect(answer.status).toBe(statusOf(refusal))
+    expect(guest.meter.counts()).toMatchObject([{ reason: refusal, status: statusOf(refusal), count: 1 }])
+    neverThere(answer)
+  })
+
+  test('that is a bug of ours is logged with its cause and has an empty body', async () => {
+    const guest = server()
+    const held = guest.view.get('srv-abcde')
+    if (held) held.resolve = () => { throw new Error('a bug') }
+    expect(await guest.ask(ID)).toMatchObject({ status: 500, text: '' })
+    expect(guest.log).toMatchObject([{ level: 50, err: { message: 'a bug' } }])
+  })
+})
+
+test('A1: the versions are listed to a known guest', async () => {
+  expect((await server().ask('/')).text.split('\n').at(-1)).toBe('latest')
+  expect((await server().ask('///')).status).toBe(200)
+})
+
+/** The page of reference/imds.md 3.1, whose length with EC2's newer front end is known. */
+function errorPage(title: string, length: number): string {
+  const page = '<?xml version="1.0" encoding="iso-8859-1"?>\n<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Transitional//EN"\n'
+    + '\t\t "http://www.w3.org/TR/xhtml1/DTD/xhtml1-transitional.dtd">\n<html xmlns="http://www.w3.org/1999/xhtml" xml:lang="en" lang="en">\n'
+    + ` <head>\n  <title>${title}</title>\n </head>\n <body>\n  <h1>${title}</h1>\n </body>\n</html>\n`
+  if (page.length !== length) throw new Error(`the page of ${title} is ${String(page.length)} bytes, EC2's is ${String(length)}`)
+  return page
+}

@@ -1,0 +1,61 @@
+/**
+ * A guest server without sockets: a view, the server in front of it, and requests that are injected.
+ */
+import { pino } from 'pino'
+import type { Provider } from '../../src/metadata/categories.ts'
+import { parse, type Instance } from '../../src/metadata/instance.ts'
+import { Complaints } from '../../src/guest/complaints.ts'
+import { RequestMeter } from '../../src/guest/meter.ts'
+import { buildGuestServer } from '../../src/guest/server.ts'
+import { sha256 } from '../../src/store/assemble.ts'
+import { View } from '../../src/store/view.ts'
+
+/** An answer with its body as it is on the wire. */
+export interface Injected { readonly status: number, readonly headers: Readonly<Record<string, unknown>>, readonly body: Buffer, readonly text: string }
+
+/** A request: a path alone is a GET. */
+export interface Injection { readonly method?: string, readonly url: string, readonly headers?: Record<string, string>, readonly payload?: string, readonly from?: string }
+
+/** A guest server on one network, its view, and a clock that the test moves. */
+export interface TestGuest {
+  readonly view: View
+  readonly meter: RequestMeter
+  readonly clock: { ms: number }
+  readonly log: Record<string, unknown>[]
+  /** Publishes into the view; the user-data is described in the record for the caller. */
+  put(record: Record<string, unknown>, userData?: Buffer | null): Instance
+  ask(injection: string | Injection): Promise<Injected>
+}
+
+/** A valid record, parsed; throws with the faults otherwise. */
+export function parsed(record: Record<string, unknown>): Instance {
+  const result = parse(record)
+  if (!result.ok) throw new Error(JSON.stringify(result.faults))
+  return result.instance
+}
+
+/** Builds a guest server for `network`. Requests come from 10.0.0.2 unless they say otherwise. */
+export function aGuestServer({ network = 'default', provider = {}, level = 'info' }: { network?: string, provider?: Provider, level?: string } = {}): TestGuest {
+  const clock = { ms: 0 }
+  const log: Record<string, unknown>[] = []
+  const logger = pino({ level }, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } })
+  const view = new View(provider, () => clock.ms)
+  const meter = new RequestMeter()
+  const server = buildGuestServer({ network, directory: view, meter, complaints: new Complaints(logger, () => clock.ms), log: logger })
+  return {
+    view, meter, clock, log,
+    put: (record, userData = null) => {
+      const described = userData === null ? record : { ...record, userData: { size: userData.length, sha256: sha256(userData) } }
+      const instance = parsed(described)
+      view.replace({ instance, userData, digest: sha256(Buffer.from(JSON.stringify([instance, userData]))) })
+      return instance
+    },
+    ask: async (injection) => {
+      const { method = 'GET', url, headers = {}, payload, from = '10.0.0.2' } = typeof injection === 'string' ? { url: injection } : injection
+      const response = await server.inject({
+        method: method as 'GET', url, headers, remoteAddress: from, ...payload !== undefined && { payload },
+      })
+      return { status: response.statusCode, headers: response.headers, body: response.rawPayload, text: response.rawPayload.toString('latin1') }
+    },
+  }
+}

@@ -1,0 +1,104 @@
+import { expect, test } from 'vitest'
+import { aGuestServer } from '../../support/guest.ts'
+import { anInstance } from '../../support/instance.ts'
+
+const MAC = '02:24:19:00:00:ee'
+const mapped = { id: 'int-ds42k', macAddress: MAC, ipv4Addresses: ['10.0.0.2/30'], cloudIps: [{ id: 'cip-a', publicIpv4: '198.51.100.7', fqdn: 'cip-a.example.com' }] }
+const unmapped = { ...mapped, cloudIps: [] }
+const at = (address: string, change: Record<string, unknown> = {}) => anInstance({ interfaces: [{ id: 'int-x', macAddress: MAC, ipv4Addresses: [address] }], ...change })
+
+test('B4: a change swaps the tree whole', async () => {
+  const guest = aGuestServer()
+  guest.put(anInstance(), Buffer.from('one'))
+  expect((await guest.ask('/latest/user-data')).text).toBe('one')
+  guest.put(anInstance({ fqdn: 'new.example.com', revision: 2 }), Buffer.from('two'))
+  expect((await guest.ask('/latest/user-data')).text).toBe('two')
+  expect((await guest.ask('/latest/meta-data/hostname')).text).toBe('new.example.com')
+})
+
+test('B5, invariant 5: what a change takes away still answers for 60 s, unlisted, leaf and directory alike', async () => {
+  const guest = aGuestServer()
+  guest.put(anInstance({ interfaces: [mapped] }))
+  await guest.ask('/latest/meta-data/')
+  guest.put(anInstance({ interfaces: [unmapped], revision: 2, publicKeys: [] }))
+  expect((await guest.ask('/latest/meta-data/')).text).not.toMatch(/public-ipv4|public-keys/)
+  const gone = ['public-ipv4', 'public-keys/', 'public-keys/0/openssh-key', 'public-keys/usr-xl7gd/openssh-key', `network/interfaces/macs/${MAC}/ipv4-associations/198.51.100.7`]
+  for (const [ms, status] of [[59_999, 200], [60_000, 404]] as const) {
+    guest.clock.ms = ms
+    for (const path of gone) expect([path, (await guest.ask(`/latest/meta-data/${path}`)).status]).toEqual([path, status])
+  }
+})
+
+test('B5: what two changes in one minute take away answers from each', async () => {
+  const guest = aGuestServer()
+  guest.put(anInstance({ interfaces: [mapped] }))
+  await guest.ask('/latest/meta-data/')
+  guest.put(anInstance({ interfaces: [unmapped], revision: 2 }))
+  await guest.ask('/latest/meta-data/')
+  guest.clock.ms = 30_000
+  guest.put(anInstance({ interfaces: [unmapped], publicKeys: [], revision: 3 }))
+  expect((await guest.ask('/latest/meta-data/public-ipv4')).text).toBe('198.51.100.7')
+  expect((await guest.ask('/latest/meta-data/public-keys/')).text).toBe('0=usr-xl7gd')
+  guest.clock.ms = 60_000
+  expect((await guest.ask('/latest/meta-data/public-ipv4')).status).toBe(404)
+  expect((await guest.ask('/latest/meta-data/public-keys/')).text).toBe('0=usr-xl7gd')
+})
+
+test('B5: user-data that is taken away is gone at once', async () => {
+  const guest = aGuestServer()
+  guest.put(anInstance(), Buffer.from('secret'))
+  await guest.ask('/latest/user-data')
+  guest.put(anInstance({ revision: 2 }), null)
+  expect((await guest.ask('/latest/user-data')).status).toBe(404)
+})
+
+test('E3: an address that moves to another instance never serves the former one\'s data', async () => {
+  const guest = aGuestServer()
+  guest.put(at('10.0.0.2/30', { id: 'srv-first' }))
+  expect((await guest.ask('/latest/meta-data/instance-id')).text).toBe('srv-first')
+  guest.put(at('10.0.0.6/30', { id: 'srv-first', revision: 2 }))
+  expect((await guest.ask('/latest/meta-data/instance-id')).status).toBe(503)
+  guest.put(at('10.0.0.2/30', { id: 'srv-second' }))
+  expect((await guest.ask('/latest/meta-data/instance-id')).text).toBe('srv-second')
+  expect((await guest.ask({ url: '/latest/meta-data/instance-id', from: '10.0.0.6' })).text).toBe('srv-first')
+})
+
+test('E4: two tenants use one address on different networks, each is answered its own', async () => {
+  const [red, blue] = [aGuestServer({ network: 'red' }), aGuestServer({ network: 'blue' })]
+  const on = (network: string) => anInstance({ id: `srv-${network}`, interfaces: [{ id: 'int-x', macAddress: MAC, network, ipv4Addresses: ['10.0.0.2/30'] }] })
+  for (const guest of [red, blue]) {
+    guest.put(on('red'))
+    guest.put(on('blue'))
+  }
+  expect((await red.ask('/latest/meta-data/instance-id')).text).toBe('srv-red')
+  expect((await blue.ask('/latest/meta-data/instance-id')).text).toBe('srv-blue')
+})
+
+test('invariant 7: an address that two records claim is answered to neither, their other addresses still are', async () => {
+  const guest = aGuestServer()
+  const both = { id: 'int-x', macAddress: MAC, ipv4Addresses: ['10.0.0.2/30', '10.9.0.2/30'] }
+  guest.put(anInstance({ id: 'srv-first', interfaces: [both] }))
+  guest.put(at('10.0.0.2/30', { id: 'srv-second' }))
+  expect((await guest.ask('/latest/meta-data/instance-id')).status).toBe(503)
+  expect((await guest.ask({ url: '/latest/meta-data/instance-id', from: '10.9.0.2' })).text).toBe('srv-first')
+  expect([...guest.view.contested()]).toEqual([['default 10.0.0.2', ['srv-first', 'srv-second']]])
+  guest.view.remove('srv-first')
+  expect((await guest.ask('/latest/meta-data/instance-id')).text).toBe('srv-second')
+  expect(guest.view.contested().size).toBe(0)
+})
+
+test('a removed instance is unknown on all of its addresses', async () => {
+  const guest = aGuestServer()
+  guest.put(anInstance())
+  expect(guest.view.remove('srv-abcde')).toBe(true)
+  expect(guest.view.remove('srv-abcde')).toBe(false)
+  expect((await guest.ask('/latest/meta-data/instance-id')).status).toBe(503)
+  expect(guest.view.size).toBe(0)
+})
+
+test('E1: IPv6 peers are known in canonical form', async () => {
+  const guest = aGuestServer()
+  guest.put(anInstance({ interfaces: [{ id: 'int-x', macAddress: MAC, ipv6Addresses: ['fd00::2/64'] }] }))
+  for (const from of ['fd00::2', 'fd00:0:0:0:0:0:0:2', 'FD00::2']) expect((await guest.ask({ url: '/latest/meta-data/ipv6', from })).text).toBe('fd00::2')
+  expect((await guest.ask({ url: '/latest/meta-data/ipv6', from: 'fd00::3' })).status).toBe(503)
+})

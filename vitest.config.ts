@@ -1,0 +1,3 @@
+export { config as default }
+
+const config = { test: { include: ['test/{unit,contract}/**/*.test.ts'] } }

@@ -19,10 +19,6 @@ export default defineConfig(
     },
   },
   {
-    files: ['test/**/*.ts'],
-    rules: { '@typescript-eslint/no-floating-promises': 'off' }, // tap's tests are promises that tap awaits
-  },
-  {
     rules: {
       '@stylistic/max-len': ['error', { code: 160, ignoreUrls: true, ignoreStrings: true, ignoreTemplateLiterals: true, ignoreRegExpLiterals: true }],
       '@stylistic/max-statements-per-line': ['error', { max: 2 }],
@@ -32,6 +28,13 @@ export default defineConfig(
       '@stylistic/indent-binary-ops': 'off',
       '@stylistic/operator-linebreak': 'off',
       '@stylistic/member-delimiter-style': ['error', { multiline: { delimiter: 'none' }, singleline: { delimiter: 'comma' } }],
+    },
+  },
+  {
+    files: ['test/**/*.ts'],
+    rules: {
+      '@typescript-eslint/no-floating-promises': 'off', // tap's tests are promises that tap awaits
+      '@stylistic/max-len': ['error', { code: 220, ignoreStrings: true, ignoreTemplateLiterals: true, ignoreRegExpLiterals: true }], // rows of tables
     },
   },
 )

@@ -8,7 +8,7 @@ import type { Logger } from 'pino'
 import type { Refusal } from './answers.ts'
 
 const QUIET_MS = 60_000
-const MAX_ADDRESSES = 1024
+const MAX_ADDRESSES = 256
 
 /** Warns of refused addresses, throttled. `now` gives milliseconds that only grow. */
 export class Complaints {

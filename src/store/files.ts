@@ -8,7 +8,7 @@
  * A record may leave `userData` out: then it is taken from the file beside it. Where it is given it must fit.
  */
 import { createHash } from 'node:crypto'
-import { watch, type FSWatcher } from 'node:fs'
+import { existsSync, watch, type FSWatcher } from 'node:fs'
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parse as parseYaml } from 'yaml'
@@ -55,6 +55,7 @@ class FileSource implements Source {
       this.#watcher = watch(this.#directory, (_event, name) => {
         const id = name === null ? undefined : idOfFile(name)
         if (id !== undefined) this.#after(id, QUIET_MS, () => { events.notice(id) })
+        else if (!existsSync(this.#directory)) retry(`${this.#directory} is gone`)
       })
     } catch (error) {
       retry(String(error))

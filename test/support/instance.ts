@@ -45,7 +45,7 @@ export function aFullInstance(change: Record<string, unknown> = {}): Record<stri
       { user: 'usr-xl7gd', key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example' },
       { user: 'usr-bob00', key: 'ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7 bob' },
     ],
-    tags: { Name: 'web-1', empty: '', 'ünicode': 'not a key', '5=x': 'an index to cloud-init', 'with space': 'x', _index: 'x', '..': 'x', 'a:b@c': 'é' },
+    tags: { Name: 'web-1', empty: '', ünicode: 'not a key', '5=x': 'an index to cloud-init', 'with space': 'x', _index: 'x', '..': 'x', 'a:b@c': 'é' },
     blockDevices: { ami: '/dev/sda1', root: '/dev/sda1', ebs2: 'sdc', ebs1: 'sdb', ebs10: 'sdk', ephemeral0: 'sdd', swap: 'sda3' },
     options: { instanceMetadataTags: 'enabled' },
     ...change,

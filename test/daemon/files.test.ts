@@ -1,0 +1,168 @@
+/**
+ * The store in a directory of files: the daemon that follows it, and imdsctl that writes it.
+ */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { stringify } from 'yaml'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+
+const local = (change: Record<string, unknown> = {}) => anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }], ...change })
+const hostname = async (daemon: TestDaemon) => (await daemon.get('/latest/meta-data/hostname')).body.toString()
+
+async function aHost(t: Test, env: Record<string, string> = {}): Promise<{ directory: string, daemon: TestDaemon }> {
+  const directory = t.testdir()
+  const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1', ...env })
+  t.teardown(() => daemon.stop())
+  return { directory, daemon }
+}
+
+t.test('a record that is written by hand, in YAML and with user-data beside it, is served, and its changes too', async (t) => {
+  const { directory, daemon } = await aHost(t)
+  writeFileSync(join(directory, 'srv-abcde.user-data'), Buffer.from([0, 255]))
+  writeFileSync(join(directory, 'srv-abcde.yaml'), stringify(local({ fqdn: 'one.example.com' })))
+  await until(async () => await hostname(daemon) === 'one.example.com', 'the record')
+  t.ok((await daemon.get('/latest/user-data')).body.equals(Buffer.from([0, 255])))
+  writeFileSync(join(directory, 'srv-abcde.yaml'), stringify(local({ fqdn: 'two.example.com', revision: 2 })))
+  await until(async () => await hostname(daemon) === 'two.example.com', 'the change')
+})
+
+t.test('invariant 3: a faulty file leaves the last good state in place and is told once', async (t) => {
+  const { directory, daemon } = await aHost(t)
+  writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local({ fqdn: 'good.example.com' })))
+  await until(async () => await hostname(daemon) === 'good.example.com', 'the record')
+  writeFileSync(join(directory, 'srv-abcde.json'), '{ "S3CRET')
+  await until(async () => await daemon.metric('imds_record_faults_total{reason="unreadable"}') === 1, 'the fault')
+  const resyncs = await daemon.metric('imds_resyncs_total{result="completed"}')
+  await until(async () => await daemon.metric('imds_resyncs_total{result="completed"}') > resyncs + 1, 'two resyncs')
+  t.equal(await hostname(daemon), 'good.example.com')
+  t.equal(daemon.log.filter(({ msg }) => msg.startsWith('faulty record')).length, 1)
+  t.notMatch(JSON.stringify(daemon.log), /S3CRET/)
+})
+
+t.test('invariant 8: a deleted record, an emptied directory or one that is away removes nothing; a tombstone does', async (t) => {
+  const { directory, daemon } = await aHost(t)
+  const store = await openStore({ url: `file:${directory}` })
+  await store.put(local({ fqdn: 'kept.example.com' }))
+  await until(async () => await hostname(daemon) === 'kept.example.com', 'the record')
+  rmSync(join(directory, 'srv-abcde.json'))
+  await until(async () => await daemon.metric('imds_view_unconfirmed_instances') === 1, 'the absence to be seen')
+  t.equal(await hostname(daemon), 'kept.example.com')
+  renameSync(directory, `${directory}-away`)
+  await until(async () => await daemon.metric('imds_store_connected') === 0, 'the directory to be missed')
+  t.equal(await hostname(daemon), 'kept.example.com')
+  renameSync(`${directory}-away`, directory)
+  await store.remove('srv-abcde')
+  await until(async () => (await daemon.get('/')).status === 503, 'the removal')
+})
+
+t.test('a directory that comes later, or goes and comes back, is followed from then on', async (t) => {
+  const directory = join(t.testdir(), 'later')
+  const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1' })
+  t.teardown(() => daemon.stop())
+  t.equal((await daemon.operator('/readyz')).status, 503)
+  mkdirSync(directory)
+  writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local()))
+  await until(async () => (await daemon.get('/')).status === 200, 'the record')
+  rmSync(directory, { recursive: true })
+  await until(async () => await daemon.metric('imds_store_connected') === 0, 'the directory to be missed')
+  mkdirSync(directory)
+  await until(async () => await daemon.metric('imds_store_connected') === 1, 'the directory to be found')
+  const notices = await daemon.metric('imds_notices_total')
+  writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local({ fqdn: 'back.example.com' })))
+  await until(async () => await hostname(daemon) === 'back.example.com', 'the record')
+  t.ok(await daemon.metric('imds_notices_total') > notices)
+})
+
+t.test('with a hypervisor\'s name only its instances are answered', async (t) => {
+  const { directory, daemon } = await aHost(t, { IMDS_HYPERVISOR: 'hv2' })
+  const store = await openStore({ url: `file:${directory}` })
+  await store.put(local())
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
+  t.equal((await daemon.get('/')).status, 503)
+  await store.put(local({ revision: 2, hypervisors: ['hv1', 'hv2'] }))
+  await until(async () => (await daemon.get('/')).status === 200, 'the instance to arrive')
+})
+
+t.test('the same rules hold as in Redis: revisions, owners of addresses, tombstones, writers at once', async (t) => {
+  const store = await openStore({ url: `file:${t.testdir()}` })
+  t.match(await store.put(local({ revision: 5 }), Buffer.from('five')), { result: 'published' })
+  t.match(await store.put(local({ revision: 5 }), Buffer.from('five')), { result: 'unchanged' })
+  t.same(await store.put(local({ revision: 5 }), Buffer.from('other')), { result: 'stale', revision: 5 })
+  t.same(await store.put(local({ revision: 4 })), { result: 'stale', revision: 5 })
+  t.same(await store.put(local({ id: 'srv-other' })), { result: 'address-owned', network: 'default', address: '127.0.0.1', owner: 'srv-abcde' })
+  t.match(await store.put(local({ revision: 6 })), { result: 'published', instance: { userData: { size: 4 } } })
+  t.same(await store.remove('srv-abcde', 5), { result: 'stale', revision: 6 })
+  t.same(await store.remove('srv-abcde'), { result: 'removed', revision: 7 })
+  t.same(await store.put(local({ revision: 7 })), { result: 'stale', revision: 7 })
+  const puts = await Promise.all(Array.from({ length: 20 }, (_, i) => store.put(local({ revision: 10 + i }), Buffer.from(String(i)))))
+  t.equal(puts.filter(({ result }) => result === 'published').length >= 1, true)
+  t.match((await store.get('srv-abcde'))?.document, { revision: 29 })
+  t.equal(Buffer.from((await store.get('srv-abcde'))!.userData!).toString(), '19')
+})
+
+t.test('a writer that died leaves no lock behind that another would wait for', async (t) => {
+  const directory = t.testdir({ '.lock': '999999' })
+  const store = await openStore({ url: `file:${directory}` })
+  t.match(await store.put(local()), { result: 'published' })
+  t.same(readdirSync(directory), ['srv-abcde.json'])
+})
+
+const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
+
+async function imdsctl(args: readonly string[], { input = '', env = {} }: { input?: string, env?: Record<string, string> } = {}): Promise<{ status: number | null, stdout: Buffer, stderr: string }> {
+  const child = spawn(process.execPath, [IMDSCTL, ...args], { env: { PATH: process.env['PATH'], ...env } })
+  child.stdin.end(input)
+  const [stdout, stderr] = await Promise.all([child.stdout, child.stderr].map(async (stream) => Buffer.concat(await stream.toArray() as Buffer[])))
+  if (child.exitCode === null) await once(child, 'exit')
+  return { status: child.exitCode, stdout: stdout!, stderr: stderr!.toString() }
+}
+
+t.test('imdsctl puts, gets, lists and removes, and its exit status says how it went', async (t) => {
+  const directory = t.testdir({ 'good.yaml': stringify(local()), data: Buffer.from([0, 255, 10]), 'bad.json': JSON.stringify(local({ region: 1, id: 'x' })), 'no.json': '{', big: Buffer.alloc(16385) })
+  const env = { IMDS_STORE: `file:${join(directory, 'store')}` }
+  const file = (name: string) => join(directory, name)
+  t.match(await imdsctl(['put', file('good.yaml'), '--user-data', file('data')], { env }), { status: 0, stdout: /^published srv-abcde revision 1\n$/ })
+  t.match(await imdsctl(['put', '-'], { env, input: JSON.stringify(local({ revision: 2 })) }), { status: 0 })
+  t.same((await imdsctl(['user-data', 'srv-abcde'], { env })).stdout, Buffer.from([0, 255, 10]), 'without --user-data the bytes stay')
+  t.match(JSON.parse((await imdsctl(['get', 'srv-abcde'], { env })).stdout.toString()), { revision: 2, userData: { size: 3 } })
+  t.match((await imdsctl(['list'], { env })).stdout.toString(), /^srv-abcde\t2\thv1\tdefault 127.0.0.1\n$/)
+  t.match(JSON.parse((await imdsctl(['--json', 'list'], { env })).stdout.toString()), [{ id: 'srv-abcde', revision: 2 }])
+  t.match(await imdsctl(['put', file('good.yaml')], { env }), { status: 2, stderr: /revision 2.*publish a higher one/ })
+  t.match(await imdsctl(['put', file('bad.json')], { env }), { status: 65, stderr: /\/region must be(.|\n)*\/id must be|\/id must be(.|\n)*\/region must be/ })
+  t.match(await imdsctl(['--json', 'put', file('bad.json')], { env }), { status: 65, stdout: /"faults":\[/ })
+  t.match(await imdsctl(['put', file('no.json')], { env }), { status: 65, stderr: /neither JSON nor YAML/ })
+  t.match(await imdsctl(['put', file('good.yaml'), '-u', file('big')], { env }), { status: 65, stderr: /16385 bytes, more than the limit of 16384/ })
+  t.match(await imdsctl(['put', file('none.json')], { env }), { status: 66, stderr: /cannot read/ })
+  t.match(await imdsctl(['put', '-', '--no-user-data'], { env, input: JSON.stringify(local({ revision: 3 })) }), { status: 0 })
+  t.equal((await imdsctl(['user-data', 'srv-abcde'], { env })).stdout.length, 0)
+  t.match(await imdsctl(['remove', 'srv-abcde'], { env }), { status: 0, stdout: /^removed srv-abcde at revision 4/ })
+  t.match(await imdsctl(['get', 'srv-abcde'], { env }), { status: 1, stderr: /has no srv-abcde/ })
+  t.match(await imdsctl(['get', 'abcde'], { env }), { status: 64 })
+  t.match(await imdsctl(['frob'], { env }), { status: 64 })
+  t.match(await imdsctl(['list']), { status: 64, stderr: /which store/ })
+  t.match(await imdsctl(['-s', 'redis://127.0.0.1:1', '-r', 'gb1', 'list']), { status: 69, stderr: /cannot use the store/ })
+  t.match(await imdsctl(['--help']), { status: 0, stdout: /Exit statuses/ })
+})
+
+t.test('imdsctl watch prints each change until it is interrupted', async (t) => {
+  const directory = t.testdir()
+  const store = await openStore({ url: `file:${directory}` })
+  const child = spawn(process.execPath, [IMDSCTL, '-s', `file:${directory}`, 'watch'], { stdio: ['ignore', 'pipe', 'inherit'] })
+  let text = ''
+  child.stdout.setEncoding('utf8').on('data', (chunk: string) => { text += chunk })
+  let revision = 0
+  await until(async () => {
+    await store.put(local({ revision: ++revision }))
+    return text.includes('srv-abcde\t')
+  }, 'a change to be printed')
+  await store.remove('srv-abcde')
+  await until(() => text.includes('srv-abcde\tremoved'), 'the removal to be printed')
+  child.kill('SIGINT')
+  await once(child, 'exit')
+  t.equal(child.exitCode, 0)
+})

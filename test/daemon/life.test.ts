@@ -1,0 +1,102 @@
+/**
+ * The daemon as a process: how it starts, what it says when it cannot, how it ends; the demo of the README.
+ */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { createInterface } from 'node:readline'
+import t from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { request, runDaemon, startDaemon, until } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { freePort } from '../support/redis.ts'
+
+const LOCAL = anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] })
+
+t.test('a bad configuration: every bad variable is named at once, exit status 78, before anything listens', async (t) => {
+  const port = await freePort()
+  const { status, stdout, stderr } = await runDaemon({ IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_STORE: 'redis://x', IMDS_LOG_LEVEL: 'loud', IMDS_RESYNC_SECONDS: 'soon' })
+  t.equal(status, 78)
+  t.equal(stdout, '')
+  for (const variable of ['IMDS_REGION', 'IMDS_HYPERVISOR', 'IMDS_LOG_LEVEL', 'IMDS_RESYNC_SECONDS']) t.match(stderr, new RegExp(`^  ${variable} .+`, 'm'))
+})
+
+t.test('a listener that cannot be had is named with its remedy, exit status 1', async (t) => {
+  const blocker = createServer().listen(0, '127.0.0.1')
+  await once(blocker, 'listening')
+  t.teardown(() => { blocker.close() })
+  const { port } = blocker.address() as { port: number }
+  for (const [listen, remedy] of [[`127.0.0.1:${String(port)}`, /something else listens there/], ['192.0.2.1:8169', /does not have the address.*imds-address/]] as const) {
+    const { status, stdout } = await runDaemon({ IMDS_LISTEN: listen, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STORE: `file:${t.testdir()}` })
+    t.equal(status, 1)
+    t.match(stdout, /"level":"fatal".*IMDS_LISTEN: cannot listen on/)
+    t.match(stdout, remedy)
+  }
+})
+
+t.test('SIGTERM and SIGINT end it cleanly, with exit status 0', async (t) => {
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    const daemon = await startDaemon({ IMDS_STORE: `file:${t.testdir()}` })
+    daemon.process.kill(signal)
+    await once(daemon.process, 'exit')
+    t.equal(daemon.process.exitCode, 0)
+    t.match(daemon.log.at(-1), { level: 'info', msg: 'stopping', signal })
+    await daemon.stop()
+  }
+})
+
+t.test('an unknown variable is warned about and ignored', async (t) => {
+  const daemon = await startDaemon({ IMDS_STORE: `file:${t.testdir()}`, IMDS_LISTN: 'x' })
+  t.teardown(() => daemon.stop())
+  t.match(daemon.log.find(({ level }) => level === 'warn'), { variables: ['IMDS_LISTN'] })
+})
+
+t.test('several listeners answer, each for its own network', async (t) => {
+  const [plain, red] = [await freePort(), await freePort()]
+  const url = `file:${t.testdir()}`
+  const store = await openStore({ url })
+  const on = (id: string, network: string) => anInstance({ id, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv4Addresses: ['127.0.0.1/8'] }] })
+  await store.put(on('srv-plain', 'default'))
+  await store.put(on('srv-red', 'red'))
+  const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: `127.0.0.1:${String(plain)},red=127.0.0.1:${String(red)}` })
+  t.teardown(() => daemon.stop())
+  const id = async (port: number) => (await request(port, '/latest/meta-data/instance-id')).body.toString()
+  await until(async () => await id(plain) === 'srv-plain' && await id(red) === 'srv-red', 'each network\'s instance')
+})
+
+t.test('a token, a key and user-data never stand in the log, at its most talkative (invariant 9)', async (t) => {
+  const url = `file:${t.testdir()}`
+  const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LOG_LEVEL: 'debug' })
+  t.teardown(() => daemon.stop())
+  const store = await openStore({ url })
+  await store.put(LOCAL, Buffer.from('S3CRET-data'))
+  await until(async () => (await daemon.get('/latest/user-data')).status === 200, 'the user-data')
+  await daemon.get('/latest/meta-data/public-keys/0/openssh-key')
+  await daemon.get('/latest/meta-data/S3CRET-path?S3CRET-query')
+  const text = JSON.stringify(daemon.log) + (await daemon.operator('/metrics')).body.toString()
+  t.match(text, /"msg":"request"/)
+  t.notMatch(text, /S3CRET|AAAAC3Nza/)
+})
+
+t.test('npm start: the demo serves its instance, says what to try, and leaves nothing behind', async (t) => {
+  const [guest, operator] = [await freePort(), await freePort()]
+  const main = new URL('../../src/main.ts', import.meta.url).pathname
+  const child = spawn(process.execPath, [main, '--demo'], {
+    env: { PATH: process.env['PATH'], IMDS_LISTEN: `127.0.0.1:${String(guest)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operator)}` }, stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  const lines: string[] = []
+  createInterface({ input: child.stdout }).on('line', (line) => { lines.push(line) })
+  await until(() => lines.some((line) => line.includes('imdsctl')), 'the lines to try')
+  const base = `http://127.0.0.1:${String(guest)}`
+  t.ok(lines.includes(`  curl ${base}/latest/meta-data/`))
+  await until(async () => (await request(guest, '/latest/meta-data/')).status === 200, 'the tree')
+  t.match((await request(guest, '/latest/user-data')).body.toString(), /^#cloud-config\n/)
+  t.equal((await request(operator, '/readyz')).status, 200)
+  const directory = /--store file:(\S+)/.exec(lines.join('\n'))![1]!
+  t.ok(existsSync(directory))
+  child.kill('SIGTERM')
+  await once(child, 'exit')
+  t.equal(child.exitCode, 0)
+  t.notOk(existsSync(directory))
+})

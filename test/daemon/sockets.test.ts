@@ -1,0 +1,106 @@
+/**
+ * The contract's A4 to A7 where they are about bytes on a socket, and the refusals that end a connection before there is a request.
+ */
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import t from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { exchange, parseAnswer } from '../support/socket.ts'
+
+const ID = '/latest/meta-data/instance-id'
+
+let daemon: TestDaemon
+t.before(async () => {
+  const url = `file:${t.testdir()}`
+  const store = await openStore({ url })
+  await store.put(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'], ipv6Addresses: ['::1/128'] }] }), Buffer.from('data'))
+  daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: '127.0.0.1:0' })
+  await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
+})
+t.teardown(() => daemon.stop())
+
+const counted = (reason: string, method: string, status: number) => daemon.metric(`imds_requests_total{route="unknown",method="${method}",status="${String(status)}",reason="${reason}"}`)
+
+const SERVED: [string, string, string][] = [
+  ['A5', 'Connection: close', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`],
+  ['A5', 'HTTP/1.0 without a Host', `GET ${ID} HTTP/1.0\r\n\r\n`],
+  ['A5', 'HTTP/1.1 without a Host', `GET ${ID} HTTP/1.1\r\nConnection: close\r\n\r\n`],
+  ['A5', 'an absolute-form target, whatever host it names', `GET http://evil.example:81${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`],
+  ['A5', 'an upgrade that is not taken up', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n`],
+  ['A4', 'a body of any type', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n{`],
+  ['A4', 'an empty chunked body', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`],
+  ['A5', 'an expectation that we do not know', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: miracles\r\n\r\n`],
+  ['A6', 'a client that would take gzip', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept-Encoding: gzip, br\r\n\r\n`],
+]
+for (const [number, what, bytes] of SERVED) {
+  t.test(`${number}: ${what} is served`, async (t) => {
+    const { status, headers, body } = await exchange(daemon.guestPort, bytes)
+    t.same([status, body], [200, 'srv-abcde'])
+    t.same(Object.keys(headers).sort(), ['connection', 'content-length', 'content-type', 'date'])
+    t.match(headers, { 'content-type': 'text/plain', 'content-length': '9' })
+  })
+}
+
+t.test('A5: Expect: 100-continue is answered, then the request', async (t) => {
+  const { text } = await exchange(daemon.guestPort, `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx`)
+  t.match(text, /^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 200 OK\r\n/)
+})
+
+t.test('A5: 30 requests on one connection, and pipelined ones, are answered in order', async (t) => {
+  const one = (path: string, last = false) => `GET ${path} HTTP/1.1\r\nHost: x\r\n${last ? 'Connection: close\r\n' : ''}\r\n`
+  const { text } = await exchange(daemon.guestPort, one(ID).repeat(29) + one('/latest/user-data', true))
+  t.equal(text.match(/HTTP\/1\.1 200 OK/g)?.length, 30)
+  t.match(text, /srv-abcdeHTTP.*\r\n\r\ndata$/s)
+})
+
+t.test('A5: an idle connection is closed by the server, which says so', async (t) => {
+  const socket = connect(daemon.guestPort, '127.0.0.1', () => { socket.write(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`) })
+  let text = ''
+  socket.setEncoding('latin1').on('data', (chunk: string) => { text += chunk })
+  await once(socket, 'close')
+  t.match(parseAnswer(text).headers, { connection: 'keep-alive', 'keep-alive': 'timeout=5' })
+})
+
+const REFUSED: [string, string, string, string, number, string][] = [
+  ['A7', 'garbage', 'garbage\r\n\r\n', 'malformed-request', 400, 'other'],
+  ['A7', 'a raw space in the target', 'GET /latest/a b HTTP/1.1\r\nHost: x\r\n\r\n', 'malformed-request', 400, 'other'],
+  ['A7', 'a method that does not exist', `FROB ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`, 'malformed-request', 400, 'other'],
+  ['A7', 'a TLS hello', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', 'malformed-request', 400, 'other'],
+  ['F2', 'headers without end', `GET ${ID} HTTP/1.1\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, 'headers-too-large', 400, 'other'],
+  ['F2', 'an endless target', `GET /${'x'.repeat(20_000)} HTTP/1.1\r\n\r\n`, 'headers-too-large', 400, 'other'],
+  ['A4', 'CONNECT', 'CONNECT evil.example:80 HTTP/1.1\r\nHost: x\r\n\r\n', 'method-not-allowed', 405, 'other'],
+]
+for (const [number, what, bytes, reason, status, method] of REFUSED) {
+  t.test(`${number}: ${what} is refused, counted as ${reason}, and the connection closed`, async (t) => {
+    const before = await counted(reason, method, status) || 0
+    const answer = await exchange(daemon.guestPort, bytes)
+    t.equal(answer.status, status)
+    t.equal(answer.headers['connection'], 'close')
+    t.equal(answer.headers['content-length'], String(answer.body.length))
+    t.equal(answer.headers['server'], undefined)
+    if (status === 400) t.match(answer, { headers: { 'content-type': 'text/html' }, body: /<title>400 - Bad Request<\/title>/ })
+    t.equal(await counted(reason, method, status), before + 1)
+  })
+}
+
+t.test('F2: a request that never ends is ended, with its reason counted; others are served meanwhile', async (t) => {
+  const before = await counted('request-timeout', 'other', 400) || 0
+  const slow = exchange(daemon.guestPort, `GET ${ID} HTTP/1.1\r\nHost: x\r\nX-Slow: `)
+  t.equal((await daemon.get(ID)).status, 200)
+  t.match(await slow, { status: 400 })
+  t.equal(await counted('request-timeout', 'other', 400), before + 1)
+})
+
+t.test('E2: a stranger is told 503 whatever it sends', async (t) => {
+  for (const bytes of ['garbage\r\n\r\n', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', `GET ${ID} HTTP/1.0\r\n\r\n`, 'GET /%zz HTTP/1.0\r\n\r\n', `PUT /latest/api/token HTTP/1.0\r\n\r\n`]) {
+    t.match(await exchange(daemon.guestPort, bytes, { localAddress: '127.0.0.9' }), { status: 503, headers: { 'retry-after': '1' } })
+  }
+})
+
+t.test('A4: a HEAD has the GET\'s headers and no body', async (t) => {
+  const { headers, body } = await exchange(daemon.guestPort, `HEAD ${ID} HTTP/1.0\r\n\r\n`)
+  t.match(headers, { 'content-length': '9', 'content-type': 'text/plain' })
+  t.equal(body, '')
+})

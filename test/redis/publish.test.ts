@@ -1,0 +1,157 @@
+/**
+ * The write side in a real Redis: what a publish checks, what it leaves behind, and what it refuses.
+ */
+import { readFileSync } from 'node:fs'
+import t, { type Test } from 'tap'
+import { keysOf } from '../../src/store/keys.ts'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { until } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { startRedis, type TestRedis } from '../support/redis.ts'
+
+const KEYS = keysOf('gb1')
+const nic = (address: string, network = 'default') => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv4Addresses: [address] }]
+
+let redis: TestRedis
+t.before(async () => { redis = await startRedis() })
+t.teardown(() => redis.stop())
+
+async function aStore(t: Test): Promise<Publisher> {
+  await redis.client.flushall()
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  return store
+}
+
+t.test('a publish writes record, user-data, indexes and digest, and tells the hypervisor', async (t) => {
+  const store = await aStore(t)
+  const heard: string[] = []
+  const stop = await store.watch((id) => heard.push(id))
+  t.teardown(stop)
+  const bytes = Buffer.from([0, 255, 31, 139, 10])
+  t.match(await store.put(anInstance(), bytes), { result: 'published', instance: { revision: 1 } })
+  t.ok((await redis.client.hgetBuffer(KEYS.instance('srv-abcde'), 'user-data'))?.equals(bytes))
+  t.equal(await redis.client.hget(KEYS.addresses('default'), '10.0.0.2'), 'srv-abcde')
+  t.equal(await redis.client.hget(KEYS.hypervisor('hv1'), 'srv-abcde'), await redis.client.hget(KEYS.instance('srv-abcde'), 'digest'))
+  t.match(await redis.client.get(KEYS.region), /^\d+$/)
+  t.same(await store.list(), [{ id: 'srv-abcde', revision: 1, hypervisors: ['hv1'], addresses: ['default 10.0.0.2'] }])
+  t.ok((await store.get('srv-abcde'))?.userData && Buffer.from((await store.get('srv-abcde'))!.userData!).equals(bytes))
+  await until(() => heard.includes('srv-abcde'), 'the change to be heard')
+})
+
+t.test('invariant 4: a late writer cannot undo a newer one', async (t) => {
+  const store = await aStore(t)
+  await store.put(anInstance({ revision: 5 }), Buffer.from('five'))
+  t.same(await store.put(anInstance({ revision: 4 }), Buffer.from('four')), { result: 'stale', revision: 5 })
+  t.same(await store.put(anInstance({ revision: 5, fqdn: 'other.example.com' }), Buffer.from('five')), { result: 'stale', revision: 5 })
+  t.match(await store.put(anInstance({ revision: 5 }), Buffer.from('five')), { result: 'unchanged' }, 'a repeated publish is no error')
+  t.equal(Buffer.from((await store.get('srv-abcde'))!.userData!).toString(), 'five')
+})
+
+t.test('revisions as large as JavaScript counts stay exact', async (t) => {
+  const store = await aStore(t)
+  const revision = Number.MAX_SAFE_INTEGER - 1
+  t.match(await store.put(anInstance({ revision })), { result: 'published' })
+  t.same(await store.put(anInstance({ revision: revision - 1 })), { result: 'stale', revision })
+  t.match(await store.put(anInstance({ revision: revision + 1 })), { result: 'published' })
+})
+
+t.test('invariant 7: a publish that claims another instance\'s address is refused, names the owner and writes nothing', async (t) => {
+  const store = await aStore(t)
+  await store.put(anInstance())
+  t.same(await store.put(anInstance({ id: 'srv-other' })), { result: 'address-owned', network: 'default', address: '10.0.0.2', owner: 'srv-abcde' })
+  t.equal(await redis.client.exists(KEYS.instance('srv-other')), 0)
+  t.equal(await redis.client.hexists(KEYS.hypervisor('hv1'), 'srv-other'), 0)
+  t.match(await store.put(anInstance({ id: 'srv-other', interfaces: nic('10.0.0.2/30', 'red') })), { result: 'published' }, 'the same address on another network is free')
+})
+
+t.test('an instance that moves, changes its address or hands it on leaves no stale index behind', async (t) => {
+  const store = await aStore(t)
+  await store.put(anInstance({ hypervisors: ['hv1', 'hv2'] }))
+  await store.put(anInstance({ revision: 2, hypervisors: ['hv2'], interfaces: nic('10.0.0.6/30') }))
+  t.equal(await redis.client.exists(KEYS.hypervisor('hv1')), 0)
+  t.same(await redis.client.hgetall(KEYS.addresses('default')), { '10.0.0.6': 'srv-abcde' })
+  t.match(await store.put(anInstance({ id: 'srv-other' })), { result: 'published' }, 'the address that it gave up is free')
+  await store.put(anInstance({ revision: 3, hypervisors: ['hv2'], interfaces: nic('10.0.0.6/30', 'red') }))
+  t.same(await redis.client.hgetall(KEYS.addresses('default')), { '10.0.0.2': 'srv-other' })
+  t.same(await redis.client.hgetall(KEYS.addresses('red')), { '10.0.0.6': 'srv-abcde' })
+})
+
+t.test('a removal leaves a tombstone for 7 days and nothing else', async (t) => {
+  const store = await aStore(t)
+  await store.put(anInstance({ revision: 7 }), Buffer.from('x'))
+  t.same(await store.remove('srv-abcde', 6), { result: 'stale', revision: 7 })
+  t.same(await store.remove('srv-abcde'), { result: 'removed', revision: 8 })
+  t.same((await redis.client.keys('*')).sort(), [KEYS.region, KEYS.tombstone('srv-abcde')])
+  const ttl = await redis.client.ttl(KEYS.tombstone('srv-abcde'))
+  t.ok(ttl > 604_700 && ttl <= 604_800)
+  t.same(await store.put(anInstance({ revision: 7 })), { result: 'stale', revision: 8 }, 'a late writer cannot bring it back')
+  t.match(await store.put(anInstance({ revision: 9 })), { result: 'published' }, 'a newer one can')
+  t.equal(await redis.client.exists(KEYS.tombstone('srv-abcde')), 0)
+})
+
+t.test('a removal of what the store does not hold leaves a tombstone for the hosts that still do', async (t) => {
+  const store = await aStore(t)
+  t.same(await store.remove('srv-gone1'), { result: 'unchanged', revision: 1 })
+  t.equal(await redis.client.get(KEYS.tombstone('srv-gone1')), '1')
+})
+
+t.test('a publish keeps the user-data, replaces it or drops it, as it is told', async (t) => {
+  const store = await aStore(t)
+  await store.put(anInstance(), Buffer.from('one'))
+  t.match(await store.put(anInstance({ revision: 2 })), { result: 'published', instance: { userData: { size: 3 } } })
+  t.equal(Buffer.from((await store.get('srv-abcde'))!.userData!).toString(), 'one')
+  await store.put(anInstance({ revision: 3 }), Buffer.alloc(0))
+  t.match(await store.get('srv-abcde'), { userData: Buffer.alloc(0), document: { userData: { size: 0 } } })
+  await store.put(anInstance({ revision: 4 }), 'none')
+  t.match(await store.get('srv-abcde'), { userData: null })
+  t.equal(await redis.client.hexists(KEYS.instance('srv-abcde'), 'user-data'), 0)
+})
+
+t.test('a faulty record or user-data over the limit is refused with all faults, before anything is written', async (t) => {
+  const store = await aStore(t)
+  const invalid = await store.put(anInstance({ region: undefined, revision: 'x' }))
+  t.equal(invalid.result, 'invalid')
+  t.same('faults' in invalid && invalid.faults.map(({ path }) => path).sort(), ['/region', '/revision'])
+  t.match(await store.put(anInstance(), Buffer.alloc(16385)), { result: 'invalid', faults: [{ path: '/userData', message: /16385 bytes, more than the limit of 16384/ }] })
+  t.match(await store.put(anInstance({ userData: { size: 3, sha256: '0'.repeat(64) } }), Buffer.from('abc')), { result: 'invalid', faults: [{ path: '/userData/sha256' }] })
+  t.same(await redis.client.keys('*'), [])
+  t.match(await store.put(anInstance(), Buffer.alloc(16384)), { result: 'published' })
+})
+
+t.test('two writers at once: each publish is whole, and the highest revision stays', async (t) => {
+  const store = await aStore(t)
+  const other = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => other.close())
+  const puts = Array.from({ length: 100 }, (_, i) => (i % 2 ? store : other).put(anInstance({ revision: i + 1, tags: { revision: String(i + 1) } }), Buffer.from(`data ${String(i + 1)}`)))
+  const results = await Promise.all(puts)
+  t.match(results.at(-1), { result: 'published' })
+  const held = await store.get('srv-abcde')
+  t.match(held?.document, { revision: 100, tags: { revision: '100' } })
+  t.equal(Buffer.from(held!.userData!).toString(), 'data 100')
+})
+
+t.test('the script itself refuses what is no record, for publishers in any language', async (t) => {
+  await aStore(t)
+  const script = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+  const run = (...args: string[]) => redis.client.eval(script, 1, KEYS.region, ...args) as Promise<string[]>
+  const record = JSON.stringify(anInstance())
+  for (const [args, why] of [
+    [['put', '{', 'none'], /not a JSON object/], [['put', '[]', 'none'], /schema/], [['put', JSON.stringify(anInstance({ schema: 2 })), 'none'], /schema/],
+    [['put', JSON.stringify(anInstance({ id: 'x y' })), 'none'], /id/], [['put', JSON.stringify(anInstance({ revision: 0 })), 'none'], /revision/],
+    [['put', JSON.stringify(anInstance({ hypervisors: 'hv1' })), 'none'], /hypervisors/], [['put', JSON.stringify(anInstance({ interfaces: [1] })), 'none'], /interfaces/],
+    [['put', record, 'set', 'bytes'], /another size/], [['put', record], /what becomes of the user-data/], [['frob'], /put or remove/], [['remove', 'srv-a', '0.5'], /REVISION/],
+  ] as [string[], RegExp][]) {
+    const answer = await run(...args)
+    t.equal(answer[0], 'refused')
+    t.match(answer.join(' '), why)
+  }
+  t.same(await redis.client.keys('*'), [])
+  t.same(await run('put', record, 'none'), ['published', '1'])
+})
+
+t.test('a store that cannot be reached is an error with its cause', async (t) => {
+  await t.rejects(openStore({ url: 'redis://127.0.0.1:1', region: 'gb1' }), /cannot use the store: .*ECONNREFUSED/)
+  await t.rejects(openStore({ url: 'mysql://x' }), /a store is redis:/)
+  await t.rejects(openStore({ url: redis.url }), /name of the region/)
+})

@@ -1,0 +1,235 @@
+/**
+ * The daemon follows a real Redis: what reaches the guest, what stays, and what an operator is told.
+ */
+import t, { type Test } from 'tap'
+import { keysOf } from '../../src/store/keys.ts'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { startRedis, type TestRedis } from '../support/redis.ts'
+
+const KEYS = keysOf('gb1')
+const ID = '/latest/meta-data/instance-id'
+
+/** A record for 127.0.0.N, whose host name tells the revision. */
+function record(revision: number, { n = 1, id = `srv-n${String(n)}`, hypervisors = ['hv1'] }: { n?: number, id?: string, hypervisors?: string[] } = {}): Record<string, unknown> {
+  return anInstance({ id, revision, hypervisors, fqdn: `r${String(revision)}.${id}.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`] }] })
+}
+
+interface Host { redis: TestRedis, store: Publisher, daemon: TestDaemon }
+
+async function aHost(t: Test, { args = [], env = {}, hypervisor = 'hv1' }: { args?: string[], env?: Record<string, string>, hypervisor?: string } = {}): Promise<Host> {
+  const redis = await startRedis(args)
+  t.teardown(() => redis.stop())
+  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: hypervisor, IMDS_RESYNC_SECONDS: '1', ...env })
+  t.teardown(() => daemon.stop())
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  return { redis, store, daemon }
+}
+
+const hostname = async (daemon: TestDaemon, from = '127.0.0.1') => (await daemon.get('/latest/meta-data/hostname', from)).body.toString()
+const serves = (daemon: TestDaemon, name: string, from?: string) => until(async () => await hostname(daemon, from) === name, `${name} to be served`)
+const resynced = async (daemon: TestDaemon) => {
+  const before = await daemon.metric('imds_resyncs_total{result="completed"}')
+  await until(async () => await daemon.metric('imds_resyncs_total{result="completed"}') > before + 1, 'two more resyncs')
+}
+
+t.test('a publish and a change of it reach the guest\'s next GET; a removal makes it a stranger', async (t) => {
+  const { store, daemon } = await aHost(t)
+  t.equal((await daemon.get(ID)).status, 503)
+  t.equal((await daemon.operator('/readyz')).status, 503, 'a store of which nothing was published is not ready')
+  await store.put(record(1), Buffer.from('one'))
+  await serves(daemon, 'r1.srv-n1.example.com')
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
+  await store.put(record(2), Buffer.from([0, 255, 31, 139]))
+  await serves(daemon, 'r2.srv-n1.example.com')
+  t.ok((await daemon.get('/latest/user-data')).body.equals(Buffer.from([0, 255, 31, 139])))
+  await store.remove('srv-n1')
+  await until(async () => (await daemon.get(ID)).status === 503, 'the removal')
+})
+
+t.test('only instances of this hypervisor are answered; during a migration both hosts do; afterwards the old one forgets', async (t) => {
+  const { redis, store, daemon } = await aHost(t)
+  const second = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv2' })
+  t.teardown(() => second.stop())
+  await store.put(record(1))
+  await store.put(record(1, { n: 2, hypervisors: ['hv2'] }))
+  await serves(daemon, 'r1.srv-n1.example.com')
+  await serves(second, 'r1.srv-n2.example.com', '127.0.0.2')
+  t.equal((await daemon.get(ID, '127.0.0.2')).status, 503)
+  await store.put(record(2, { hypervisors: ['hv1', 'hv2'] }))
+  await serves(daemon, 'r2.srv-n1.example.com')
+  await serves(second, 'r2.srv-n1.example.com')
+  await store.put(record(3, { hypervisors: ['hv2'] }))
+  await serves(second, 'r3.srv-n1.example.com')
+  await until(async () => (await daemon.get(ID)).status === 503, 'the old host to forget')
+})
+
+t.test('invariant 4: a notice that was missed is made good by the next resync', async (t) => {
+  const { redis, store, daemon } = await aHost(t)
+  await store.put(record(1))
+  await serves(daemon, 'r1.srv-n1.example.com')
+  await redis.client.call('ACL', 'SETUSER', 'default', 'resetchannels') // the daemon's subscription is cut, and cannot come back
+  await redis.client.eval(`redis.call('HSET', KEYS[1], 'digest', 'x'); return 1`, 1, KEYS.instance('srv-n1'))
+  await redis.client.call('ACL', 'SETUSER', 'default', 'allchannels')
+  const quiet = `local t = redis.call('HGET', KEYS[1], 'record'); t = string.gsub(t, '"revision":1', '"revision":2'); t = string.gsub(t, 'r1[.]', 'r2.')
+    redis.call('HSET', KEYS[1], 'record', t, 'digest', 'quiet'); redis.call('HSET', KEYS[2], 'srv-n1', 'quiet')`
+  await redis.client.eval(quiet, 2, KEYS.instance('srv-n1'), KEYS.hypervisor('hv1'))
+  await serves(daemon, 'r2.srv-n1.example.com')
+})
+
+t.test('invariants 2 and 4: Redis stopped and started under load: known guests see no error, and changes made meanwhile arrive', async (t) => {
+  const { redis, store, daemon } = await aHost(t, { args: ['--appendonly', 'yes', '--appendfsync', 'always'] })
+  await store.put(record(1))
+  await serves(daemon, 'r1.srv-n1.example.com')
+  let asked = 0
+  const failures: unknown[] = []
+  let loading = true
+  const load = Promise.all(Array.from({ length: 8 }, async () => {
+    while (loading) {
+      asked++
+      const answer = await daemon.get('/latest/meta-data/hostname').catch((error: unknown) => error)
+      if (!(answer instanceof Object && 'status' in answer && answer.status === 200)) failures.push(answer)
+    }
+  }))
+  await redis.kill()
+  await until(async () => await daemon.metric('imds_store_connected') === 0, 'the loss to be seen')
+  const ready = JSON.parse((await daemon.operator('/readyz')).body.toString()) as Record<string, unknown>
+  t.match(ready, { ready: true, connected: false, instances: 1 }, 'G1: readyz tells')
+  const age = await daemon.metric('imds_view_age_seconds')
+  await until(async () => await daemon.metric('imds_view_age_seconds') > age + 0.2, 'the age to grow')
+  await redis.restart()
+  const later = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => later.close())
+  await later.put(record(2))
+  await serves(daemon, 'r2.srv-n1.example.com')
+  loading = false
+  await load
+  t.same(failures, [])
+  t.ok(asked > 100, `${String(asked)} requests`)
+  t.equal(daemon.log.filter(({ level, msg }) => level === 'warn' && msg.includes('store')).length, 1, 'one warning')
+})
+
+t.test('G2: nothing to answer from yet is 503 with Retry-After, not 404, while Redis is away from the start', async (t) => {
+  const daemon = await startDaemon({ IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
+  t.teardown(() => daemon.stop())
+  for (const path of ['/', ID, '/latest/user-data', '/nothing']) t.match(await daemon.get(path), { status: 503, headers: { 'retry-after': '1' } })
+  t.equal((await daemon.operator('/livez')).status, 200)
+  t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: false, connected: false })
+})
+
+t.test('invariant 8: absence is not removal', async (t) => {
+  const { redis, store, daemon } = await aHost(t)
+  const publishBoth = async () => {
+    await store.put(record(1), Buffer.from('mine'))
+    await store.put(record(1, { n: 2 }))
+    await serves(daemon, 'r1.srv-n1.example.com')
+    await serves(daemon, 'r1.srv-n2.example.com', '127.0.0.2')
+  }
+  await publishBoth()
+  const stillServed = async () => {
+    await resynced(daemon)
+    t.equal(await hostname(daemon), 'r1.srv-n1.example.com')
+    t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
+  }
+  await t.test('when a key is evicted', async () => {
+    await redis.client.del(KEYS.instance('srv-n1'))
+    await stillServed()
+  })
+  await t.test('when its indexes are lost', async () => {
+    await redis.client.del(KEYS.hypervisor('hv1'), KEYS.instances)
+    await stillServed()
+    t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 1, 'srv-n2 still has its record, which is asked for')
+  })
+  await t.test('when the store is flushed, which is told once', async () => {
+    await redis.client.flushall()
+    await until(async () => await daemon.metric('imds_resyncs_total{result="uninitialised"}') >= 2, 'two resyncs of an empty store')
+    t.equal(await hostname(daemon), 'r1.srv-n1.example.com')
+    t.equal(daemon.log.filter(({ msg }) => msg.includes('holds nothing of this region')).length, 1)
+    t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 2)
+  })
+  await t.test('when it is half restored', async () => {
+    await store.put(record(1, { n: 2 }))
+    await stillServed()
+    t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 1)
+  })
+  await t.test('a tombstone is removal, in a store that knows no more of it', async () => {
+    await store.remove('srv-n1')
+    await until(async () => (await daemon.get(ID)).status === 503, 'the removal')
+    t.equal(await hostname(daemon, '127.0.0.2'), 'r1.srv-n2.example.com')
+  })
+})
+
+t.test('invariant 4: a revision that goes back is taken as the store has it, counted and told', async (t) => {
+  const { redis, store, daemon } = await aHost(t)
+  await store.put(record(5))
+  await serves(daemon, 'r5.srv-n1.example.com')
+  await redis.client.flushall()
+  await store.put(record(3))
+  await serves(daemon, 'r3.srv-n1.example.com')
+  t.equal(await daemon.metric('imds_revisions_back_total'), 1)
+  t.match(daemon.log.find(({ msg }) => msg.includes('older revision')), { level: 'warn', instance: 'srv-n1', revision: 3, heldRevision: 5 })
+})
+
+t.test('invariant 3: what is faulty leaves the last good state in place, is counted and told once', async (t) => {
+  const { redis, store, daemon } = await aHost(t)
+  await store.put(record(1), Buffer.from('good'))
+  await serves(daemon, 'r1.srv-n1.example.com')
+  const key = KEYS.instance('srv-n1')
+  const good = await redis.client.hget(key, 'record')
+  const break_ = async (...fields: string[]) => {
+    const digest = `broken ${fields.join()}`
+    await redis.client.hset(key, ...fields, 'digest', digest)
+    await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n1', digest)
+    await redis.client.publish(KEYS.notices('hv1'), 'srv-n1')
+  }
+  for (const [what, reason, fields] of [
+    ['a record that is not JSON', 'unreadable', ['record', '{']],
+    ['a record of a foreign schema', 'record', ['record', JSON.stringify({ ...record(2), schema: 9 })]],
+    ['a record with bad fields', 'record', ['record', JSON.stringify({ ...record(2), fqdn: '' })]],
+    ['another instance\'s record', 'id', ['record', JSON.stringify({ ...record(2), id: 'srv-other' })]],
+    ['user-data that the record does not tell of', 'user-data', ['record', good!, 'user-data', 'evil']],
+    ['user-data of another size', 'user-data', ['record', good!, 'user-data', 'goo']],
+  ] as [string, string, string[]][]) {
+    const before = await daemon.metric(`imds_record_faults_total{reason="${reason}"}`)
+    await break_(...fields)
+    await until(async () => await daemon.metric(`imds_record_faults_total{reason="${reason}"}`) === before + 1, what)
+    await resynced(daemon)
+    t.equal(await daemon.metric(`imds_record_faults_total{reason="${reason}"}`), before + 1, `${what} is counted once`)
+    t.equal(await daemon.metric('imds_view_faulty_records'), 1)
+    t.equal(await hostname(daemon), 'r1.srv-n1.example.com')
+    t.equal((await daemon.get('/latest/user-data')).body.toString(), 'good')
+  }
+  await break_('user-data', 'good')
+  await until(async () => await daemon.metric('imds_view_faulty_records') === 0, 'the repair')
+  t.equal(daemon.log.filter(({ msg }) => msg.startsWith('faulty record')).length, 6)
+  t.notMatch(JSON.stringify(daemon.log), /evil|goo"/, 'invariant 9: no user-data in the log')
+})
+
+t.test('invariant 7: two records that claim one address: neither is served, and the operator is told', async (t) => {
+  const { redis, store, daemon } = await aHost(t)
+  await store.put(record(1))
+  await serves(daemon, 'r1.srv-n1.example.com')
+  await redis.client.hdel(KEYS.addresses('default'), '127.0.0.1')
+  await store.put(record(1, { id: 'srv-thief' }))
+  await until(async () => (await daemon.get(ID)).status === 503, 'the contested address to be refused')
+  t.equal(await daemon.metric('imds_view_contested_addresses'), 1)
+  t.match(daemon.log.find(({ msg }) => msg.includes('claimed by more than one')), { level: 'warn', address: 'default 127.0.0.1', instances: ['srv-n1', 'srv-thief'] })
+  t.match((await daemon.operator('/metrics')).body.toString(), /reason="contested-address"/)
+  await store.remove('srv-thief')
+  await serves(daemon, 'r1.srv-n1.example.com')
+})
+
+t.test('a password comes from a file and never shows', async (t) => {
+  const directory = t.testdir({ password: 'PaSsWoRd\n' })
+  const redis = await startRedis(['--requirepass', 'PaSsWoRd'])
+  t.teardown(() => redis.stop())
+  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_REDIS_PASSWORD_FILE: `${directory}/password`, IMDS_LOG_LEVEL: 'debug' })
+  t.teardown(() => daemon.stop())
+  const store = await openStore({ url: redis.url, region: 'gb1', passwordFile: `${directory}/password` })
+  t.teardown(() => store.close())
+  await store.put(record(1))
+  await serves(daemon, 'r1.srv-n1.example.com')
+  t.notMatch(JSON.stringify(daemon.log) + (await daemon.operator('/readyz')).body.toString(), /PaSsWoRd/)
+})

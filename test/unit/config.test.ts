@@ -1,0 +1,74 @@
+import { readFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { parseConfig, SETTINGS } from '../../src/config.ts'
+
+const REDIS = { IMDS_STORE: 'redis://r:6379', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }
+
+function faultsOf(env: Record<string, string>): string[] {
+  const parsed = parseConfig(env)
+  return parsed.ok ? [] : parsed.faults.map(({ variable, message }) => `${variable} ${message}`)
+}
+
+test('the least configuration for Redis has the documented defaults', () => {
+  expect(parseConfig(REDIS)).toMatchObject({ ok: true, unknown: [], config: {
+    listen: [{ network: 'default', host: '169.254.169.254', port: 80 }],
+    operator: { host: '127.0.0.1', port: 9169, allow: [] },
+    store: { kind: 'redis', url: 'redis://r:6379', region: 'gb1', hypervisor: 'hv1' },
+    stateDirectory: '/var/lib/imds', logLevel: 'info', userDataMaxBytes: 16384, resyncMs: 60_000, provider: {},
+  } })
+})
+
+test('files need no hypervisor and take every instance', () => {
+  for (const url of ['file:/srv/imds', 'file:///srv/imds']) {
+    expect(parseConfig({ IMDS_STORE: url })).toMatchObject({ ok: true, config: { store: { kind: 'files', directory: '/srv/imds', hypervisor: null } } })
+  }
+})
+
+test('several listeners may have networks of their own, IPv6 among them', () => {
+  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '169.254.169.254:80, red=10.0.0.1:80,[FD00:ec2:0::254]:80' })).toMatchObject({ config: { listen: [
+    { network: 'default', host: '169.254.169.254', port: 80 }, { network: 'red', host: '10.0.0.1', port: 80 }, { network: 'default', host: 'fd00:ec2::254', port: 80 },
+  ] } })
+})
+
+test('an empty variable counts as one that is not set', () => {
+  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '', IMDS_LOG_LEVEL: ' ' })).toMatchObject({ ok: true, config: { logLevel: 'info' } })
+})
+
+test('every bad variable is told at once, by name', () => {
+  const faults = faultsOf({ IMDS_LISTEN: 'nowhere', IMDS_OPERATOR_LISTEN: '0', IMDS_STORE: 'mysql://x', IMDS_LOG_LEVEL: 'loud', IMDS_USER_DATA_MAX_BYTES: '1k', IMDS_RESYNC_SECONDS: '0', IMDS_STATE_DIR: 'here' })
+  expect(faults.map((fault) => fault.split(' ', 1)[0])).toEqual(['IMDS_LISTEN', 'IMDS_OPERATOR_LISTEN', 'IMDS_STORE', 'IMDS_STATE_DIR', 'IMDS_LOG_LEVEL', 'IMDS_USER_DATA_MAX_BYTES', 'IMDS_RESYNC_SECONDS'])
+})
+
+describe('a configuration is refused', () => {
+  test.each<[string, Record<string, string>, RegExp]>([
+    ['without a store', {}, /IMDS_STORE is not set/],
+    ['with Redis and no hypervisor: a guessed name would be a silent empty host', { IMDS_STORE: REDIS.IMDS_STORE, IMDS_REGION: 'gb1' }, /IMDS_HYPERVISOR is not set/],
+    ['with Redis and no region', { IMDS_STORE: REDIS.IMDS_STORE, IMDS_HYPERVISOR: 'hv1' }, /IMDS_REGION is not set/],
+    ['with a hypervisor of two words', { ...REDIS, IMDS_HYPERVISOR: 'hv 1' }, /IMDS_HYPERVISOR must be one word/],
+    ['with no listener at all', { ...REDIS, IMDS_LISTEN: ',' }, /IMDS_LISTEN names no address/],
+    ['with one listener twice', { ...REDIS, IMDS_LISTEN: '10.0.0.1:80,x=10.0.0.1:80' }, /IMDS_LISTEN names one address and port twice/],
+    ['with a port out of range', { ...REDIS, IMDS_LISTEN: '10.0.0.1:70000' }, /IMDS_LISTEN "10.0.0.1:70000" is not/],
+    ['with a host name to listen on', { ...REDIS, IMDS_LISTEN: 'localhost:80' }, /IMDS_LISTEN/],
+    ['with operators on an open address and no list of who may ask', { ...REDIS, IMDS_OPERATOR_LISTEN: '0.0.0.0:9169' }, /IMDS_OPERATOR_ALLOW must list the networks/],
+    ['with a list of who may ask that names no network', { ...REDIS, IMDS_OPERATOR_ALLOW: '10.0.0.1' }, /IMDS_OPERATOR_ALLOW "10.0.0.1" is not a network/],
+    ['with a relative file URL', { IMDS_STORE: 'file:' }, /IMDS_STORE must be/],
+  ])('%s', (_what, env, fault) => { expect(faultsOf(env).join('\n')).toMatch(fault) })
+})
+
+test('operators may listen elsewhere with a list of networks', () => {
+  expect(parseConfig({ ...REDIS, IMDS_OPERATOR_LISTEN: '[::]:9169', IMDS_OPERATOR_ALLOW: '10.1.0.0/16, fd00::/8' }))
+    .toMatchObject({ ok: true, config: { operator: { host: '::', port: 9169, allow: ['10.1.0.0/16', 'fd00::/8'] } } })
+})
+
+test('a variable that means nothing is named, not refused: an older daemon may start with a newer environment', () => {
+  expect(parseConfig({ ...REDIS, IMDS_LISTN: 'x' })).toMatchObject({ ok: true, unknown: ['IMDS_LISTN'] })
+})
+
+test('the README has a row for every variable, with its default', () => {
+  const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8')
+  for (const [variable, value] of Object.entries(SETTINGS) as [string, string | undefined][]) {
+    const row = readme.split('\n').find((line) => line.startsWith(`| \`${variable}\` |`))
+    expect([variable, row !== undefined]).toEqual([variable, true])
+    if (value !== undefined && value !== '') expect(row).toContain(`\`${value}\``)
+  }
+})

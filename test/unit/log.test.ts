@@ -1,0 +1,17 @@
+import { expect, test } from 'vitest'
+import { buildLog } from '../../src/log.ts'
+
+test('invariant 9: what looks like a secret is redacted, wherever a careless line puts it', () => {
+  const lines: string[] = []
+  const log = buildLog('info', { write: (line: string) => { lines.push(line) } })
+  log.info({ password: 'SECRET', settings: { password: 'SECRET' }, instance: { userData: 'SECRET', publicKeys: ['SECRET'] }, document: { x: 'SECRET' }, err: { command: 'SECRET' } }, 'x')
+  expect(lines).toHaveLength(1)
+  expect(lines[0]).not.toContain('SECRET')
+  expect(JSON.parse(lines[0]!)).toMatchObject({ level: 'info', msg: 'x' })
+})
+
+test('a line below the level is not written', () => {
+  const lines: string[] = []
+  buildLog('warn', { write: (line: string) => { lines.push(line) } }).info('x')
+  expect(lines).toEqual([])
+})

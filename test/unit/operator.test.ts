@@ -1,0 +1,22 @@
+import { expect, test } from 'vitest'
+import { buildOperatorServer } from '../../src/operator/server.ts'
+
+function aServer(allow: string[] = [], ready = true) {
+  return buildOperatorServer({ allow, metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') }, readiness: () => ({ ready, instances: 3 }) })
+}
+
+test('metrics, liveness and readiness answer', async () => {
+  const server = aServer()
+  expect((await server.inject('/metrics')).body).toBe('imds_up 1\n')
+  expect((await server.inject('/livez')).statusCode).toBe(200)
+  const ready = await server.inject('/readyz')
+  expect([ready.statusCode, ready.json()]).toEqual([200, { ready: true, instances: 3 }])
+  expect((await aServer([], false).inject('/readyz')).statusCode).toBe(503)
+})
+
+test('only the listed networks may ask, by IPv4, IPv6 and v4-mapped address', async () => {
+  const server = aServer(['10.1.0.0/16', 'fd00::/8'])
+  const status = async (remoteAddress: string) => (await server.inject({ url: '/metrics', remoteAddress })).statusCode
+  for (const address of ['10.1.2.3', '::ffff:10.1.2.3', 'fd00::1']) expect([address, await status(address)]).toEqual([address, 200])
+  for (const address of ['10.2.0.1', '::ffff:10.2.0.1', 'fe80::1', '169.254.169.254']) expect([address, await status(address)]).toEqual([address, 403])
+})

@@ -66,7 +66,7 @@ test('a variable that means nothing is named, not refused: an older daemon may s
 
 test('the README has a row for every variable, with its default', () => {
   const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8')
-  for (const [variable, value] of Object.entries(SETTINGS) as [string, string | undefined][]) {
+  for (const [variable, value] of Object.entries<string | undefined>(SETTINGS)) {
     const row = readme.split('\n').find((line) => line.startsWith(`| \`${variable}\` |`))
     expect([variable, row !== undefined]).toEqual([variable, true])
     if (value !== undefined && value !== '') expect(row).toContain(`\`${value}\``)

@@ -1,0 +1,41 @@
+/**
+ * The README's table of a record's fields, made from the schema: `node test/support/record-table.ts` prints it.
+ */
+import { InstanceSchema } from '../../src/metadata/instance.ts'
+
+interface Schema {
+  readonly type?: string
+  readonly hint?: string
+  readonly description?: string
+  readonly default?: unknown
+  readonly minimum?: number
+  readonly maximum?: number
+  readonly properties?: Readonly<Record<string, Schema>>
+  readonly required?: readonly string[]
+  readonly items?: Schema
+}
+
+/** A Markdown table with one row a field. */
+export function recordTable(): string {
+  const rows: string[] = []
+  const visit = (schema: Schema, path: string) => {
+    for (const [name, field] of Object.entries(schema.properties ?? {})) {
+      const here = `${path}${name}`
+      const inner = field.items ?? field
+      const isNeeded = schema.required?.includes(name) === true && field.default === undefined
+      const fallback = field.default === undefined ? isNeeded ? 'needed' : 'none' : `\`${JSON.stringify(field.default)}\``
+      rows.push(`| \`${here}${field.items ? '[]' : ''}\` | ${describe(field)} | ${fallback} |`)
+      visit(inner, `${here}${field.items ? '[]' : ''}.`)
+    }
+  }
+  visit(InstanceSchema as Schema, '')
+  return ['| field | what it is | default |', '|---|---|---|', ...rows].join('\n')
+}
+
+function describe({ type, hint, description, items, minimum, maximum }: Schema): string {
+  const range = minimum === undefined ? '' : maximum === undefined || maximum >= Number.MAX_SAFE_INTEGER ? `, at least ${String(minimum)}` : `, ${String(minimum)} to ${String(maximum)}`
+  const what = hint ?? items?.hint ?? (type === 'integer' ? `a whole number${range}` : type === 'boolean' ? 'true or false' : '')
+  return [what, description ?? items?.description ?? ''].filter((text) => text !== '').join('. ').replace(/\|/g, '\\|')
+}
+
+if (process.argv[1] === new URL(import.meta.url).pathname) console.log(recordTable())

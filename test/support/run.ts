@@ -1,0 +1,91 @@
+/**
+ * `npm test`: lint, types, vitest and tap, one after the other, and one line that sums them up.
+ *
+ * Debian's packages that the tests use are installed when this runs as root and they are missing; otherwise the command is named and
+ * the tests that need them are left out, which the end says.
+ */
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { delimiter, join } from 'node:path'
+
+/** Command -> the Debian package that has it. */
+const PACKAGES: Readonly<Record<string, string>> = {
+  'redis-server': 'redis-server', 'redis-cli': 'redis-tools', 'cloud-init': 'cloud-init', ip: 'iproute2', nft: 'nftables', promtool: 'prometheus',
+  'systemd-analyze': 'systemd', curl: 'curl', setpriv: 'util-linux', openssl: 'openssl',
+}
+
+interface Count { passed: number, failed: number, skipped: number }
+const total: Count = { passed: 0, failed: 0, skipped: 0 }
+const leftOut: string[] = []
+const directory = mkdtempSync(join(tmpdir(), 'imds-test-'))
+
+process.env['PATH'] = [process.env['PATH'], '/usr/sbin', '/sbin'].join(delimiter)
+installPackages()
+check('lint', 'eslint', ['.'])
+check('types', 'tsc', ['-p', '.'])
+runVitest(join(directory, 'vitest.json'))
+runTap(join(directory, 'tap.txt'))
+rmSync(directory, { recursive: true })
+
+if (leftOut.length > 0) console.log(`\nLeft out:\n${leftOut.map((line) => `  ${line}`).join('\n')}`)
+console.log(`\n${String(total.passed)} passed, ${String(total.failed)} failed${total.skipped > 0 ? `, ${String(total.skipped)} skipped` : ''}`)
+process.exitCode = total.failed === 0 ? 0 : 1
+
+function run(command: string, args: readonly string[]): boolean {
+  console.log(`\n> ${command} ${args.join(' ')}`)
+  return spawnSync(command, args, { stdio: 'inherit' }).status === 0
+}
+
+function installPackages(): void {
+  const missing = new Set(Object.keys(PACKAGES).filter((command) => spawnSync('sh', ['-c', `command -v ${command}`]).status !== 0).map((command) => PACKAGES[command]!))
+  if (missing.size === 0) return
+  const install = ['install', '-y', '--no-install-recommends', ...missing]
+  if (process.getuid?.() === 0 && spawnSync('apt-get', ['--version']).status === 0) {
+    process.env['DEBIAN_FRONTEND'] = 'noninteractive'
+    if (run('apt-get', ['update', '-qq']) && run('apt-get', [...install, '-qq'])) return
+  }
+  console.log(`\nSome tests need packages that are not here. As root: apt-get update && apt-get ${install.join(' ')}`)
+}
+
+function check(name: string, command: string, args: readonly string[]): void {
+  if (run(command, args)) total.passed += 1
+  else {
+    total.failed += 1
+    console.log(`${name} failed`)
+  }
+}
+
+function runVitest(report: string): void {
+  const succeeded = run('vitest', ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`])
+  interface Test { status: string, fullName: string }
+  const { testResults } = JSON.parse(readFileSync(report, 'utf8')) as { testResults: { assertionResults: Test[] }[] }
+  const tests = testResults.flatMap(({ assertionResults }) => assertionResults)
+  const count = (...statuses: string[]) => tests.filter(({ status }) => statuses.includes(status)).length
+  for (const { status, fullName } of tests) if (status !== 'passed' && status !== 'failed') leftOut.push(fullName)
+  add({ passed: count('passed'), failed: count('failed'), skipped: tests.length - count('passed', 'failed') }, succeeded)
+}
+
+/** Tests are the first level below a file in tap's output; `t.test` inside of a test is a part of it. */
+function runTap(report: string): void {
+  run('tap', ['build'])
+  const succeeded = run('tap', ['run', '--reporter=terse', `--output-file=${report}`])
+  const count: Count = { passed: 0, failed: 0, skipped: 0 }
+  for (const line of readFileSync(report, 'utf8').split('\n')) {
+    const [, not, name, directive] = /^ {4}(not )?ok \d+ - (.*?)(?: # (SKIP.*|TODO.*|time=.*))?(?: \{)?$/.exec(line) ?? []
+    if (name === undefined) continue
+    if (directive?.startsWith('SKIP') === true || directive?.startsWith('TODO') === true) {
+      count.skipped += 1
+      leftOut.push(`${name}: ${directive.slice(5)}`)
+    } else if (not === undefined) count.passed += 1
+    else count.failed += 1
+  }
+  add(count, succeeded)
+}
+
+/** A runner that failed without a failed test (a file that could not be loaded) is a failure too. */
+function add({ passed, failed, skipped }: Count, succeeded: boolean): void {
+  total.passed += passed
+  total.failed += failed === 0 && !succeeded ? 1 : failed
+  total.skipped += skipped
+}

@@ -51,12 +51,19 @@ export function sendRefusal(response: ServerResponse, refusal: Refusal, isHead: 
   response.end(isHead ? '' : body, 'latin1')
 }
 
-/** Answers on a bare socket, where no request could be read, and closes it. */
+/** The other end is given so long to take a last answer and close, in ms. */
+const LINGER_MS = 1_000
+
+/** Answers on a bare socket, where no request could be read, and closes it, with a bound on how long that takes. */
 export function sendRefusalRaw(socket: Socket, refusal: Refusal): void {
+  socket.on('error', () => { /* reset by the other end: there is nobody left to answer */ })
   if (!socket.writable) {
     socket.destroy()
     return
   }
+  const timer = setTimeout(() => { socket.destroy() }, LINGER_MS)
+  socket.on('close', () => { clearTimeout(timer) })
+  socket.resume() // unread bytes would turn the close into a reset that takes the answer with it
   const { status, headers, body } = PREPARED[refusal]
   const lines = [`HTTP/1.1 ${String(status)} ${STATUS_CODES[status] ?? ''}`]
   for (let i = 0; i < headers.length; i += 2) lines.push(`${headers[i] ?? ''}: ${headers[i + 1] ?? ''}`)

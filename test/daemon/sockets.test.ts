@@ -104,3 +104,26 @@ t.test('A4: a HEAD has the GET\'s headers and no body', async (t) => {
   t.match(headers, { 'content-length': '9', 'content-type': 'text/plain' })
   t.equal(body, '')
 })
+
+t.test('invariant 6: connections that are reset in the middle of anything end themselves only', async (t) => {
+  for (const bytes of ['CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', 'garbage\r\n\r\n', `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`, `POST ${ID} HTTP/1.1\r\nContent-Length: 9\r\n\r\nx`, 'GET /']) {
+    for (let i = 0; i < 20; i++) {
+      const socket = connect(daemon.guestPort, '127.0.0.1')
+      await once(socket, 'connect')
+      socket.write(bytes)
+      if (i % 2) await new Promise(setImmediate)
+      socket.resetAndDestroy()
+    }
+  }
+  t.equal((await daemon.get(ID)).status, 200)
+  t.same(daemon.log.filter(({ level }) => level === 'error' || level === 'fatal'), [])
+})
+
+t.test('F2: a refused connection that the other end keeps open is closed all the same', async (t) => {
+  const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', allowHalfOpen: true }, () => { socket.write('CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n') })
+  socket.resume().on('error', () => { /* reset */ })
+  const trickle = setInterval(() => { socket.write('x') }, 50)
+  t.teardown(() => { clearInterval(trickle) })
+  await new Promise((resolve) => socket.on('close', resolve))
+  t.pass('closed by the daemon')
+})

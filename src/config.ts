@@ -30,6 +30,7 @@ export interface Config {
   readonly logLevel: LogLevel
   readonly userDataMaxBytes: number
   readonly resyncMs: number
+  readonly snapshotMaxAgeMs: number
   readonly provider: { readonly domain?: string, readonly partition?: string }
 }
 
@@ -50,6 +51,7 @@ export const SETTINGS = {
   IMDS_HYPERVISOR: undefined,
   IMDS_REDIS_PASSWORD_FILE: undefined,
   IMDS_STATE_DIR: '/var/lib/imds',
+  IMDS_SNAPSHOT_MAX_AGE_SECONDS: '86400',
   IMDS_LOG_LEVEL: 'info',
   IMDS_USER_DATA_MAX_BYTES: String(USER_DATA_MAX_BYTES),
   IMDS_RESYNC_SECONDS: '60',
@@ -105,12 +107,14 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>): 
   if (logLevel === undefined) fault('IMDS_LOG_LEVEL', `must be one of ${LOG_LEVELS.join(', ')}`)
   const userDataMaxBytes = whole('IMDS_USER_DATA_MAX_BYTES', 1, 16 * 1024 * 1024)
   const resyncSeconds = whole('IMDS_RESYNC_SECONDS', 1, 86_400)
+  const snapshotMaxAgeSeconds = whole('IMDS_SNAPSHOT_MAX_AGE_SECONDS', 1, 31_536_000)
   const domain = name('IMDS_SERVICES_DOMAIN')
   const partition = name('IMDS_SERVICES_PARTITION')
 
   if (faults.length > 0 || operator === undefined || store === undefined || logLevel === undefined) return { ok: false, faults }
   const config: Config = {
-    listen, operator: { ...operator, allow }, store, stateDirectory, logLevel, userDataMaxBytes, resyncMs: resyncSeconds * 1000,
+    listen, operator: { ...operator, allow }, store, stateDirectory, logLevel, userDataMaxBytes,
+    resyncMs: resyncSeconds * 1000, snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
     provider: { ...domain !== undefined && { domain }, ...partition !== undefined && { partition } },
   }
   const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_') && !(variable in SETTINGS))

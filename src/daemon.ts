@@ -9,7 +9,9 @@ import { RequestMeter } from './guest/meter.ts'
 import { buildGuestServer } from './guest/server.ts'
 import { buildMetrics } from './metrics.ts'
 import { buildOperatorServer } from './operator/server.ts'
+import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotOwner } from './store/snapshot.ts'
 import type { Source } from './store/source.ts'
+import { Strangers } from './store/strangers.ts'
 import { View } from './store/view.ts'
 import { Watch } from './store/watch.ts'
 
@@ -33,27 +35,51 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
   const view = new View(config.provider, now)
   const source = await buildSource(config.store)
   const { hypervisor } = config.store
-  const watch = new Watch({ source, view, hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.watch, log })
-  metrics.readFrom({ meter, instances: () => view.size, contested: () => view.contested().size, watch: () => watch.status() })
+  const path = snapshotPath(config.stateDirectory)
+  const owner = snapshotOwner(config.store)
+  const snapshot = readSnapshot(path, owner, config.snapshotMaxAgeMs, Date.now(), log)
+  for (const assembled of snapshot?.instances ?? []) view.replace(assembled)
+  const writer = new SnapshotWriter({ path, owner, instances: () => view.held().filter(({ visiting }) => !visiting), writes: metrics.snapshotWrites, log })
+  const watch = new Watch({
+    source, view, hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.watch, log,
+    changed: () => { writer.changed() }, confirmed: () => { writer.confirmed() },
+  })
+  const bornAtMs = now() - (snapshot?.ageMs ?? now())
+  const viewAgeSeconds = () => (now() - (watch.status().resyncedAtMs ?? bornAtMs)) / 1000
+  const status = () => watch.status()
+  metrics.readFrom({ meter, instances: () => view.size, contested: () => view.contested().size, watch: status, viewAgeSeconds })
   const complaints = new Complaints(log, now)
-  const guestServers = config.listen.map(({ network }) => buildGuestServer({ network, directory: view, meter, complaints, log }))
-  const operatorServer = buildOperatorServer({ allow: config.operator.allow, metrics: metrics.registry, readiness: () => readiness(watch, view, source) })
+  const find = (network: string, address: string) => view.find(network, address)
+  const strangers = new Strangers({
+    find, welcome: (network, address) => watch.welcome(network, address), canAsk: () => watch.status().connected, questions: metrics.questions, now,
+  })
+  const directory = { find, ask: (network: string, address: string) => strangers.ask(network, address) }
+  const guestServers = config.listen.map(({ network }) => buildGuestServer({ network, directory, meter, complaints, log }))
+  const readiness = () => readinessOf(watch, view, source, viewAgeSeconds())
+  const operatorServer = buildOperatorServer({ allow: config.operator.allow, metrics: metrics.registry, readiness })
 
   const stop = async () => {
     await Promise.all([...guestServers, operatorServer].map((server) => server.close()))
     await watch.stop()
+    await writer.stop()
   }
   try {
     const operator = await listen(operatorServer, config.operator, 'IMDS_OPERATOR_LISTEN')
     const guests: Listener[] = []
     for (const [i, server] of guestServers.entries()) guests.push(await listen(server, config.listen[i] as Listener, 'IMDS_LISTEN'))
     watch.start()
-    log.info({ guests: guests.map(place), operator: place(operator), store: source.description, hypervisor, pid: process.pid }, 'listening')
+    const fromSnapshot = snapshot?.instances.length ?? 0
+    log.info({ guests: guests.map(place), operator: place(operator), store: source.description, hypervisor, fromSnapshot }, 'listening')
     return { guests, operator, stop }
   } catch (error) {
     await stop()
     throw error
   }
+}
+
+function snapshotOwner(store: StoreConfig): SnapshotOwner {
+  const { hypervisor } = store
+  return store.kind === 'redis' ? { store: 'redis', region: store.region, hypervisor } : { store: `file:${store.directory}`, region: null, hypervisor }
 }
 
 async function buildSource(store: StoreConfig): Promise<Source> {
@@ -86,14 +112,14 @@ function place({ host, port }: Listener): string {
   return host.includes(':') ? `[${host}]:${String(port)}` : `${host}:${String(port)}`
 }
 
-function readiness(watch: Watch, view: View, source: Source) {
-  const { ready, connected, resyncedAtMs, unconfirmed, faulty } = watch.status()
+function readinessOf(watch: Watch, view: View, source: Source, viewAgeSeconds: number) {
+  const { ready, connected, unconfirmed, faulty } = watch.status()
   return {
     ready,
     store: source.description,
     connected,
     instances: view.size,
-    viewAgeSeconds: resyncedAtMs === undefined ? null : Math.round(performance.now() - resyncedAtMs) / 1000,
+    viewAgeSeconds: Math.round(viewAgeSeconds * 1000) / 1000,
     unconfirmed,
     faulty,
     contestedAddresses: view.contested().size,

@@ -13,10 +13,17 @@ export interface MetricsSources {
   readonly instances: () => number
   readonly contested: () => number
   readonly watch: () => WatchStatus
+  readonly viewAgeSeconds: () => number
 }
 
 /** The registry, and the counters that following the store moves. */
-export interface Metrics { readonly registry: Registry, readonly watch: WatchMetrics, readonly readFrom: (sources: MetricsSources) => void }
+export interface Metrics {
+  readonly registry: Registry
+  readonly watch: WatchMetrics
+  readonly snapshotWrites: Counter<'result'>
+  readonly questions: Counter<'result'>
+  readonly readFrom: (sources: MetricsSources) => void
+}
 
 /** Declares all metrics. The gauges come with `readFrom`, once there is something to read from. */
 export function buildMetrics(): Metrics {
@@ -30,10 +37,19 @@ export function buildMetrics(): Metrics {
     recordFaults: new Counter({ name: 'imds_record_faults_total', help: 'Faulty records met, by reason; each state of a record counts once. The last good one stays.', labelNames: ['reason'] as const, registers }),
     revisionsBack: new Counter({ name: 'imds_revisions_back_total', help: 'Records that the store took back to an older revision.', registers }),
   }
+  const snapshotWrites = new Counter({
+    name: 'imds_snapshot_writes_total', help: 'Writes of the view to the state directory: written or failed.', labelNames: ['result'] as const, registers,
+  })
+  const questions = new Counter({
+    name: 'imds_questions_total', registers, labelNames: ['result'] as const,
+    help: 'Unknown addresses about which the store was to be asked: found, unknown, failed (no answer within a second), or not-asked (over the rate, or just answered).',
+  })
+  for (const result of ['found', 'unknown', 'failed', 'not-asked'] as const) questions.inc({ result }, 0)
+  for (const result of ['written', 'failed'] as const) snapshotWrites.inc({ result }, 0)
   for (const result of ['completed', 'failed', 'uninitialised'] as const) watch.resyncs.inc({ result }, 0)
   for (const reason of ['unreadable', 'record', 'id', 'user-data'] as const satisfies readonly AssemblyFault['reason'][]) watch.recordFaults.inc({ reason }, 0)
 
-  const readFrom = ({ meter, instances, contested, watch: status }: MetricsSources) => {
+  const readFrom = ({ meter, instances, contested, watch: status, viewAgeSeconds }: MetricsSources) => {
     const gauge = (name: string, help: string, read: () => number) => new Gauge({ name, help, registers, collect() { this.set(read()) } })
     new Counter({
       name: 'imds_requests_total', help: 'Requests by kind of path, method, status and reason ("served", or why it was refused).', registers,
@@ -45,15 +61,14 @@ export function buildMetrics(): Metrics {
     })
     registry.registerMetric(requestDurations(meter))
     gauge('imds_view_instances', 'Instances that this host answers for.', instances)
-    gauge('imds_view_age_seconds', 'Time since the view was last compared with the store; since the start, before the first time.',
-      () => (performance.now() - (status().resyncedAtMs ?? 0)) / 1000)
+    gauge('imds_view_age_seconds', 'Time since the view was last compared with the store, a snapshot\'s own time included; since the start where there never was one.', viewAgeSeconds)
     gauge('imds_view_unconfirmed_instances', 'Instances that are answered for although the store no longer knows them.', () => status().unconfirmed)
     gauge('imds_view_faulty_records', 'Records of this host that are faulty now.', () => status().faulty)
     gauge('imds_view_contested_addresses', 'Addresses that more than one instance claims: answered to none.', contested)
     gauge('imds_store_connected', '1 while the store is connected and its notices flow.', () => Number(status().connected))
     gauge('imds_ready', '1 once the first full resync has completed.', () => Number(status().ready))
   }
-  return { registry, watch, readFrom }
+  return { registry, watch, snapshotWrites, questions, readFrom }
 }
 
 /** A histogram whose buckets stand in the meter: prom-client has no way to set one, but asks any metric for its values by `get`. */

@@ -16,9 +16,15 @@ export interface Guest {
   resolve(version: number, path: string): Content | undefined
 }
 
-/** Who has which address. Answers from memory, at once. */
+/** What an address is: a guest, nobody that is known, or claimed by two. */
+export type Found = Guest | 'unknown' | 'contested'
+
+/** Who has which address. */
 export interface Directory {
-  find(network: string, address: string): Guest | 'unknown' | 'contested'
+  /** From memory, at once. */
+  find(network: string, address: string): Found
+  /** Asks whoever may know more about an unknown address, within a second; null when nobody may be asked now. Never rejects. */
+  ask(network: string, address: string): Promise<Found> | null
 }
 
 /** The address at the other end of a connection in canonical form; empty when the connection is gone. */
@@ -28,9 +34,8 @@ export function peerAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'
   return canonicalAddress(remoteAddress.split('%', 1)[0] ?? '') ?? ''
 }
 
-/** The guest at the other end of a connection, or why it is not known. */
-export function identify(directory: Directory, network: string, address: string): Guest | Refusal {
-  const found = directory.find(network, address)
+/** Why nobody is answered at an address; null where a guest was found. */
+export function refusalOf(found: Found): Refusal | null {
   if (found === 'unknown') return 'unknown-peer'
-  return found === 'contested' ? 'contested-address' : found
+  return found === 'contested' ? 'contested-address' : null
 }

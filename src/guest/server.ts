@@ -4,8 +4,9 @@
  *   socket -> identify -> parse the target -> resolve -> answer
  *
  * It runs as Fastify's first hook, before a body is looked at: whatever a request brings is drained by Node and ignored (contract
- * A4). Nothing on this path waits. An answer goes out in one write with its headers ready, past Fastify's own reply, which would
- * add a charset and cost a third of the rate. LIMITS end slow and idle connections.
+ * A4). An answer goes out in one write with its headers ready, past Fastify's own reply, which would
+ * add a charset and cost a third of the rate. LIMITS end slow and idle connections. The one answer that may wait is that of an address
+ * which the view does not know: the store is asked, within bounds.
  */
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -15,7 +16,7 @@ import { parseTarget, type Route } from '../metadata/target.ts'
 import { VERSION_LIST, type Content } from '../metadata/tree.ts'
 import { sendContent, sendRefusal, sendRefusalRaw, type Refusal } from './answers.ts'
 import type { Complaints } from './complaints.ts'
-import { identify, peerAddress, type Directory, type Guest } from './identify.ts'
+import { peerAddress, refusalOf, type Directory, type Found, type Guest } from './identify.ts'
 import type { Outcome, RequestMeter } from './meter.ts'
 
 /** What a guest server is made of. */
@@ -67,44 +68,35 @@ export function buildGuestServer({ network, directory, meter, complaints, log }:
   server.addHook('onRequest', serve)
   server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => server.server.emit('request', request, response))
   server.server.on('connect', (request: IncomingMessage, socket: Socket) => {
-    refuseRaw(socket, refusalOf(identify(directory, network, peerAddress(request.socket))) ?? 'method-not-allowed', 'CONNECT')
+    refuseRaw(socket, refusalOf(directory.find(network, peerAddress(request.socket))) ?? 'method-not-allowed', 'CONNECT')
   })
   return server
 
   function serve({ raw: request }: FastifyRequest, reply: FastifyReply): void {
     const startedMs = performance.now()
     reply.hijack()
+    const address = peerAddress(request.socket)
+    const found = directory.find(network, address)
+    const question = found === 'unknown' ? directory.ask(network, address) : null
+    if (question === null) answer(request, reply.raw, address, found, startedMs)
+    else void question.then((late) => { answer(request, reply.raw, address, late, startedMs) })
+  }
+
+  function answer(request: IncomingMessage, response: ServerResponse, address: string, found: Found, startedMs: number): void {
     let decision: Decision
     try {
-      decision = decide(request)
+      decision = decide(request, found)
     } catch (error) {
       log.error({ err: error }, 'request failed')
       decision = { guest: null, route: 'unknown', content: null, outcome: 'internal-error' }
     }
     const { guest, route, content, outcome } = decision
-    if (outcome === 'served') sendContent(reply.raw, content!)
-    else sendRefusal(reply.raw, outcome, request.method === 'HEAD')
+    if (outcome === 'served') sendContent(response, content!)
+    else sendRefusal(response, outcome, request.method === 'HEAD')
     const durationMs = performance.now() - startedMs
     meter.answered(route, request.method ?? '', outcome, durationMs / 1000)
-    if (tracing) log.debug({ instance: guest?.instance.id, route, status: reply.raw.statusCode, durationMs, reason: outcome }, 'request')
-  }
-
-  function decide(request: IncomingMessage): Decision {
-    const address = peerAddress(request.socket)
-    const guest = identify(directory, network, address)
-    const stranger = refusalOf(guest)
-    if (stranger !== null) {
-      complaints.refused(network, address, stranger)
-      return { guest: null, route: 'unknown', content: null, outcome: stranger }
-    }
-    const known = guest as Guest
-    const target = parseTarget(request.url ?? '')
-    if (target === 'malformed') return { guest: known, route: 'unknown', content: null, outcome: 'malformed-target' }
-    const { route, version, path } = target
-    if (route === 'unknown') return { guest: known, route, content: null, outcome: 'not-found' }
-    if (request.method !== 'GET' && request.method !== 'HEAD') return { guest: known, route, content: null, outcome: 'method-not-allowed' }
-    const content = route === '/' ? VERSION_LIST : known.resolve(version, path) ?? null
-    return { guest: known, route, content, outcome: content === null ? 'not-found' : 'served' }
+    if (guest === null && outcome !== 'served') complaints.refused(network, address, outcome)
+    if (tracing) log.debug({ instance: guest?.instance.id, route, status: response.statusCode, durationMs, reason: outcome }, 'request')
   }
 
   /** No request could be read: Node's parser refused it, or it did not arrive in time. */
@@ -113,7 +105,7 @@ export function buildGuestServer({ network, directory, meter, complaints, log }:
       socket.destroy()
       return
     }
-    const stranger = refusalOf(identify(directory, network, peerAddress(socket)))
+    const stranger = refusalOf(directory.find(network, peerAddress(socket)))
     if (stranger !== null) refuseRaw(socket, stranger, '')
     else if (error.code === 'HPE_HEADER_OVERFLOW') refuseRaw(socket, 'headers-too-large', '')
     else if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') refuseRaw(socket, 'request-timeout', '')
@@ -126,6 +118,16 @@ export function buildGuestServer({ network, directory, meter, complaints, log }:
   }
 }
 
-function refusalOf(found: Guest | Refusal): Refusal | null {
-  return typeof found === 'string' ? found : null
+/** What a request comes to, once it is known who asks. */
+function decide(request: IncomingMessage, found: Found): Decision {
+  const stranger = refusalOf(found)
+  if (stranger !== null) return { guest: null, route: 'unknown', content: null, outcome: stranger }
+  const guest = found as Guest
+  const target = parseTarget(request.url ?? '')
+  if (target === 'malformed') return { guest, route: 'unknown', content: null, outcome: 'malformed-target' }
+  const { route, version, path } = target
+  if (route === 'unknown') return { guest, route, content: null, outcome: 'not-found' }
+  if (request.method !== 'GET' && request.method !== 'HEAD') return { guest, route, content: null, outcome: 'method-not-allowed' }
+  const content = route === '/' ? VERSION_LIST : guest.resolve(version, path) ?? null
+  return { guest, route, content, outcome: content === null ? 'not-found' : 'served' }
 }

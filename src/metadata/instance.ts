@@ -161,6 +161,11 @@ export function parse(untrusted: unknown): Parsed {
   return faults.length > 0 ? { ok: false, faults } : { ok: true, instance: freeze(value) }
 }
 
+/** What `parse` once gave, read back from where we kept it: frozen, or undefined where it is not valid. Fills no defaults. */
+export function restore(value: unknown): Instance | undefined {
+  return check.Check(value) && contradictions(value).length === 0 ? freeze(value) : undefined
+}
+
 type SchemaError = ReturnType<typeof check.Errors>[number]
 
 function faultsOf(error: SchemaError): Fault[] {

@@ -78,6 +78,11 @@ class FileSource implements Source {
     return all
   }
 
+  /** Nobody whom the view does not know: a resync reads every file. */
+  owner(): Promise<null> {
+    return Promise.resolve(null)
+  }
+
   stop(): Promise<void> {
     this.#stopped = true
     for (const timer of this.#timers.values()) clearTimeout(timer)

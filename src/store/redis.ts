@@ -88,6 +88,11 @@ class RedisSource implements Source {
     return ids.map((id, i) => loaded(id, replies[2 * i] as (Buffer | null)[], replies[2 * i + 1] as string | null))
   }
 
+  async owner(network: string, address: string): Promise<string | null> {
+    const [id] = await this.#run([['hget', this.#keys.addresses(network), address]])
+    return id as string | null
+  }
+
   async stop(): Promise<void> {
     clearInterval(this.#heartbeat)
     for (const connection of [this.#commands, this.#subscriber]) {

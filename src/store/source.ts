@@ -40,5 +40,7 @@ export interface Source {
   index(): Promise<Index>
   /** Reads some instances, in the order asked. Rejects when the store does not answer. */
   load(ids: readonly string[]): Promise<readonly Loaded[]>
+  /** The id of the instance that has an address, or null. Rejects when the store does not answer. */
+  owner(network: string, address: string): Promise<string | null>
   stop(): Promise<void>
 }

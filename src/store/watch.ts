@@ -5,6 +5,9 @@
  * (re)connect and a slow timer end in a resync, which compares digests and reads what differs. One loop does all reading, notices
  * before the rest of a resync, so answers cannot overtake each other and a change is not kept waiting by 10,000 others.
  *
+ * A guest may also be met before its notice: `welcome` reads whoever has its address. If that record does not name this host the guest
+ * is a visitor: read again every 10 s, forgotten when it no longer asks, and never kept on disk.
+ *
  * Nothing leaves the view because it is missing (invariant 8): only a tombstone or a record that names other hypervisors does that.
  * What is faulty changes nothing (invariant 3); it is counted, and told once for each state of it.
  */
@@ -15,6 +18,7 @@ import type { View } from './view.ts'
 
 const BATCH = 100
 const RETRY_MS = 1000
+const VISIT_MS = 10_000
 /** After a reconnect a host that has a view waits up to so long, so that a thousand hosts do not storm a new primary. */
 const RESYNC_JITTER_MS = 2000
 
@@ -34,16 +38,20 @@ export interface WatchParts {
   readonly hypervisor: string | null
   readonly userDataMaxBytes: number
   readonly resyncMs: number
+  /** Called after the view changed. */
+  readonly changed: () => void
+  /** Called when the view was found to be in step with the store. */
+  readonly confirmed: () => void
   readonly metrics: WatchMetrics
   readonly log: Logger
 }
 
-/** How the view stands to the store. Times are milliseconds of `performance.now()`. */
+/** How the view stands to the store. */
 export interface WatchStatus {
   readonly connected: boolean
   /** A full resync has completed since the start. */
   readonly ready: boolean
-  /** When the last full resync completed; undefined before the first. */
+  /** When the last full resync completed, in milliseconds of `performance.now()`; undefined before the first. */
   readonly resyncedAtMs: number | undefined
   /** Instances that we hold and the store no longer knows: kept, and worth an operator's look. */
   readonly unconfirmed: number
@@ -57,13 +65,14 @@ export class Watch {
   readonly #dirty = new Set<string>()
   /** What the resync under way still has to read; undefined when none is. */
   #stale: Set<string> | undefined
-  /** Id -> digest of what was read last, for ids that are not ours too: unchanged needs no second reading. */
-  readonly #read = new Map<string, string>()
+  /** Id -> digest of what was read last, for ids that run elsewhere: unchanged needs no second reading. */
+  readonly #elsewhere = new Map<string, string>()
   /** Id -> the fault that was told last. */
   readonly #faults = new Map<string, string>()
   readonly #unconfirmed = new Set<string>()
   readonly #contested = new Set<string>()
   #connected = false
+  #lossTold = false
   #resyncWanted = false
   #working = false
   #stopped = false
@@ -76,7 +85,7 @@ export class Watch {
   }
 
   start(): void {
-    const { source, metrics, log } = this.#parts
+    const { source, view, metrics, log } = this.#parts
     source.start({
       notice: (id) => {
         metrics.notices.inc()
@@ -87,16 +96,21 @@ export class Watch {
       connected: () => {
         log.info({ store: source.description }, 'store connected')
         this.#connected = true
+        this.#lossTold = false
         const jitter = this.#resyncedAtMs === undefined ? 0 : Math.random() * RESYNC_JITTER_MS
         this.#later(jitter, () => { this.resync() })
       },
       disconnected: (reason) => {
-        if (this.#connected) log.warn({ store: source.description, reason }, 'store lost: answering from what is known')
-        else log.debug({ store: source.description, reason }, 'store not reachable yet')
+        const facts = { store: source.description, reason, instances: view.size }
+        if (this.#connected) log.warn(facts, 'store lost: answering from what is known')
+        else if (!this.#lossTold) log.warn(facts, 'store not usable: answering from what is known, trying again')
+        else log.debug(facts, 'store still not usable')
+        this.#lossTold = true
         this.#connected = false
       },
     })
     this.#scheduleResync()
+    this.#scheduleVisits()
   }
 
   async stop(): Promise<void> {
@@ -109,6 +123,14 @@ export class Watch {
   resync(): void {
     this.#resyncWanted = true
     this.#work()
+  }
+
+  /** Reads whoever has an address into the view, whether its record names this host or not. Rejects when the store does not answer. */
+  async welcome(network: string, address: string): Promise<void> {
+    const id = await this.#parts.source.owner(network, address)
+    if (id === null) return
+    for (const loaded of await this.#parts.source.load([id])) this.#apply(loaded, true)
+    this.#tellContested()
   }
 
   status(): WatchStatus {
@@ -159,12 +181,12 @@ export class Watch {
     this.#stale = new Set()
     for (const [id, digest] of digests) {
       this.#unconfirmed.delete(id)
-      if (this.#read.get(id) !== digest) this.#stale.add(id)
+      if ((view.get(id)?.digest ?? this.#elsewhere.get(id)) !== digest || this.#faults.has(id)) this.#stale.add(id)
     }
     for (const id of view.ids()) {
-      if (!digests.has(id)) this.#stale.add(id)
+      if (!digests.has(id) && view.get(id)?.visiting !== true) this.#stale.add(id)
     }
-    for (const known of [this.#faults, this.#read]) {
+    for (const known of [this.#faults, this.#elsewhere]) {
       for (const id of known.keys()) {
         if (!digests.has(id)) known.delete(id)
       }
@@ -172,11 +194,12 @@ export class Watch {
   }
 
   #completeResync(): void {
-    const { view, metrics, log } = this.#parts
+    const { view, metrics, log, confirmed } = this.#parts
     this.#stale = undefined
     if (this.#resyncedAtMs === undefined) log.info({ instances: view.size, faulty: this.#faults.size }, 'first resync completed: ready')
     this.#resyncedAtMs = performance.now()
     metrics.resyncs.inc({ result: 'completed' })
+    confirmed()
   }
 
   async #readSome(ids: Set<string>): Promise<void> {
@@ -187,11 +210,12 @@ export class Watch {
     this.#tellContested()
   }
 
-  #apply(loaded: Loaded): void {
+  #apply(loaded: Loaded, isWelcome = false): void {
     const { view, hypervisor, userDataMaxBytes } = this.#parts
     const { id } = loaded
     if (loaded.kind === 'absent') {
-      if (view.get(id) !== undefined) this.#keepUnconfirmed(id)
+      if (view.get(id)?.visiting === true) this.#forget(id, 'visited')
+      else if (view.get(id) !== undefined) this.#keepUnconfirmed(id)
       return
     }
     this.#unconfirmed.delete(id)
@@ -205,38 +229,40 @@ export class Watch {
       return
     }
     this.#faults.delete(id)
-    this.#read.set(id, loaded.digest)
-    if (hypervisor !== null && !assembled.instance.hypervisors.includes(hypervisor)) {
+    const isOurs = hypervisor === null || assembled.instance.hypervisors.includes(hypervisor)
+    if (!isOurs && !isWelcome && view.get(id)?.visiting !== true) {
+      this.#elsewhere.set(id, loaded.digest)
       this.#forget(id, 'runs elsewhere')
       return
     }
+    this.#elsewhere.delete(id)
     const before = view.get(id)
-    if (before?.digest === loaded.digest) return
+    if (before?.digest === loaded.digest && before.visiting === !isOurs) return
     const { revision } = assembled.instance
     if (before !== undefined && revision < before.instance.revision) {
       this.#parts.metrics.revisionsBack.inc()
       this.#parts.log.warn({ instance: id, revision, heldRevision: before.instance.revision }, 'the store went back to an older revision: taken as it is')
     }
-    view.replace(assembled)
+    view.replace(assembled, !isOurs)
+    this.#parts.changed()
     this.#parts.log.debug({ instance: id, revision }, 'instance taken into the view')
   }
 
   #forget(id: string, why: string): void {
     this.#faults.delete(id)
-    if (why === 'removed') this.#read.delete(id)
-    if (this.#parts.view.remove(id)) this.#parts.log.debug({ instance: id, why }, 'instance left the view')
+    if (!this.#parts.view.remove(id)) return
+    this.#parts.changed()
+    this.#parts.log.debug({ instance: id, why }, 'instance left the view')
   }
 
   #keepUnconfirmed(id: string): void {
     if (this.#unconfirmed.has(id)) return
     this.#unconfirmed.add(id)
-    this.#read.delete(id)
     this.#parts.log.warn({ instance: id }, `the store no longer knows this instance: kept, since absence is not removal. \`imdsctl remove ${id}\` removes it`)
   }
 
   #tellFault(loaded: Loaded & { digest: string }, { reason, faults }: AssemblyFault): void {
     const told = JSON.stringify([loaded.digest, reason, faults])
-    this.#read.delete(loaded.id)
     if (this.#faults.get(loaded.id) === told) return
     this.#faults.set(loaded.id, told)
     this.#parts.metrics.recordFaults.inc({ reason })
@@ -260,6 +286,19 @@ export class Watch {
     this.#later(this.#parts.resyncMs * (0.75 + Math.random() / 2), () => {
       this.resync()
       this.#scheduleResync()
+    })
+  }
+
+  #scheduleVisits(): void {
+    this.#later(VISIT_MS, () => {
+      for (const held of this.#parts.view.held()) {
+        if (!held.visiting) continue
+        if (held.asked) this.#dirty.add(held.instance.id)
+        else this.#forget(held.instance.id, 'visited')
+        held.asked = false
+      }
+      this.#work()
+      this.#scheduleVisits()
     })
   }
 

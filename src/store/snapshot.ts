@@ -1,0 +1,188 @@
+/**
+ * The view on disk, so that a start without the store answers at once.
+ *
+ * One file, mode 0600: a header line, then for each instance a line of JSON and its user-data's bytes, then a line with their number and
+ * the SHA-256 of all that stands before. It is written whole beside its place, flushed, and renamed; the file's modification time says
+ * when the view was last known to be in step with the store. What cannot be trusted (torn, changed, another host's, too old) is set
+ * aside with one line in the log and never served: an old view may give an address to its former owner.
+ */
+import { createHash } from 'node:crypto'
+import { readFileSync, renameSync, statSync } from 'node:fs'
+import { mkdir, open, rename, utimes } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import type { Logger } from 'pino'
+import { restore } from '../metadata/instance.ts'
+import type { Assembled } from './assemble.ts'
+
+const FORMAT = 1
+const LF = 0x0a
+/** A change is written so long after it came, with whatever else came meanwhile. */
+const SETTLE_MS = 200
+/** Writing takes at most a tenth of the time, and yet every change is on disk within half a minute. */
+const MOST_BETWEEN_MS = 30_000
+const BATCH = 64
+
+/** Whose view a file holds: a file of another host, region or store is foreign. */
+export interface SnapshotOwner { readonly store: string, readonly region: string | null, readonly hypervisor: string | null }
+
+/** A snapshot as it was read. `ageMs`: since the view was last in step with the store; never negative. */
+export interface Snapshot { readonly instances: readonly Assembled[], readonly ageMs: number }
+
+/** Where the snapshot of a state directory is. */
+export function snapshotPath(stateDirectory: string): string {
+  return join(stateDirectory, 'view.snapshot')
+}
+
+/** Reads a snapshot, or sets it aside. Undefined where there is none that may be served; never throws. */
+export function readSnapshot(path: string, owner: SnapshotOwner, maxAgeMs: number, nowMs: number, log: Logger): Snapshot | undefined {
+  try {
+    const ageMs = Math.max(0, nowMs - statSync(path).mtimeMs)
+    if (ageMs > maxAgeMs) throw new Error(`it is ${String(Math.round(ageMs / 1000))} s old, more than IMDS_SNAPSHOT_MAX_AGE_SECONDS`)
+    return { instances: decode(readFileSync(path), owner), ageMs }
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    const reason = (error as Error).message
+    try {
+      renameSync(path, `${path}.rejected`)
+      log.warn({ path, reason }, 'snapshot not usable: set aside beside its place, not served')
+    } catch {
+      log.warn({ path, reason }, 'snapshot not usable: not served')
+    }
+    return undefined
+  }
+}
+
+function decode(bytes: Buffer, owner: SnapshotOwner): Assembled[] {
+  const trailerStart = bytes.lastIndexOf(LF, -2) + 1
+  if (bytes.at(-1) !== LF || trailerStart === 0) throw new Error('it is torn')
+  const trailer = json(bytes.subarray(trailerStart))
+  const sha256 = createHash('sha256').update(bytes.subarray(0, trailerStart)).digest('hex')
+  if (trailer['sha256'] !== sha256) throw new Error('it is torn or was changed')
+  const headerEnd = bytes.indexOf(LF)
+  const header = json(bytes.subarray(0, headerEnd))
+  if (header['imds'] !== 'snapshot' || header['format'] !== FORMAT) throw new Error('it has another format')
+  for (const [key, value] of Object.entries(owner)) {
+    if (header[key] !== value) throw new Error(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
+  }
+  const instances: Assembled[] = []
+  for (let at = headerEnd + 1; at < trailerStart;) {
+    const end = bytes.indexOf(LF, at)
+    const { instance: document, digest, userDataBytes } = json(bytes.subarray(at, end))
+    const instance = restore(document)
+    if (instance === undefined || typeof digest !== 'string') throw new Error('it holds a record that is not valid')
+    const length = typeof userDataBytes === 'number' ? userDataBytes : 0
+    const userData = typeof userDataBytes === 'number' ? Buffer.from(bytes.subarray(end + 1, end + 1 + length)) : null
+    instances.push({ instance, userData, digest })
+    at = end + 1 + length + 1
+  }
+  if (trailer['instances'] !== instances.length) throw new Error('it is torn')
+  return instances
+}
+
+function json(line: Buffer): Record<string, unknown> {
+  return JSON.parse(line.toString('utf8')) as Record<string, unknown>
+}
+
+/** What a writer needs. `instances` gives what is to be kept, `failures` counts writes that failed. */
+export interface SnapshotParts {
+  readonly path: string
+  readonly owner: SnapshotOwner
+  readonly instances: () => Iterable<Assembled>
+  readonly writes: { inc(labels: { result: 'written' | 'failed' }): void }
+  readonly log: Logger
+}
+
+/** Keeps the file in step with the view, never in its way: a write takes turns with the event loop. */
+export class SnapshotWriter {
+  readonly #parts: SnapshotParts
+  /** Changes of the view so far, and how many of them the file has. */
+  #changes = 0
+  #written = 0
+  #writing: Promise<void> | undefined
+  #timer: NodeJS.Timeout | undefined
+  #restMs = 0
+  #isFailing = false
+
+  constructor(parts: SnapshotParts) {
+    this.#parts = parts
+  }
+
+  /** The view changed: the file will have it soon. */
+  changed(): void {
+    this.#changes += 1
+    this.#plan()
+  }
+
+  /** The view was found to be in step with the store: says so in the file's time. */
+  confirmed(): void {
+    if (this.#changes !== this.#written || this.#writing !== undefined) return
+    const now = new Date()
+    utimes(this.#parts.path, now, now).catch(() => { this.changed() }) // there is no file yet, or it was taken away
+  }
+
+  /** Writes what is still to be written. */
+  async stop(): Promise<void> {
+    clearTimeout(this.#timer)
+    await this.#writing
+    clearTimeout(this.#timer)
+    if (this.#changes !== this.#written) await this.#write()
+    clearTimeout(this.#timer)
+  }
+
+  #plan(): void {
+    if (this.#timer !== undefined || this.#writing !== undefined) return
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined
+      void this.#write()
+    }, SETTLE_MS + this.#restMs)
+  }
+
+  async #write(): Promise<void> {
+    const changes = this.#changes
+    const started = performance.now()
+    this.#writing = this.#replaceFile().then(() => {
+      if (this.#isFailing) this.#parts.log.info({ path: this.#parts.path }, 'snapshot written again')
+      this.#isFailing = false
+      this.#written = changes
+      this.#parts.writes.inc({ result: 'written' })
+      this.#restMs = Math.min(10 * (performance.now() - started), MOST_BETWEEN_MS)
+    }, (error: unknown) => {
+      if (!this.#isFailing) this.#parts.log.warn({ err: error, path: this.#parts.path }, 'snapshot not written: a start without the store would not have the latest changes')
+      this.#isFailing = true
+      this.#parts.writes.inc({ result: 'failed' })
+      this.#restMs = MOST_BETWEEN_MS
+    })
+    await this.#writing
+    this.#writing = undefined
+    if (this.#changes !== this.#written) this.#plan()
+  }
+
+  async #replaceFile(): Promise<void> {
+    const { path, owner, instances } = this.#parts
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 })
+    const temporary = `${path}.tmp`
+    const file = await open(temporary, 'w', 0o600)
+    try {
+      const hash = createHash('sha256')
+      const append = async (chunk: Buffer) => {
+        hash.update(chunk)
+        await file.writeFile(chunk)
+      }
+      const all = [...instances()]
+      await append(Buffer.from(`${JSON.stringify({ imds: 'snapshot', format: FORMAT, ...owner })}\n`))
+      for (let i = 0; i < all.length; i += BATCH) await append(Buffer.concat(all.slice(i, i + BATCH).flatMap(encode)))
+      await file.writeFile(`${JSON.stringify({ instances: all.length, sha256: hash.digest('hex') })}\n`)
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+    await rename(temporary, path)
+    const directory = await open(dirname(path))
+    await directory.sync().finally(() => directory.close())
+  }
+}
+
+function encode({ instance, userData, digest }: Assembled): Uint8Array[] {
+  const line = Buffer.from(`${JSON.stringify({ instance, digest, userDataBytes: userData === null ? null : userData.length })}\n`)
+  return [line, userData ?? Buffer.alloc(0), Buffer.from('\n')]
+}

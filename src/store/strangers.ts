@@ -1,0 +1,86 @@
+/**
+ * Does the store know an address that the view does not?
+ *
+ * The one case in which a guest's request may ask the store: its notice was missed, or it was moved here a moment ago. One question per
+ * address at a time, however many requests wait for it; a second at most; its answer is remembered for a second. Beyond a fixed rate, or
+ * while the store is away, nothing is asked: a flood from addresses that nobody has costs the store no more than that rate.
+ */
+import type { Found } from './view.ts'
+
+/** Questions a second, and at once: a host has some hundred guests, which do not all boot in one second. */
+const RATE = 100
+const PATIENCE_MS = 1000
+const MEMORY_MS = 1000
+const MOST_REMEMBERED = 4096
+
+/** What asking needs. `welcome` reads whoever has the address into the view; `find` is the view's. `now` grows, in milliseconds. */
+export interface StrangersParts {
+  readonly find: (network: string, address: string) => Found
+  readonly welcome: (network: string, address: string) => Promise<void>
+  readonly canAsk: () => boolean
+  readonly questions: { inc(labels: { result: 'found' | 'unknown' | 'failed' | 'not-asked' }): void }
+  readonly now: () => number
+}
+
+/** Asks the store about unknown addresses, within bounds. */
+export class Strangers {
+  readonly #parts: StrangersParts
+  readonly #pending = new Map<string, Promise<Found>>()
+  readonly #answered = new Map<string, number>()
+  #tokens = RATE
+  #filledAtMs = 0
+
+  constructor(parts: StrangersParts) {
+    this.#parts = parts
+  }
+
+  /** Who has this address according to the store, within a second; null when it may not be asked now. */
+  ask(network: string, address: string): Promise<Found> | null {
+    const key = `${network} ${address}`
+    const pending = this.#pending.get(key)
+    if (pending !== undefined) return pending
+    if (!this.#mayAsk(key)) {
+      this.#parts.questions.inc({ result: 'not-asked' })
+      return null
+    }
+    const question = this.#question(network, address).finally(() => {
+      this.#pending.delete(key)
+      this.#answered.set(key, this.#parts.now() + MEMORY_MS)
+    })
+    this.#pending.set(key, question)
+    return question
+  }
+
+  async #question(network: string, address: string): Promise<Found> {
+    const { welcome, find, questions } = this.#parts
+    let timer: NodeJS.Timeout | undefined
+    const tooLate = new Promise<never>((_resolve, reject) => { timer = setTimeout(() => { reject(new Error('no answer in time')) }, PATIENCE_MS) })
+    try {
+      await Promise.race([welcome(network, address), tooLate])
+      const found = find(network, address)
+      questions.inc({ result: found === 'unknown' ? 'unknown' : 'found' })
+      return found
+    } catch {
+      questions.inc({ result: 'failed' })
+      return find(network, address)
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  #mayAsk(key: string): boolean {
+    const now = this.#parts.now()
+    if (!this.#parts.canAsk() || now < (this.#answered.get(key) ?? 0)) return false
+    if (this.#answered.size >= MOST_REMEMBERED) {
+      for (const [other, untilMs] of this.#answered) {
+        if (untilMs <= now) this.#answered.delete(other)
+      }
+      if (this.#answered.size >= MOST_REMEMBERED) return false
+    }
+    this.#tokens = Math.min(RATE, this.#tokens + (now - this.#filledAtMs) * RATE / 1000)
+    this.#filledAtMs = now
+    if (this.#tokens < 1) return false
+    this.#tokens -= 1
+    return true
+  }
+}

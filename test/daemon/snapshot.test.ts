@@ -1,0 +1,109 @@
+/**
+ * G1 and G2 over a start: the view is on disk.
+ */
+import { once } from 'node:events'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { startRedis, type TestRedis } from '../support/redis.ts'
+
+const ID = '/latest/meta-data/instance-id'
+const local = (n: number, revision = 1) => anInstance({ id: `srv-n${String(n)}`, revision, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`] }] })
+
+interface Host { redis: TestRedis, store: Publisher, env: Record<string, string>, path: string }
+
+async function aHost(t: Test): Promise<Host> {
+  const redis = await startRedis()
+  t.teardown(() => redis.stop())
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  const directory = t.testdir()
+  return { redis, store, env: { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: directory, IMDS_RESYNC_SECONDS: '1' }, path: join(directory, 'view.snapshot') }
+}
+
+async function killed(daemon: TestDaemon): Promise<void> {
+  daemon.process.kill('SIGKILL')
+  await once(daemon.process, 'exit')
+}
+
+async function snapshotOf(t: Test, { store, env, path }: Host): Promise<void> {
+  const first = await startDaemon(env)
+  t.teardown(() => first.stop())
+  await store.put(local(1), Buffer.from([0, 255, 10]))
+  await store.put(local(2))
+  await until(() => existsSync(path) && readFileSync(path, 'latin1').includes('srv-n1') && readFileSync(path, 'latin1').includes('srv-n2'), 'the snapshot')
+  await killed(first)
+}
+
+t.test('G1: a start without Redis answers from the snapshot at the first request; readyz says that it is not in step yet', async (t) => {
+  const host = await aHost(t)
+  await snapshotOf(t, host)
+  await host.redis.kill()
+  const second = await startDaemon(host.env)
+  t.teardown(() => second.stop())
+  t.equal((await second.get(ID)).body.toString(), 'srv-n1')
+  t.ok((await second.get('/latest/user-data')).body.equals(Buffer.from([0, 255, 10])))
+  const answer = await second.operator('/readyz')
+  t.equal(answer.status, 503)
+  const state = JSON.parse(answer.body.toString()) as { viewAgeSeconds: number }
+  t.match(state, { ready: false, connected: false, instances: 2 })
+  t.ok(state.viewAgeSeconds > 0 && state.viewAgeSeconds < 60)
+  t.match(second.log.find(({ msg }) => msg === 'listening'), { fromSnapshot: 2 })
+})
+
+t.test('what changed while the daemon was down arrives with the first resync: changes, removals, and nothing that did not change is read', async (t) => {
+  const host = await aHost(t)
+  await snapshotOf(t, host)
+  await host.store.put(local(1, 2), 'none')
+  await host.store.remove('srv-n2')
+  const second = await startDaemon(host.env)
+  t.teardown(() => second.stop())
+  await until(async () => (await second.operator('/readyz')).status === 200, 'readiness')
+  t.equal((await second.get('/latest/user-data')).status, 404)
+  t.equal((await second.get(ID, '127.0.0.2')).status, 503)
+})
+
+t.test('an instance that was removed leaves the file', async (t) => {
+  const host = await aHost(t)
+  const daemon = await startDaemon(host.env)
+  t.teardown(() => daemon.stop())
+  await host.store.put(local(1), Buffer.from('S3CRET'))
+  await until(() => existsSync(host.path) && readFileSync(host.path, 'latin1').includes('S3CRET'), 'the snapshot')
+  await host.store.remove('srv-n1')
+  await until(() => !/S3CRET|srv-n1/.test(readFileSync(host.path, 'latin1')), 'the removal in the file', 60_000)
+})
+
+t.test('a snapshot that cannot be trusted is not served: 503 until the store answers', async (t) => {
+  const host = await aHost(t)
+  await snapshotOf(t, host)
+  writeFileSync(host.path, readFileSync(host.path).subarray(0, -10))
+  await host.redis.kill()
+  const second = await startDaemon(host.env)
+  t.teardown(() => second.stop())
+  t.equal((await second.get(ID)).status, 503)
+  t.match(second.log.filter(({ msg }) => msg.startsWith('snapshot')), [{ level: 'warn', reason: /torn/ }])
+})
+
+t.test('another hypervisor\'s snapshot is not served', async (t) => {
+  const host = await aHost(t)
+  await snapshotOf(t, host)
+  await host.redis.kill()
+  const second = await startDaemon({ ...host.env, IMDS_HYPERVISOR: 'hv2' })
+  t.teardown(() => second.stop())
+  t.equal((await second.get(ID)).status, 503)
+  t.match(second.log.filter(({ msg }) => msg.startsWith('snapshot')), [{ level: 'warn', reason: /hypervisor/ }])
+})
+
+t.test('a clean stop leaves the latest change on disk', async (t) => {
+  const host = await aHost(t)
+  const daemon = await startDaemon(host.env)
+  await host.store.put(local(1), Buffer.from('latest'))
+  await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
+  daemon.process.kill('SIGTERM')
+  await once(daemon.process, 'exit')
+  t.match(readFileSync(host.path, 'latin1'), /latest/)
+  await daemon.stop()
+})

@@ -1,0 +1,99 @@
+/**
+ * Unknown peers: a guest that boots before its notice arrives, and a flood from addresses that nobody has.
+ */
+import t, { type Test } from 'tap'
+import { keysOf } from '../../src/store/keys.ts'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { request, startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { startRedis, type TestRedis } from '../support/redis.ts'
+
+const ID = '/latest/meta-data/instance-id'
+const KEYS = keysOf('gb1')
+const at = (n: number, hypervisor: string, revision = 1) => anInstance({
+  id: `srv-n${String(n)}`, revision, hypervisors: [hypervisor], interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`] }],
+})
+
+async function aHost(t: Test): Promise<{ redis: TestRedis, store: Publisher, daemon: TestDaemon }> {
+  const redis = await startRedis()
+  t.teardown(() => redis.stop())
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  await store.put(at(99, 'hv1'))
+  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '3600' })
+  t.teardown(() => daemon.stop())
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
+  return { redis, store, daemon }
+}
+
+/** The daemon's subscription is cut and kept away: no notice arrives any more. */
+const questions = (daemon: TestDaemon, result: string) => daemon.metric(`imds_questions_total{result="${result}"}`)
+
+t.test('a guest whose notice was missed is answered at its first request', async (t) => {
+  const { redis, daemon } = await aHost(t)
+  // Published by hand, so that no notice is sent: what a daemon sees that was away at the wrong moment.
+  const record = JSON.stringify(at(1, 'hv1'))
+  await redis.client.hset(KEYS.instance('srv-n1'), 'record', record, 'digest', 'x')
+  await redis.client.hset(KEYS.addresses('default'), '127.0.0.1', 'srv-n1')
+  t.match(await daemon.get(ID), { status: 200, body: Buffer.from('srv-n1') })
+  t.equal(await questions(daemon, 'found'), 1)
+  t.equal((await daemon.get(ID)).status, 200)
+  t.equal(await questions(daemon, 'found'), 1, 'a known guest asks the store nothing')
+})
+
+t.test('a guest that was moved here a moment ago is answered although its record names another host, and is never kept on disk', async (t) => {
+  const { store, daemon } = await aHost(t)
+  await store.put(at(1, 'hv2'), Buffer.from('mine'))
+  t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
+  const { readFileSync } = await import('node:fs')
+  await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0, 'a snapshot')
+  t.notMatch(readFileSync(`${daemon.directory}/view.snapshot`, 'utf8'), /srv-n1/)
+  await t.test('it is read again while it asks, without a notice, and forgotten when it no longer does', async (t) => {
+    await store.put(at(1, 'hv2', 2), Buffer.from('new'))
+    await until(async () => (await daemon.get('/latest/user-data')).body.toString() === 'new', 'the change', 25_000)
+    await until(async () => await daemon.metric('imds_view_instances') === 1, 'the visitor to be forgotten', 35_000)
+    t.pass()
+  })
+})
+
+t.test('many requests of one unknown address are one question, and its answer is remembered for a second', async (t) => {
+  const { redis, daemon } = await aHost(t)
+  const before = await commandsOf(redis, 'hget')
+  const answers = await Promise.all(Array.from({ length: 50 }, () => daemon.get(ID)))
+  t.ok(answers.every(({ status }) => status === 503))
+  t.ok(await commandsOf(redis, 'hget') - before <= 3, 'fifty requests, which may have taken longer than a second')
+})
+
+t.test('a flood from unknown addresses costs Redis at most a fixed rate, and known guests nothing', async (t) => {
+  const { redis, store, daemon } = await aHost(t)
+  await store.put(at(1, 'hv1'))
+  await until(async () => (await daemon.get(ID)).status === 200, 'the guest')
+  const before = await commandsOf(redis, 'hget')
+  const started = performance.now()
+  const statuses = new Set<number>()
+  for (let i = 0; i < 2000; i += 20) {
+    const some = await Promise.all(Array.from({ length: 20 }, (_, k) => request(daemon.guestPort, ID, `127.1.${String((i + k) >> 8)}.${String(1 + ((i + k) & 127))}`)))
+    for (const { status } of some) statuses.add(status)
+    if ((await daemon.get(ID)).status !== 200) t.fail('a known guest was refused')
+  }
+  const seconds = (performance.now() - started) / 1000
+  t.same([...statuses], [503])
+  const asked = await commandsOf(redis, 'hget') - before
+  t.ok(asked <= 100 + 100 * seconds, `${String(asked)} questions in ${seconds.toFixed(1)} s`)
+  t.ok(await questions(daemon, 'not-asked') > 0)
+  t.ok(daemon.log.filter(({ msg }) => msg === 'request refused').length <= 257)
+})
+
+t.test('a store that does not answer makes an unknown address wait a second at most', async (t) => {
+  const { redis, daemon } = await aHost(t)
+  redis.process().kill('SIGSTOP')
+  t.teardown(() => redis.process().kill('SIGCONT'))
+  t.match(await daemon.get(ID), { status: 503, headers: { 'retry-after': '1' } })
+  t.equal(await questions(daemon, 'failed'), 1)
+  t.equal((await daemon.get(ID, '127.0.0.99')).status, 200)
+})
+
+async function commandsOf(redis: TestRedis, command: string): Promise<number> {
+  const stats = await redis.client.info('commandstats')
+  return Number(new RegExp(`^cmdstat_${command}:calls=(\\d+)`, 'm').exec(stats)?.[1] ?? 0)
+}

@@ -1,0 +1,146 @@
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pino } from 'pino'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import type { Assembled } from '../../../src/store/assemble.ts'
+import { readSnapshot, snapshotPath, SnapshotWriter } from '../../../src/store/snapshot.ts'
+import { generateRecord } from '../../support/generate.ts'
+import { parsed } from '../../support/guest.ts'
+
+const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
+const DAY_MS = 86_400_000
+
+let directory: string
+let path: string
+let log: { msg: string, reason?: string }[]
+const logger = pino({}, { write: (line: string) => { log.push(JSON.parse(line) as { msg: string }) } })
+const writes = { written: 0, failed: 0 }
+const read = (owner = OWNER, nowMs = Date.now()) => readSnapshot(path, owner, DAY_MS, nowMs, logger)
+const INSTANCES: Assembled[] = Array.from({ length: 200 }, (_, i) => ({
+  instance: parsed(generateRecord(i + 1)), digest: `digest ${String(i)}`, userData: [null, Buffer.alloc(0), Buffer.from([0, 10, 255, 10])][i % 3]!,
+}))
+
+function aWriter(instances: () => Iterable<Assembled> = () => INSTANCES) {
+  return new SnapshotWriter({ path, owner: OWNER, instances, writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger })
+}
+
+async function written(): Promise<void> {
+  const writer = aWriter()
+  writer.changed()
+  await writer.stop()
+}
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'imds-snapshot-'))
+  path = snapshotPath(directory)
+  log = []
+  Object.assign(writes, { written: 0, failed: 0 })
+})
+afterEach(() => { rmSync(directory, { recursive: true }) })
+
+test('what was written is read back whole: records, digests and user-data byte for byte', async () => {
+  await written()
+  const snapshot = read()
+  expect(snapshot?.instances).toEqual(INSTANCES)
+  expect(Object.isFrozen(snapshot?.instances[0]?.instance.interfaces)).toBe(true)
+  expect(statSync(path).mode & 0o777).toBe(0o600)
+  expect(readdirSync(directory)).toEqual(['view.snapshot'])
+})
+
+test('no file is no snapshot, without a word', () => {
+  expect(read()).toBeUndefined()
+  expect(log).toEqual([])
+})
+
+describe('a file that cannot be trusted is set aside with one line and never served', () => {
+  const cut = (share: number) => { writeFileSync(path, readFileSync(path).subarray(0, readFileSync(path).length * share)) }
+  const flip = (at: number) => {
+    const bytes = readFileSync(path)
+    bytes[Math.floor(bytes.length * at)]! ^= 1
+    writeFileSync(path, bytes)
+  }
+  test.each<[string, () => void, RegExp]>([
+    ['cut in the middle', () => { cut(0.5) }, /torn/],
+    ['cut before its last byte', () => { writeFileSync(path, readFileSync(path).subarray(0, -1)) }, /torn/],
+    ['empty', () => { writeFileSync(path, '') }, /torn/],
+    ['one bit changed in a record', () => { flip(0.4) }, /changed/],
+    ['one bit changed in the header', () => { flip(0.00005) }, /changed/],
+    ['random bytes', () => { writeFileSync(path, Buffer.from(Array.from({ length: 5000 }, (_, i) => (i * 7919) & 255))) }, /./],
+    ['something else', () => { writeFileSync(path, 'hello\nworld\n') }, /JSON/],
+    ['too old', () => { utimesSync(path, new Date(), new Date(Date.now() - DAY_MS - 1000)) }, /IMDS_SNAPSHOT_MAX_AGE_SECONDS/],
+  ])('%s', async (_what, spoil, reason) => {
+    await written()
+    spoil()
+    expect(read()).toBeUndefined()
+    expect(log).toHaveLength(1)
+    expect(log[0]!.reason).toMatch(reason)
+    expect(existsSync(path)).toBe(false)
+    expect(existsSync(`${path}.rejected`)).toBe(true)
+    expect(read()).toBeUndefined()
+    expect(log).toHaveLength(1)
+  })
+
+  test.each<[string, typeof OWNER]>([
+    ['region', { ...OWNER, region: 'gb2' }], ['hypervisor', { ...OWNER, hypervisor: 'hv2' }], ['store', { ...OWNER, store: 'file:/x' }],
+  ])('of another %s', async (key, owner) => {
+    await written()
+    expect(read(owner)).toBeUndefined()
+    expect(log[0]!.reason).toContain(key)
+  })
+})
+
+test('its age is that of the last time the view was in step with the store; a clock that was set back makes it 0, not useless', async () => {
+  await written()
+  const twoHoursAgo = new Date(Date.now() - 7_200_000)
+  utimesSync(path, twoHoursAgo, twoHoursAgo)
+  expect(read()?.ageMs).toBeCloseTo(7_200_000, -4)
+  expect(read(OWNER, Date.now() - DAY_MS)?.ageMs).toBe(0)
+})
+
+test('a confirmation that nothing changed renews the time without writing the file anew', async () => {
+  await written()
+  const { ino } = statSync(path)
+  utimesSync(path, new Date(0), new Date(0))
+  const writer = aWriter()
+  writer.confirmed()
+  await vi.waitFor(() => { expect(Date.now() - statSync(path).mtimeMs).toBeLessThan(60_000) })
+  expect(statSync(path).ino).toBe(ino)
+  await writer.stop()
+})
+
+test('a file that was taken away is written again', async () => {
+  const writer = aWriter()
+  writer.confirmed()
+  await vi.waitFor(() => { expect(existsSync(path)).toBe(true) })
+  await writer.stop()
+})
+
+test('many changes at once are one write, and a change during a write is not forgotten', async () => {
+  let instances = INSTANCES.slice(0, 1)
+  const writer = aWriter(() => instances)
+  for (let i = 0; i < 1000; i++) writer.changed()
+  await vi.waitFor(() => { expect(writes.written).toBe(1) })
+  instances = INSTANCES.slice(0, 2)
+  writer.changed()
+  await writer.stop()
+  expect(read()?.instances).toHaveLength(2)
+  expect(writes.written).toBe(2)
+})
+
+test('a write that fails is told once, counted, and leaves the last good file in place', async () => {
+  await written()
+  const before = readFileSync(path)
+  rmSync(`${path}.tmp`, { force: true })
+  const writer = new SnapshotWriter({
+    path, owner: OWNER, writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger,
+    instances: () => { throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }) },
+  })
+  writer.changed()
+  await vi.waitFor(() => { expect(writes.failed).toBe(1) })
+  await writer.stop()
+  expect(writes.failed).toBe(2)
+  expect(log.filter(({ msg }) => msg.startsWith('snapshot not written'))).toHaveLength(1)
+  expect(readFileSync(path).equals(before)).toBe(true)
+  chmodSync(directory, 0o700)
+})

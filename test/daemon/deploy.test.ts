@@ -1,0 +1,105 @@
+/**
+ * What operators are given works: the Prometheus configuration, the alerts, the example environment, the image's recipe.
+ */
+import { spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import t from 'tap'
+import { parse as parseYaml } from 'yaml'
+import { parseConfig, SETTINGS } from '../../src/config.ts'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { startRedis } from '../support/redis.ts'
+
+interface Alert { readonly alert: string, readonly expr: string, readonly labels: { severity: string }, readonly annotations: { summary: string, description: string } }
+
+const ROOT = new URL('../../', import.meta.url).pathname
+const read = (path: string) => readFileSync(ROOT + path, 'utf8')
+const alerts = (parseYaml(read('deploy/alerts.yml')) as { groups: { rules: Alert[] }[] }).groups.flatMap(({ rules }) => rules)
+const envFile = Object.fromEntries(read('deploy/imds.env').split('\n').filter((line) => /^\w/.test(line)).map((line) => line.split(/=(.*)/s).slice(0, 2) as [string, string]))
+
+const skip = spawnSync('promtool', ['--version']).error !== undefined && 'promtool is missing: Debian has it in the package prometheus'
+
+for (const [what, args] of Object.entries({
+  'the scrape configuration': ['check', 'config', 'deploy/prometheus.yml'],
+  'every alert rule': ['check', 'rules', 'deploy/alerts.yml'],
+  'that each alert fires with its cause and never without': ['test', 'rules', 'deploy/alerts.test.yml'],
+})) {
+  t.test(`promtool accepts ${what}`, { skip }, (t) => {
+    const { status, stdout, stderr } = spawnSync('promtool', args, { cwd: ROOT, encoding: 'utf8' })
+    t.equal(status, 0, stdout + stderr)
+    t.end()
+  })
+}
+
+t.test('every alert has a unit test in which it fires, a severity, and says what to do', (t) => {
+  const tests = read('deploy/alerts.test.yml')
+  for (const { alert, labels, annotations } of alerts) {
+    t.match(tests, `alertname="${alert}"`, alert)
+    t.match(labels.severity, /^(critical|warning)$/, alert)
+    t.ok(annotations.summary !== '' && annotations.description.length > 200, alert)
+  }
+  t.end()
+})
+
+t.test('every metric and label that an alert asks for is exported by a running daemon', async (t) => {
+  const daemon = await startDaemon({ IMDS_STORE: 'file:/nonexistent' })
+  t.teardown(() => daemon.stop())
+  await daemon.get('/latest/meta-data/')
+  const text = (await daemon.operator('/metrics')).body.toString()
+  const exported = new Set(Array.from(text.matchAll(/^[a-z_]+/gm), ([name]) => name))
+  const asked = new Set(alerts.flatMap(({ expr }) => Array.from(expr.matchAll(/\b(?:imds|process)_[a-z_]+/g), ([name]) => name)))
+  t.ok(asked.size >= 9, 'the names are found in the rules')
+  for (const name of asked) t.ok(exported.has(name), name)
+  for (const { expr } of alerts) for (const [label] of expr.matchAll(/\b(?:result|reason)="[^"]+"/g)) t.match(text, label)
+})
+
+t.test('the scrape targets have the operators\' default port', (t) => {
+  const { scrape_configs: [job] } = parseYaml(read('deploy/prometheus.yml')) as { scrape_configs: { static_configs: { targets: string[] }[] }[] }
+  for (const target of job!.static_configs[0]!.targets) t.equal(target.split(':')[1], SETTINGS.IMDS_OPERATOR_LISTEN.split(':')[1], target)
+  t.end()
+})
+
+t.test('the example environment is a good configuration without unknown variables and without a secret', (t) => {
+  t.match(parseConfig(envFile), { ok: true, unknown: [] })
+  t.notMatch(read('deploy/imds.env'), /PASSWORD_FILE=|:\/\/[^/]*:[^/]*@/)
+  t.end()
+})
+
+t.test('the Redis user of the example environment may do all that the daemon does', async (t) => {
+  const redis = await startRedis()
+  t.teardown(() => redis.stop())
+  const rules = /ACL SETUSER (\S+) (.*)/.exec(read('deploy/imds.env'))!
+  await redis.client.call('ACL', 'SETUSER', rules[1]!, ...rules[2]!.replace('>PASSWORD', '>secret').split(' '))
+  const store = await openStore({ url: redis.url, region: envFile['IMDS_REGION'] })
+  t.teardown(() => store.close())
+  const publish = async (id: string, address: string) => {
+    const interfaces = [{ id: 'int-aaaaa', macAddress: '02:00:00:00:00:01', ipv4Addresses: [address] }]
+    t.match(await store.put(anInstance({ id, interfaces, hypervisors: [envFile['IMDS_HYPERVISOR']] }), Buffer.from('one')), { result: 'published' })
+  }
+  await publish('srv-aaaaa', '10.0.0.2/30')
+  const daemon = await startDaemon({
+    IMDS_STORE: redis.url.replace('//', `//${new URL(envFile['IMDS_STORE']!).username}:secret@`),
+    IMDS_REGION: envFile['IMDS_REGION']!, IMDS_HYPERVISOR: envFile['IMDS_HYPERVISOR']!,
+  })
+  t.teardown(() => daemon.stop())
+  await until(async () => await daemon.metric('imds_view_instances') === 1, 'the first instance')
+  await publish('srv-bbbbb', '10.0.0.6/30')
+  await until(async () => await daemon.metric('imds_view_instances') === 2, 'the notice of another one')
+  t.equal(await daemon.metric('imds_store_connected'), 1)
+  t.same(await redis.client.call('ACL', 'LOG'), [], 'Redis refused nothing')
+})
+
+t.test('the image runs the daemon without root, and its runtime is the base image\'s', (t) => {
+  const final = read('Dockerfile').split(/^FROM /m).at(-1)!
+  t.match(final, /^USER (?!root|0\b)\S+$/m)
+  t.match(final, /^ENTRYPOINT \["node", "--max-semi-space-size=1", "dist\/main\.js"\]$/m)
+  t.match(read('Dockerfile'), /npm ci --omit=dev/, 'the npm package "node" is a dependency of development')
+  t.end()
+})
+
+t.test('what goes into an image is listed: neither node_modules nor .git nor a file of one\'s own is on the list', (t) => {
+  const lines = read('.dockerignore').split('\n').filter((line) => line !== '' && !line.startsWith('#'))
+  t.same(lines, ['*', '!package.json', '!package-lock.json', '!tsconfig.json', '!tsconfig.build.json', '!src'])
+  t.end()
+})

@@ -1,0 +1,112 @@
+/**
+ * A hypervisor and its guests, as network namespaces of this machine.
+ *
+ * The hypervisor has 169.254.169.254. Each guest is joined to it by a wire of its own, has an address of its own and reaches nothing
+ * else. A held process is all that keeps a namespace: none has a name, and nothing of the machine's own network is touched.
+ */
+import { execFileSync } from 'node:child_process'
+import type { Answer } from './daemon.ts'
+import { must, startHeld, type Held } from './held.ts'
+
+/** Where guests find the service. */
+export const SERVICE = '169.254.169.254'
+
+/** A guest's wire. Its eth0 has `address` (with a prefix length) and `macAddress`; the hypervisor's end has `gateway`. */
+export interface Wire { readonly address: string, readonly gateway: string, readonly macAddress: string }
+
+/** A request. `path` may be any request target; the service's address is the Host unless `headers` say otherwise. */
+export interface Ask { readonly path: string, readonly method?: string, readonly headers?: Readonly<Record<string, string>> }
+
+/** A guest. `within` is a command that runs another one inside, at most as long as the test lives. */
+export interface Guest {
+  readonly within: readonly string[]
+  /** One request to port 80 of the service, on a connection of its own. Rejects when no answer comes. */
+  ask(ask: Ask): Promise<Answer>
+}
+
+/** The hypervisor's side. `within` is as a guest's: for startDaemon. */
+export interface Hypervisor {
+  readonly within: readonly string[]
+  addGuest(wire: Wire): Promise<Guest>
+  /** Lets `port` of 127.0.0.1 in here lead to a unix socket: what a namespace shares with the test is its files. */
+  forward(port: number, socketPath: string): Promise<void>
+  /** Takes everything away. */
+  remove(): Promise<void>
+}
+
+/** Why namespaces cannot be made here, or false: what `skip` of a test wants. */
+export function withoutNamespaces(): string | false {
+  if (process.getuid?.() !== 0) return 'network namespaces need root'
+  try {
+    execFileSync('unshare', ['--net', '--mount', '--uts', '--pid', '--fork', 'setpriv', '--pdeathsig', 'KILL', 'ip', 'link'], { stdio: 'ignore' })
+    return false
+  } catch {
+    return 'network namespaces need unshare, setpriv, ip and CAP_SYS_ADMIN'
+  }
+}
+
+/** Makes a hypervisor without guests. */
+export async function makeHypervisor(): Promise<Hypervisor> {
+  const held: Held[] = []
+  const hold = async (command: readonly string[]) => {
+    const one = await startHeld(command)
+    held.push(one)
+    return one
+  }
+  const make = async () => {
+    const { pid } = await hold(['unshare', '--net', 'sh', '-c', 'ip link set lo up && echo up && exec cat'])
+    const within = ['nsenter', `--net=/proc/${String(pid)}/ns/net`, 'setpriv', '--pdeathsig', 'KILL']
+    const ip = (words: string) => must([...within, 'ip', ...words.split(' ')])
+    return { pid, within, ip }
+  }
+  const here = await make()
+  await here.ip(`address add ${SERVICE}/32 dev lo`)
+  let wires = 0
+
+  return {
+    within: here.within,
+    addGuest: async ({ address, gateway, macAddress }) => {
+      const device = `guest${String(++wires)}`
+      const guest = await make()
+      await here.ip(`link add ${device} type veth peer name eth0 address ${macAddress} netns ${String(guest.pid)}`)
+      await here.ip(`address add ${gateway}/${address.replace(/^.*\//, '')} dev ${device}`)
+      await here.ip(`link set ${device} up`)
+      await guest.ip(`address add ${address} dev eth0`)
+      await guest.ip('link set eth0 up')
+      await guest.ip(`route add ${SERVICE} via ${gateway}`)
+      return { within: guest.within, ask: askThrough(await hold([...guest.within, process.execPath, AGENT, SERVICE])) }
+    },
+    forward: async (port, socketPath) => {
+      await hold([...here.within, process.execPath, FORWARDER, String(port), socketPath])
+    },
+    remove: async () => {
+      await Promise.all(held.map((one) => one.release()))
+    },
+  }
+}
+
+const AGENT = new URL('agent.ts', import.meta.url).pathname
+const FORWARDER = new URL('forwarder.ts', import.meta.url).pathname
+
+/** Lets an agent ask, and matches its answers to the questions. */
+function askThrough(agent: Held): Guest['ask'] {
+  let last = 0
+  const waiting = new Map<number, (said: { status: number, headers: Answer['headers'], body: string } | { error: string }) => void>()
+  const settle = (id: number, said: Parameters<NonNullable<ReturnType<typeof waiting.get>>>[0]) => {
+    waiting.get(id)?.(said)
+    waiting.delete(id)
+  }
+  agent.listen((line) => {
+    const { id, said } = JSON.parse(line) as { id: number, said: Parameters<typeof settle>[1] }
+    settle(id, said)
+  })
+  void agent.ended.then(() => { for (const id of waiting.keys()) settle(id, { error: 'the guest is gone' }) })
+  return (ask) => new Promise((resolve, reject) => {
+    const id = ++last
+    waiting.set(id, (said) => {
+      if ('error' in said) reject(new Error(`${ask.path}: ${said.error}`))
+      else resolve({ status: said.status, headers: said.headers, body: Buffer.from(said.body, 'base64') })
+    })
+    agent.tell(JSON.stringify({ id, ask }))
+  })
+}

@@ -10,11 +10,12 @@ import { canonicalAddress } from './metadata/address.ts'
 import { DEFAULT_NETWORK } from './metadata/instance.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 import { parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES } from './store/url.ts'
+import type { InheritedSocket } from './systemd.ts'
 
-/** Where a server listens. `host` is a canonical address; `port` 0 takes any free one. */
-export interface Listener { readonly host: string, readonly port: number }
+/** Where a server listens: a canonical address with a port (0: any free one), or a socket that systemd holds for us. */
+export type Listener = { readonly host: string, readonly port: number } | { readonly fd: number }
 /** Where guests of one network are answered. */
-export interface GuestListener extends Listener { readonly network: string }
+export type GuestListener = Listener & { readonly network: string }
 
 /** Where records come from. `hypervisor` null: take all of them. */
 export type StoreConfig =
@@ -63,8 +64,16 @@ type Variable = keyof typeof SETTINGS
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/
 
-/** Reads the environment. An empty variable counts as one that is not set. */
-export function parseConfig(env: Readonly<Record<string, string | undefined>>): ParsedConfig {
+/** The name of the socket that systemd holds for operators; any other name is a network's. */
+const OPERATOR_SOCKET = 'operator'
+/** Names that a socket has when nobody gave it one. */
+const UNNAMED = /^$|^unknown$|\.socket$/
+
+/**
+ * Reads the environment. An empty variable counts as one that is not set. Sockets that systemd holds for us take the place of
+ * IMDS_LISTEN, and of IMDS_OPERATOR_LISTEN where one is named so.
+ */
+export function parseConfig(env: Readonly<Record<string, string | undefined>>, sockets: readonly InheritedSocket[] = []): ParsedConfig {
   const faults: ConfigFault[] = []
   const fault = (variable: Variable, message: string) => { faults.push({ variable, message }) }
   const read = (variable: Variable): string | undefined => {
@@ -82,16 +91,19 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>): 
     return value
   }
 
-  const listen = list(read('IMDS_LISTEN')).map((text) => {
+  const held = sockets.filter(({ name: socket }) => socket !== OPERATOR_SOCKET)
+    .map(({ fd, name: socket }): GuestListener => ({ fd, network: UNNAMED.test(socket) ? DEFAULT_NETWORK : socket }))
+  const listed = list(read('IMDS_LISTEN')).map((text) => {
     const [network, address] = text.includes('=') ? [text.slice(0, text.indexOf('=')), text.slice(text.indexOf('=') + 1)] : [DEFAULT_NETWORK, text]
     const listener = parseListener(address)
     if (listener === undefined || !NAME.test(network)) fault('IMDS_LISTEN', `"${text}" is not ADDRESS:PORT or NETWORK=ADDRESS:PORT, such as 169.254.169.254:80 or [fd00:ec2::254]:80`)
     return { network, ...listener ?? { host: '', port: 0 } }
   })
-  if (listen.length === 0) fault('IMDS_LISTEN', 'names no address')
-  const places = listen.filter(({ port }) => port !== 0).map(({ host, port }) => `${host} ${String(port)}`)
+  if (listed.length === 0) fault('IMDS_LISTEN', 'names no address')
+  const places = listed.filter(({ port }) => port !== 0).map(({ host, port }) => `${host} ${String(port)}`)
   if (new Set(places).size < places.length) fault('IMDS_LISTEN', 'names one address and port twice')
 
+  const operatorSocket = sockets.find(({ name: socket }) => socket === OPERATOR_SOCKET)
   const operator = parseListener(read('IMDS_OPERATOR_LISTEN') ?? '')
   const allow = list(read('IMDS_OPERATOR_ALLOW'))
   for (const network of allow) {
@@ -113,7 +125,9 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>): 
 
   if (faults.length > 0 || operator === undefined || store === undefined || logLevel === undefined) return { ok: false, faults }
   const config: Config = {
-    listen, operator: { ...operator, allow }, store, stateDirectory, logLevel, userDataMaxBytes,
+    listen: held.length > 0 ? held : listed,
+    operator: { ...operatorSocket ? { fd: operatorSocket.fd } : operator, allow },
+    store, stateDirectory, logLevel, userDataMaxBytes,
     resyncMs: resyncSeconds * 1000, snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
     provider: { ...domain !== undefined && { domain }, ...partition !== undefined && { partition } },
   }
@@ -138,7 +152,7 @@ function list(value: string | undefined): string[] {
 }
 
 /** `10.0.0.1:80` or `[fd00::1]:80`. */
-function parseListener(text: string): Listener | undefined {
+function parseListener(text: string): { host: string, port: number } | undefined {
   const match = /^(?:\[(?<v6>[^\]]+)\]|(?<v4>[^:]+)):(?<port>\d{1,5})$/.exec(text)
   const host = canonicalAddress(match?.groups?.['v6'] ?? match?.groups?.['v4'] ?? '')
   const port = Number(match?.groups?.['port'])

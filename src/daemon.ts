@@ -1,12 +1,12 @@
 /**
  * The only place where rooms meet: builds them in order, stops them in reverse.
  */
-import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
-import type { Config, Listener, StoreConfig } from './config.ts'
+import type { Config, StoreConfig } from './config.ts'
 import { Complaints } from './guest/complaints.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { buildGuestServer } from './guest/server.ts'
+import { close, listen, written, type Place } from './listen.ts'
 import { buildMetrics } from './metrics.ts'
 import { buildOperatorServer } from './operator/server.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotOwner } from './store/snapshot.ts'
@@ -18,8 +18,8 @@ import { Watch } from './store/watch.ts'
 /** A running daemon. */
 export interface Daemon {
   /** Where guests are answered, in the order of the configuration, with the ports that were taken. */
-  readonly guests: readonly Listener[]
-  readonly operator: Listener
+  readonly guests: readonly Place[]
+  readonly operator: Place
   /** Stops accepting, lets answers under way out, and lets go of the store. */
   stop(): Promise<void>
 }
@@ -56,20 +56,24 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
   const directory = { find, ask: (network: string, address: string) => strangers.ask(network, address) }
   const guestServers = config.listen.map(({ network }) => buildGuestServer({ network, directory, meter, complaints, log }))
   const readiness = () => readinessOf(watch, view, source, viewAgeSeconds())
-  const operatorServer = buildOperatorServer({ allow: config.operator.allow, metrics: metrics.registry, readiness })
+  const revisionOf = (id: string) => {
+    const held = view.get(id)
+    return held === undefined || held.visiting ? null : held.instance.revision
+  }
+  const operatorServer = buildOperatorServer({ allow: config.operator.allow, metrics: metrics.registry, readiness, revisionOf })
 
   const stop = async () => {
-    await Promise.all([...guestServers, operatorServer].map((server) => server.close()))
+    await Promise.all([...guestServers, operatorServer].map(close))
     await watch.stop()
     await writer.stop()
   }
   try {
     const operator = await listen(operatorServer, config.operator, 'IMDS_OPERATOR_LISTEN')
-    const guests: Listener[] = []
-    for (const [i, server] of guestServers.entries()) guests.push(await listen(server, config.listen[i] as Listener, 'IMDS_LISTEN'))
+    const guests: Place[] = []
+    for (const [i, server] of guestServers.entries()) guests.push(await listen(server, config.listen[i]!, 'IMDS_LISTEN'))
     watch.start()
     const fromSnapshot = snapshot?.instances.length ?? 0
-    log.info({ guests: guests.map(place), operator: place(operator), store: source.description, hypervisor, fromSnapshot }, 'listening')
+    log.info({ guests: guests.map(written), operator: written(operator), store: source.description, hypervisor, fromSnapshot }, 'listening')
     return { guests, operator, stop }
   } catch (error) {
     await stop()
@@ -86,30 +90,6 @@ async function buildSource(store: StoreConfig): Promise<Source> {
   if (store.kind === 'files') return (await import('./store/files.ts')).buildFileSource(store.directory)
   const { buildRedisSource } = await import('./store/redis.ts')
   return buildRedisSource({ url: store.url, ...store.passwordFile !== undefined && { passwordFile: store.passwordFile } }, store.region, store.hypervisor)
-}
-
-async function listen(server: FastifyInstance, { host, port }: Listener, variable: string): Promise<Listener> {
-  try {
-    await server.listen({ host, port, listenTextResolver: () => '' })
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    throw new Error(`${variable}: cannot listen on ${place({ host, port })}: ${remedy(code) ?? String(error)}`, { cause: error })
-  }
-  const address = server.server.address()
-  return { host, port: typeof address === 'object' && address !== null ? address.port : port }
-}
-
-function remedy(code: string | undefined): string | undefined {
-  switch (code) {
-    case 'EADDRNOTAVAIL': return 'this host does not have the address; systemd/imds-address.service puts it there'
-    case 'EADDRINUSE': return 'something else listens there already'
-    case 'EACCES': return 'a port below 1024 needs CAP_NET_BIND_SERVICE'
-    default: return undefined
-  }
-}
-
-function place({ host, port }: Listener): string {
-  return host.includes(':') ? `[${host}]:${String(port)}` : `${host}:${String(port)}`
 }
 
 function readinessOf(watch: Watch, view: View, source: Source, viewAgeSeconds: number) {

@@ -8,11 +8,13 @@
 import { parseConfig } from './config.ts'
 import { startDaemon } from './daemon.ts'
 import { buildLog } from './log.ts'
+import { inheritedSockets, superviseBy } from './systemd.ts'
 
 const EX_CONFIG = 78
 
 const demo = process.argv.includes('--demo') ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
-const parsed = parseConfig(demo?.env ?? process.env)
+const env = demo?.env ?? process.env
+const parsed = parseConfig(env, inheritedSockets(env, process.pid))
 if (!parsed.ok) {
   console.error('imds: the configuration is not usable:')
   for (const { variable, message } of parsed.faults) console.error(`  ${variable} ${message}`)
@@ -31,12 +33,14 @@ process.on('uncaughtException', (error) => {
 })
 try {
   const daemon = await startDaemon(parsed.config, log)
+  const supervision = superviseBy(env, log)
   demo?.announce(daemon)
   let stopping = false
   const stop = (signal: string) => {
     if (stopping) return
     stopping = true
     log.info({ signal }, 'stopping')
+    supervision.stop()
     daemon.stop().then(() => { end(0) }, (error: unknown) => {
       log.fatal({ err: error }, 'could not stop cleanly')
       end(1)

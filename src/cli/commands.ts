@@ -5,10 +5,11 @@
 import { readFile } from 'node:fs/promises'
 import { buffer } from 'node:stream/consumers'
 import { parse as parseYaml } from 'yaml'
+import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Publisher, type StoreSettings, type UserDataChange } from '../store/open.ts'
 
 /** Exit statuses: sysexits.h where it has one. */
-export const EXIT = { done: 0, notFound: 1, refused: 2, usage: 64, badData: 65, noInput: 66, unavailable: 69 } as const
+export const EXIT = { done: 0, notFound: 1, refused: 2, usage: 64, badData: 65, noInput: 66, unavailable: 69, timeout: 75 } as const
 
 /** What every command is given. */
 export interface Context { readonly store: StoreSettings, readonly json: boolean }
@@ -79,6 +80,17 @@ export async function remove({ store, json }: Context, id: string, revision: num
       : `the store held no ${id}; its tombstone at revision ${String(removed.revision)} tells hosts that still do`
     print(json, { id, ...removed }, text)
   })
+}
+
+/** Waits until the daemon at `operator` answers for a revision of an instance. */
+export async function wait(json: boolean | undefined, id: string, options: { revision: number, timeout: number, operator: string }): Promise<void> {
+  const { revision, timeout, operator } = options
+  checkId(id)
+  const waited = await waitForInstance({ operator: `http://${operator}`, id, revision, timeoutMs: timeout * 1000 })
+  if (waited.result === 'timeout') {
+    throw new Failure(EXIT.timeout, `the daemon does not answer for revision ${String(revision)} of ${id}: ${waited.reason}`, { id, ...waited })
+  }
+  print(json === true, { id, revision: waited.revision }, `${id} is answered for at revision ${String(waited.revision)}`)
 }
 
 /** Prints every instance of the store, a line each. */

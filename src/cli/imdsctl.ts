@@ -4,7 +4,7 @@
  * and how it ends is in commands.ts.
  */
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { EXIT, Failure, get, list, put, remove, userData, watch, type Context } from './commands.ts'
+import { EXIT, Failure, get, list, put, remove, userData, wait, watch, type Context } from './commands.ts'
 
 interface Options {
   readonly store?: string
@@ -22,7 +22,8 @@ Exit statuses:
   64  wrong usage
   65  a faulty record, or user-data that is too large
   66  a file that cannot be read
-  69  the store cannot be used`
+  69  the store cannot be used
+  75  the time to wait is over`
 
 const program = new Command('imdsctl')
   .description('publishes, shows and removes the instances that imds answers for')
@@ -55,6 +56,13 @@ program.command('remove')
   .argument('<id>', 'such as srv-x1y2z')
   .option('--revision <n>', 'the revision of the removal (default: the last one plus 1)', wholeNumber)
   .action((id: string, { revision }: { revision?: number }) => run((context) => remove(context, id, revision)))
+program.command('wait')
+  .description('wait until the daemon of this hypervisor answers for an instance: the last step before its guest is started')
+  .argument('<id>', 'such as srv-x1y2z')
+  .requiredOption('--revision <n>', 'the revision that was published, or a later one', wholeNumber)
+  .option('--timeout <seconds>', 'how long to wait', wholeNumber, 30)
+  .addOption(new Option('--operator <address>', 'the daemon\'s operators\' listener').env('IMDS_OPERATOR_LISTEN').default('127.0.0.1:9169'))
+  .action((id: string, options: { revision: number, timeout: number, operator: string }) => ending(({ json }) => wait(json, id, options)))
 program.command('list')
   .description('list the instances of the store')
   .action(() => run(list))
@@ -70,11 +78,19 @@ try {
   process.exitCode = exitCode === 0 ? EXIT.done : EXIT.usage
 }
 
+/** Runs a command that needs a store. */
 async function run(command: (context: Context) => Promise<void>): Promise<void> {
-  const { store, region, passwordFile, userDataMaxBytes, json = false } = program.opts<Options>()
-  try {
+  await ending(({ store, region, passwordFile, userDataMaxBytes, json = false }) => {
     if (store === undefined) throw new Failure(EXIT.usage, 'which store? Give --store or set IMDS_STORE')
-    await command({ store: { url: store, region, passwordFile, userDataMaxBytes }, json })
+    return command({ store: { url: store, region, passwordFile, userDataMaxBytes }, json })
+  })
+}
+
+/** Runs a command and makes its end the program's. */
+async function ending(command: (options: Options) => Promise<void>): Promise<void> {
+  const { json = false } = program.opts<Options>()
+  try {
+    await command(program.opts<Options>())
   } catch (error) {
     const failure = error instanceof Failure ? error : new Failure(EXIT.unavailable, error instanceof Error ? error.message : String(error))
     process.exitCode = failure.status

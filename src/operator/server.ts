@@ -16,6 +16,8 @@ export interface OperatorServerParts {
   readonly allow: readonly string[]
   readonly metrics: { readonly contentType: string, metrics(): Promise<string> }
   readonly readiness: () => Readiness
+  /** The revision of an instance that guests are answered for here, or null. */
+  readonly revisionOf: (id: string) => number | null
 }
 
 /**
@@ -24,10 +26,11 @@ export interface OperatorServerParts {
  *   GET /metrics   200, Prometheus' text format
  *   GET /livez     200 while the event loop turns
  *   GET /readyz    200 once the first full resync is done, 503 before; JSON with the state either way
+ *   GET /instances/ID   200 with `{id, revision}` when the instance is answered for here, 404 otherwise: the launch gate
  *
  * 403 for anyone outside of `allow`.
  */
-export function buildOperatorServer({ allow, metrics, readiness }: OperatorServerParts): FastifyInstance {
+export function buildOperatorServer({ allow, metrics, readiness, revisionOf }: OperatorServerParts): FastifyInstance {
   const server = Fastify({ logger: false, requestTimeout: 10_000, connectionTimeout: 30_000, keepAliveTimeout: 5_000 })
   const allowed = blockListOf(allow)
 
@@ -44,6 +47,11 @@ export function buildOperatorServer({ allow, metrics, readiness }: OperatorServe
   server.get('/readyz', (_request, reply) => {
     const state = readiness()
     return reply.code(state.ready ? 200 : 503).send(state)
+  })
+  server.get<{ Params: { id: string } }>('/instances/:id', (request, reply) => {
+    const { id } = request.params
+    const revision = revisionOf(id)
+    return revision === null ? reply.code(404).send({ id, revision }) : reply.send({ id, revision })
   })
   return server
 }

@@ -54,7 +54,9 @@ export class Strangers {
   async #question(network: string, address: string): Promise<Found> {
     const { welcome, find, questions } = this.#parts
     let timer: NodeJS.Timeout | undefined
-    const tooLate = new Promise<never>((_resolve, reject) => { timer = setTimeout(() => { reject(new Error('no answer in time')) }, PATIENCE_MS) })
+    const tooLate = new Promise<never>((_resolve, reject) => {
+      timer = setTimeout(() => { reject(new Error('no answer in time')) }, PATIENCE_MS)
+    })
     try {
       await Promise.race([welcome(network, address), tooLate])
       const found = find(network, address)

@@ -14,6 +14,7 @@
 import type { Logger } from 'pino'
 import { assemble, type AssemblyFault } from './assemble.ts'
 import type { Loaded, Source } from './source.ts'
+import { Told } from './told.ts'
 import type { View } from './view.ts'
 
 const BATCH = 100
@@ -67,10 +68,7 @@ export class Watch {
   #stale: Set<string> | undefined
   /** Id -> digest of what was read last, for ids that run elsewhere: unchanged needs no second reading. */
   readonly #elsewhere = new Map<string, string>()
-  /** Id -> the fault that was told last. */
-  readonly #faults = new Map<string, string>()
-  readonly #unconfirmed = new Set<string>()
-  readonly #contested = new Set<string>()
+  readonly #told: Told
   #connected = false
   #lossTold = false
   #resyncWanted = false
@@ -82,6 +80,7 @@ export class Watch {
 
   constructor(parts: WatchParts) {
     this.#parts = parts
+    this.#told = new Told(parts.view, parts.metrics.recordFaults, parts.log)
   }
 
   start(): void {
@@ -130,13 +129,13 @@ export class Watch {
     const id = await this.#parts.source.owner(network, address)
     if (id === null) return
     for (const loaded of await this.#parts.source.load([id])) this.#apply(loaded, true)
-    this.#tellContested()
+    this.#told.contested()
   }
 
   status(): WatchStatus {
     return {
       connected: this.#connected, ready: this.#resyncedAtMs !== undefined, resyncedAtMs: this.#resyncedAtMs,
-      unconfirmed: this.#unconfirmed.size, faulty: this.#faults.size,
+      unconfirmed: this.#told.unconfirmed, faulty: this.#told.faulty,
     }
   }
 
@@ -174,29 +173,28 @@ export class Watch {
         log.warn({ store: source.description, instances: view.size }, 'the store holds nothing of this region: a wrong or an emptied one? Keeping what is known')
       }
       this.#uninitialisedTold = true
-      for (const id of view.ids()) this.#unconfirmed.add(id)
+      this.#told.allAbsent()
       return
     }
     this.#uninitialisedTold = false
     this.#stale = new Set()
     for (const [id, digest] of digests) {
-      this.#unconfirmed.delete(id)
-      if ((view.get(id)?.digest ?? this.#elsewhere.get(id)) !== digest || this.#faults.has(id)) this.#stale.add(id)
+      this.#told.present(id)
+      if ((view.get(id)?.digest ?? this.#elsewhere.get(id)) !== digest || this.#told.isFaulty(id)) this.#stale.add(id)
     }
     for (const id of view.ids()) {
       if (!digests.has(id) && view.get(id)?.visiting !== true) this.#stale.add(id)
     }
-    for (const known of [this.#faults, this.#elsewhere]) {
-      for (const id of known.keys()) {
-        if (!digests.has(id)) known.delete(id)
-      }
+    this.#told.keepFaultsOf(digests)
+    for (const id of this.#elsewhere.keys()) {
+      if (!digests.has(id)) this.#elsewhere.delete(id)
     }
   }
 
   #completeResync(): void {
     const { view, metrics, log, confirmed } = this.#parts
     this.#stale = undefined
-    if (this.#resyncedAtMs === undefined) log.info({ instances: view.size, faulty: this.#faults.size }, 'first resync completed: ready')
+    if (this.#resyncedAtMs === undefined) log.info({ instances: view.size, faulty: this.#told.faulty }, 'first resync completed: ready')
     this.#resyncedAtMs = performance.now()
     metrics.resyncs.inc({ result: 'completed' })
     confirmed()
@@ -207,7 +205,7 @@ export class Watch {
     for (const id of some) ids.delete(id)
     const all = await this.#parts.source.load(some)
     for (const loaded of all) this.#apply(loaded)
-    this.#tellContested()
+    this.#told.contested()
   }
 
   #apply(loaded: Loaded, isWelcome = false): void {
@@ -215,20 +213,20 @@ export class Watch {
     const { id } = loaded
     if (loaded.kind === 'absent') {
       if (view.get(id)?.visiting === true) this.#forget(id, 'visited')
-      else if (view.get(id) !== undefined) this.#keepUnconfirmed(id)
+      else if (view.get(id) !== undefined) this.#told.absent(id)
       return
     }
-    this.#unconfirmed.delete(id)
+    this.#told.present(id)
     if (loaded.kind === 'removed') {
       this.#forget(id, 'removed')
       return
     }
     const assembled = assemble(loaded, userDataMaxBytes)
     if ('reason' in assembled) {
-      this.#tellFault(loaded, assembled)
+      this.#told.fault(id, loaded.digest, assembled)
       return
     }
-    this.#faults.delete(id)
+    this.#told.good(id)
     const isOurs = hypervisor === null || assembled.instance.hypervisors.includes(hypervisor)
     if (!isOurs && !isWelcome && view.get(id)?.visiting !== true) {
       this.#elsewhere.set(id, loaded.digest)
@@ -249,37 +247,10 @@ export class Watch {
   }
 
   #forget(id: string, why: string): void {
-    this.#faults.delete(id)
+    this.#told.good(id)
     if (!this.#parts.view.remove(id)) return
     this.#parts.changed()
     this.#parts.log.debug({ instance: id, why }, 'instance left the view')
-  }
-
-  #keepUnconfirmed(id: string): void {
-    if (this.#unconfirmed.has(id)) return
-    this.#unconfirmed.add(id)
-    this.#parts.log.warn({ instance: id }, `the store no longer knows this instance: kept, since absence is not removal. \`imdsctl remove ${id}\` removes it`)
-  }
-
-  #tellFault(loaded: Loaded & { digest: string }, { reason, faults }: AssemblyFault): void {
-    const told = JSON.stringify([loaded.digest, reason, faults])
-    if (this.#faults.get(loaded.id) === told) return
-    this.#faults.set(loaded.id, told)
-    this.#parts.metrics.recordFaults.inc({ reason })
-    const held = this.#parts.view.get(loaded.id)
-    this.#parts.log.warn({ instance: loaded.id, reason, faults, servedRevision: held?.instance.revision ?? null },
-      held === undefined ? 'faulty record: this instance is not served' : 'faulty record: the last good one stays')
-  }
-
-  #tellContested(): void {
-    const contested = this.#parts.view.contested()
-    for (const [address, ids] of contested) {
-      if (!this.#contested.has(address)) this.#parts.log.warn({ address, instances: ids }, 'an address is claimed by more than one instance: answered to none')
-      this.#contested.add(address)
-    }
-    for (const address of this.#contested) {
-      if (!contested.has(address)) this.#contested.delete(address)
-    }
   }
 
   #scheduleResync(): void {

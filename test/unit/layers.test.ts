@@ -10,7 +10,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   store: ['metadata'],
   guest: ['metadata'],
   operator: [],
-  cli: ['store', 'metadata'],
+  cli: ['store', 'metadata', 'operator'],
 }
 
 function roomOf(file: string): string {

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { buildOperatorServer } from '../../src/operator/server.ts'
 
 function aServer(allow: string[] = [], ready = true) {
-  return buildOperatorServer({ allow, metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') }, readiness: () => ({ ready, instances: 3 }) })
+  return buildOperatorServer({ allow, metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') }, readiness: () => ({ ready, instances: 3 }), revisionOf: (id) => id === 'srv-a' ? 7 : null })
 }
 
 test('metrics, liveness and readiness answer', async () => {
@@ -12,6 +12,13 @@ test('metrics, liveness and readiness answer', async () => {
   const ready = await server.inject('/readyz')
   expect([ready.statusCode, ready.json()]).toEqual([200, { ready: true, instances: 3 }])
   expect((await aServer([], false).inject('/readyz')).statusCode).toBe(503)
+})
+
+test('it says which revision of an instance is answered for here', async () => {
+  const server = aServer()
+  const known = await server.inject('/instances/srv-a')
+  expect([known.statusCode, known.json()]).toEqual([200, { id: 'srv-a', revision: 7 }])
+  expect((await server.inject('/instances/srv-b')).statusCode).toBe(404)
 })
 
 test('only the listed networks may ask, by IPv4, IPv6 and v4-mapped address', async () => {

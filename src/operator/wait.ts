@@ -1,0 +1,36 @@
+/**
+ * The launch gate: whoever starts a guest first waits until this hypervisor's daemon answers for it.
+ */
+
+/** What to wait for. `operator` is the daemon's operators' listener: `http://127.0.0.1:9169`. */
+export interface WaitFor { readonly operator: string, readonly id: string, readonly revision: number, readonly timeoutMs: number }
+
+/** How a wait ended: the revision that is answered for, or the time is over (with the revision of now, if any, and the last error). */
+export type Waited = { readonly result: 'answers', readonly revision: number } | { readonly result: 'timeout', readonly revision: number | null, readonly reason: string }
+
+const POLL_MS = 25
+
+/** Resolves once the daemon answers for `revision` of the instance or a later one, or when the time is over. */
+export async function waitForInstance({ operator, id, revision, timeoutMs }: WaitFor): Promise<Waited> {
+  const deadline = performance.now() + timeoutMs
+  for (;;) {
+    const { held, reason } = await ask(operator, id, Math.max(1, deadline - performance.now()))
+    if (held !== null && held >= revision) return { result: 'answers', revision: held }
+    if (performance.now() + POLL_MS >= deadline) return { result: 'timeout', revision: held, reason }
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS))
+  }
+}
+
+async function ask(operator: string, id: string, timeoutMs: number): Promise<{ held: number | null, reason: string }> {
+  try {
+    const response = await fetch(new URL(`/instances/${id}`, operator), { signal: AbortSignal.timeout(Math.ceil(timeoutMs)) })
+    if (response.status === 200) {
+      const { revision } = await response.json() as { revision: number }
+      return { held: revision, reason: `it answers for revision ${String(revision)}` }
+    }
+    await response.arrayBuffer()
+    return { held: null, reason: response.status === 404 ? 'it does not know the instance' : `it said ${String(response.status)}` }
+  } catch (error) {
+    return { held: null, reason: `it cannot be asked: ${String((error as { cause?: Error }).cause?.message ?? error)}` }
+  }
+}

@@ -23,7 +23,7 @@ export function anInstance(change: Record<string, unknown> = {}): Record<string,
   }
 }
 
-/** A record that fills every category: two interfaces, DHCPv6, cloud IPs, two keys, tags, every kind of block device. */
+/** A record that fills every category: two interfaces, DHCPv6, an IPv6 prefix, cloud IPs, two keys, tags, every kind of block device. */
 export function aFullInstance(change: Record<string, unknown> = {}): Record<string, unknown> {
   return anInstance({
     interfaces: [
@@ -32,6 +32,7 @@ export function aFullInstance(change: Record<string, unknown> = {}): Record<stri
         macAddress: '02:24:19:00:00:ee',
         ipv4Addresses: ['10.0.0.2/30', '10.0.9.2/24'],
         ipv6Addresses: ['2a02:1348:178::2/64', '2a02:1348:178::3/64'],
+        ipv6Prefixes: ['2a02:1348:178:1::/64'],
         dhcpv6: true,
         cloudIps: [
           { id: 'cip-jsjc5', publicIpv4: '198.51.100.7', publicIpv6: '2a02:1348:ffff::7', fqdn: 'cip-198-51-100-7.gb1.example.com' },

@@ -35,8 +35,10 @@ for device in full null random tty urandom zero; do
   touch dev/$device
   mount --bind /dev/$device dev/$device
 done
+pivot_root . mnt
+umount -l /mnt # from here on this machine's own root cannot be reached, and only from here on may anybody come in
 echo up $pid
-exec chroot . cat
+exec cat
 `
 
 const ENVIRONMENT = { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', LANG: 'C.UTF-8' }
@@ -44,7 +46,7 @@ const ENVIRONMENT = { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', LANG: 'C.UTF-8' }
 /** Starts the machine of a guest. */
 export async function startMachine({ within }: Guest): Promise<Machine> {
   const held = await startHeld([...within, 'unshare', '--mount', '--uts', '--pid', '--fork', '--kill-child', 'sh', '-c', PREPARE])
-  const inside = (command: readonly string[]) => ['nsenter', '--target', held.word, '--net', '--mount', '--uts', '--pid', '--root', '--wd', ...command]
+  const inside = (command: readonly string[]) => ['nsenter', '--target', held.word, '--net', '--mount', '--uts', '--pid', ...command]
   return {
     run: (command) => run(inside(command), { env: ENVIRONMENT }),
     read: (path) => must(inside(['cat', path])),

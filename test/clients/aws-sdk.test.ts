@@ -1,0 +1,70 @@
+/**
+ * AWS's own client for JavaScript. Until there are session tokens it must find its way without: any answer but 404 to its question
+ * for one costs it its answers, or seconds (reference/clients.md 2.5).
+ */
+import { MetadataService } from '@aws-sdk/ec2-metadata-service'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until } from '../support/daemon.ts'
+import { must, run } from '../support/held.ts'
+import { anInstance } from '../support/instance.ts'
+
+const ADA = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example'
+const ABSENT = '/latest/meta-data/spot/instance-action'
+
+t.test('AWS\'s client', async (t) => {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-store-'))
+  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  const url = `file:${directory}`
+  const store = await openStore({ url })
+  const interfaces = [{ id: 'int-aaaaa', macAddress: '02:00:00:00:00:01', ipv4Addresses: ['127.0.0.1/8'] }]
+  t.match(await store.put(anInstance({ interfaces, publicKeys: [{ user: 'usr-adaaa', key: ADA }] }), Buffer.from('#cloud-config\n# grüß\n')), { result: 'published' })
+  const daemon = await startDaemon({ IMDS_STORE: url })
+  t.teardown(() => daemon.stop())
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'the daemon to be ready')
+  const endpoint = `http://127.0.0.1:${String(daemon.guestPort)}`
+
+  t.test('reads the tree without a token, with the double slash that it sends', async (t) => {
+    const service = new MetadataService({ endpoint, retries: 0 })
+    const get = (path: string) => service.request(path, {})
+    t.equal(await get('/latest/meta-data/instance-id'), 'srv-abcde')
+    t.equal(await get('latest/meta-data/instance-id'), 'srv-abcde')
+    t.equal(await get('/latest/meta-data/public-keys/'), '0=usr-adaaa')
+    t.equal(await get('/latest/meta-data/public-keys/0/openssh-key'), `${ADA}\n`)
+    t.equal(await get('/latest/meta-data/placement/availability-zone/'), 'gb1-a')
+    t.equal(await get('/latest/user-data'), '#cloud-config\n# grüß\n')
+    t.equal(await daemon.metric('imds_requests_total{route="unknown",method="PUT",status="404",reason="not-found"}'), 1, 'it asked for a token once')
+  })
+
+  t.test('takes the 404 of a path that is not there for an answer', async (t) => {
+    const service = new MetadataService({ endpoint, disableFetchToken: true })
+    t.match(await service.request(ABSENT, {}).catch((error: unknown) => error), { $metadata: { httpStatusCode: 404 } })
+    t.equal(await daemon.metric('imds_requests_total{route="/{version}/meta-data",method="GET",status="404",reason="not-found"}'), 1, 'it did not ask again')
+  })
+
+  t.test('is refused where it insists on a token', async (t) => {
+    const service = new MetadataService({ endpoint, ec2MetadataV1Disabled: true, retries: 0 })
+    await t.rejects(service.request('/latest/meta-data/instance-id', {}), /status code 404/)
+  })
+
+  t.test('lets its program end after an answer that it left unread, since its idle connection is closed', async (t) => {
+    const program = `
+      import { MetadataService } from '@aws-sdk/ec2-metadata-service'
+      const service = new MetadataService({ endpoint: ${JSON.stringify(endpoint)}, retries: 0 })
+      await service.request('${ABSENT}', {}).catch((error) => console.log(error.$metadata.httpStatusCode))`
+    const { status, stdout, stderr } = await run([process.execPath, '--input-type=module', '--eval', program])
+    t.equal(stderr, '')
+    t.equal(stdout.toString(), '404\n')
+    t.equal(status, 0)
+  })
+
+  t.test('and curl with HTTP/1.0 or without a Host are answered alike', async (t) => {
+    const curl = async (...args: string[]) => (await must(['curl', '-sf', ...args, `${endpoint}/latest/meta-data/instance-id`])).toString()
+    t.equal(await curl('--http1.0'), 'srv-abcde')
+    t.equal(await curl('--http1.0', '-H', 'Host:'), 'srv-abcde')
+    t.equal(await curl('-H', 'Host:'), 'srv-abcde')
+  })
+})

@@ -1,0 +1,148 @@
+/**
+ * The real cloud-init boots guests: its local and its network stage, as the packaged units run them, with the modules that put to use
+ * what it read. What it then has on disk is the judge.
+ */
+import { execFileSync } from 'node:child_process'
+import { gzipSync } from 'node:zlib'
+import t, { type Test } from 'tap'
+import { USER_DATA_MAX_BYTES } from '../../src/store/open.ts'
+import { until } from '../support/daemon.ts'
+import { startHost } from '../support/host.ts'
+import { aFullInstance, anInstance } from '../support/instance.ts'
+import { startMachine, type Machine } from '../support/machine.ts'
+import { withoutNamespaces, type Guest } from '../support/namespaces.ts'
+
+/**
+ * Without DMI the platform is unknown to cloud-init, which then asks exactly what a guest of this cloud asks (reference/clients.md 1.3).
+ * The modules left out have no part in what is read here, and would look for disks to grow.
+ */
+const CONFIGURATION = `
+datasource_list: [Ec2]
+datasource: {Ec2: {strict_id: false, max_wait: 20, timeout: 5}}
+disable_network_activation: true
+cloud_init_modules: [set_hostname, users-groups, ssh]
+ssh_genkeytypes: [ed25519]
+`
+
+const ADA = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example'
+const BOB = 'ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7 bob smith'
+const SCRIPT = '#!/bin/sh\necho "grüß dich"\n'
+const EVERY_BYTE = Buffer.from(Array.from({ length: USER_DATA_MAX_BYTES }, (_, i) => (i >> 8) + i & 0xff))
+
+t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async (t) => {
+  const host = await startHost(t)
+
+  t.test('takes on all that its record says, from the newest version that it knows', async (t) => {
+    const { guest, first } = await host.addGuest()
+    const cloudIps = [
+      { id: 'cip-aaaaa', publicIpv4: '198.51.100.7', fqdn: 'cip-198-51-100-7.gb1.example.com' },
+      { id: 'cip-bbbbb', publicIpv4: '198.51.100.8', fqdn: 'cip-198-51-100-8.gb1.example.com' },
+    ]
+    const other = { id: 'int-zz9zz', macAddress: '02:24:19:00:00:0a', ipv4Addresses: ['10.1.0.2/24'], ipv6Addresses: ['2a02:1348:178::2/64'], dhcpv6: true }
+    await host.put(aFullInstance({
+      id: 'srv-full0', fqdn: 'srv-full0.gb1.example.com',
+      interfaces: [{ ...first, ipv4Addresses: [...first.ipv4Addresses, '10.88.1.6/29'], cloudIps }, other],
+      publicKeys: [{ user: 'usr-adaaa', key: ADA }, { user: 'usr-bobbb', key: BOB }],
+      tags: { Name: 'web-1', 'a.b': 'é', '5=x': 'not a name that cloud-init can bear', empty: '' },
+      blockDevices: { ami: '/dev/sda1', root: '/dev/sda1', ebs1: 'sdb', ephemeral0: 'sdc' },
+    }), Buffer.from(SCRIPT))
+
+    const { machine, log, metadata } = await boot(t, guest)
+    t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), 'srv-full0\n')
+    t.equal((await machine.run(['hostname'])).stdout.toString(), 'srv-full0\n')
+    t.match(JSON.parse(await text(machine, '/var/lib/cloud/data/set-hostname')), { hostname: 'srv-full0', fqdn: 'srv-full0.gb1.example.com' })
+    t.strictSame(await authorizedKeys(machine), [ADA, BOB], 'both keys, and nothing else')
+    t.equal(await text(machine, '/var/lib/cloud/instance/user-data.txt'), SCRIPT)
+
+    t.match(log, 'Found preferred metadata version 2021-03-23')
+    t.strictSame(metadata['tags'], { instance: { Name: 'web-1', 'a.b': 'é', empty: '' } })
+    t.strictSame(metadata['block-device-mapping'], { ami: '/dev/sda1', root: '/dev/sda1', ebs1: 'sdb', ephemeral0: 'sdc' })
+    t.match(metadata, { 'public-ipv4': '198.51.100.7', placement: { 'availability-zone': 'gb1-a' }, 'instance-type': '2gb.ssd' })
+    t.match(metadata['network'], { interfaces: { macs: {
+      [first.macAddress]: { 'device-number': '0', 'local-ipv4s': ['10.88.1.2', '10.88.1.6'], 'public-ipv4s': ['198.51.100.7', '198.51.100.8'] },
+      [other.macAddress]: { 'device-number': '1', ipv6s: '2a02:1348:178::2' },
+    } } })
+    t.match(log, `Applying network configuration from ds bringup=False: {'version': 2, 'ethernets': {'eth0': {'dhcp4': True, 'dhcp6': False, `
+      + `'match': {'macaddress': '${first.macAddress}'}, 'set-name': 'eth0', 'addresses': ['10.88.1.6/29']}}}`)
+    t.strictSame(warnings(log), [])
+    t.strictSame(await host.refusals(), [], 'nothing that it asked for was refused')
+  })
+
+  t.test('unpacks gzip by itself: it gets the bytes as they were published', async (t) => {
+    const { guest, first } = await host.addGuest()
+    const packed = gzipSync(SCRIPT)
+    await host.put(anInstance({ id: 'srv-gzip0', interfaces: [first], publicKeys: [{ user: 'usr-bobbb', key: BOB }] }), packed)
+    const { machine, log } = await boot(t, guest)
+    t.strictSame(await machine.read('/var/lib/cloud/instance/user-data.txt'), packed)
+    t.equal(await text(machine, '/var/lib/cloud/instance/scripts/part-001'), SCRIPT)
+    t.strictSame(await authorizedKeys(machine), [BOB])
+    t.strictSame(warnings(log), [])
+  })
+
+  t.test('gets binary user-data of the greatest size byte for byte', async (t) => {
+    const { guest, first } = await host.addGuest()
+    await host.put(anInstance({ id: 'srv-bytes', interfaces: [first] }), EVERY_BYTE)
+    const { machine } = await boot(t, guest)
+    t.strictSame(await machine.read('/var/lib/cloud/instance/user-data.txt'), EVERY_BYTE)
+    t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), 'srv-bytes\n')
+  })
+
+  t.test('boots without user-data and without keys', async (t) => {
+    const { guest, first } = await host.addGuest()
+    await host.put(anInstance({ id: 'srv-plain', interfaces: [first], publicKeys: [] }), 'none')
+    const before = await host.refusals()
+    const { machine, log } = await boot(t, guest)
+    t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), 'srv-plain\n')
+    t.equal(await text(machine, '/var/lib/cloud/instance/user-data.txt'), '')
+    t.strictSame(await authorizedKeys(machine), [])
+    t.strictSame(warnings(log), [])
+    t.strictSame(await host.refusals(before), ['imds_requests_total{route="/{version}/user-data",method="GET",status="404",reason="not-found"} 1'], 'one question was in vain')
+  })
+
+  t.test('waits for a record that is published while it boots', async (t) => {
+    const { guest, first } = await host.addGuest()
+    const booting = boot(t, guest)
+    await until(async () => (await host.refusals()).some((line) => line.includes('reason="unknown-peer"')), 'cloud-init to ask in vain')
+    await host.put(anInstance({ id: 'srv-later', interfaces: [first] }), Buffer.from(SCRIPT))
+    const { machine } = await booting
+    t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), 'srv-later\n')
+    t.equal(await text(machine, '/var/lib/cloud/instance/user-data.txt'), SCRIPT)
+  })
+})
+
+/** Boots a guest's machine, which stops with the test. `log` is all that cloud-init told of; `metadata` what it made of the tree. */
+async function boot(t: Test, guest: Guest): Promise<{ machine: Machine, log: string, metadata: Record<string, unknown> }> {
+  const machine = await startMachine(guest)
+  t.teardown(() => machine.stop())
+  await machine.write('/etc/cloud/cloud.cfg.d/99_test.cfg', CONFIGURATION)
+  let log = ''
+  for (const stage of [['--local'], []]) {
+    const { status, stderr } = await machine.run(['cloud-init', 'init', ...stage])
+    log += stderr
+    if (!t.equal(status, 0, `cloud-init init ${stage.join()}`)) t.comment(log)
+  }
+  const data = JSON.parse(await text(machine, '/run/cloud-init/instance-data.json')) as { ds: { 'meta-data': Record<string, unknown> } }
+  return { machine, log, metadata: data.ds['meta-data'] }
+}
+
+function warnings(log: string): string[] {
+  return log.split('\n').filter((line) => /\[(WARNING|ERROR|CRITICAL)\]|Traceback/.test(line))
+}
+
+async function text(machine: Machine, path: string): Promise<string> {
+  return (await machine.read(path)).toString()
+}
+
+/** The default user's keys, sorted: cloud-init keeps no order. */
+async function authorizedKeys(machine: Machine): Promise<string[]> {
+  return (await text(machine, '/home/debian/.ssh/authorized_keys')).split('\n').filter((line) => line !== '').sort()
+}
+
+function withoutCloudInit(): string | false {
+  try {
+    execFileSync('cloud-init', ['--version'], { stdio: 'ignore' })
+    return false
+  } catch {
+    return 'cloud-init is not installed'
+  }
+}

@@ -1,0 +1,49 @@
+/**
+ * Ignition, which sets up CoreOS and Flatcar, asks on this cloud for one path alone, and takes a 404 there for "nothing to do" (contract
+ * A8; reference/clients.md 2.2).
+ */
+import { existsSync } from 'node:fs'
+import t, { type Test } from 'tap'
+import { until } from '../support/daemon.ts'
+import { startHost } from '../support/host.ts'
+import { anInstance } from '../support/instance.ts'
+import { startMachine } from '../support/machine.ts'
+import { withoutNamespaces, type Guest } from '../support/namespaces.ts'
+
+const IGNITION = '/usr/lib/dracut/modules.d/30ignition/ignition'
+const MOTD = { path: '/etc/motd', contents: { source: 'data:,hello' } }
+const CONFIGURATION = Buffer.from(JSON.stringify({ ignition: { version: '3.3.0' }, storage: { files: [MOTD] } }))
+
+t.test('Ignition', { skip: withoutNamespaces() || (!existsSync(IGNITION) && 'ignition is not installed') }, async (t) => {
+  const host = await startHost(t)
+
+  t.test('takes its configuration from the user-data', async (t) => {
+    const { guest, first } = await host.addGuest()
+    await host.put(anInstance({ id: 'srv-files', interfaces: [first] }), CONFIGURATION)
+    t.match(await fetchConfiguration(t, guest), { storage: { files: [MOTD] } })
+  })
+
+  t.test('goes on without a configuration where there is no user-data', async (t) => {
+    const { guest, first } = await host.addGuest()
+    await host.put(anInstance({ id: 'srv-plain', interfaces: [first] }), 'none')
+    t.strictSame((await fetchConfiguration(t, guest)).storage, {})
+  })
+
+  t.test('waits for a record that is published while it boots', async (t) => {
+    const { guest, first } = await host.addGuest()
+    const before = await host.refusals()
+    const fetching = fetchConfiguration(t, guest)
+    await until(async () => (await host.refusals(before)).some((line) => line.includes('reason="unknown-peer"')), 'Ignition to ask in vain')
+    await host.put(anInstance({ id: 'srv-later', interfaces: [first] }), CONFIGURATION)
+    t.match(await fetching, { storage: { files: [MOTD] } })
+  })
+})
+
+/** The configuration that Ignition's first stage leaves to the next ones. */
+async function fetchConfiguration(t: Test, guest: Guest): Promise<{ storage: unknown }> {
+  const machine = await startMachine(guest)
+  t.teardown(() => machine.stop())
+  const { status, stdout } = await machine.run([IGNITION, '--platform=brightbox', '--stage=fetch', '--log-to-stdout'])
+  if (!t.equal(status, 0, 'ignition --stage=fetch')) t.comment(stdout.toString())
+  return JSON.parse((await machine.read('/run/ignition.json')).toString()) as { storage: unknown }
+}

@@ -1,0 +1,187 @@
+/**
+ * Two guests of one hypervisor, each in a network namespace of its own, read all that they are told of while their records change.
+ * Whatever a record can hold of a tenant's own words and numbers, it holds here, so that anything that strays is seen.
+ */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { crawl } from '../support/crawl.ts'
+import { startDaemon, until, type Answer } from '../support/daemon.ts'
+import { makeHypervisor, withoutNamespaces, type Ask, type Guest, type Hypervisor, type Wire } from '../support/namespaces.ts'
+import { startRedis } from '../support/redis.ts'
+
+/** Who a guest belongs to. `numbers` begin its addresses; they and its word are in nobody else's data. */
+interface Tenant { readonly word: string, readonly wire: Wire, readonly cloudIps: string, readonly numbers: readonly string[] }
+
+function aTenant(word: string, n: number, cloudIps: string): Tenant {
+  const [local, mac] = [`10.88.${String(n)}.`, `02:0${String(n)}:00:`]
+  return { word, wire: { address: `${local}2/30`, gateway: `${local}1`, macAddress: `${mac}00:00:01` }, cloudIps, numbers: [local, mac, cloudIps] }
+}
+
+const ALPHA = aTenant('alpha', 1, '198.51.100.')
+const BRAVO = aTenant('bravo', 2, '203.0.113.')
+const NOBODY = aTenant('nobody', 3, '192.0.2.')
+
+const addressOf = ({ wire: { address } }: Tenant) => address.replace(/\/.*$/, '')
+const holdsDataOf = ({ word, numbers }: Tenant, { body }: Answer) => [word, ...numbers].some((mark) => body.includes(mark))
+
+/** The n-th revision of a tenant's record: keys, tags, groups, devices and cloud IPs come, go and change places. */
+function aRecord({ word, wire, cloudIps }: Tenant, revision: number): Record<string, unknown> {
+  const some = <T>(modulus: number, make: (n: string) => T) => Array.from({ length: revision % modulus }, (_, i) => make(String((i + revision) % 10)))
+  const keyOf = (n: string) => `ssh-ed25519 ${Buffer.from(`${word} ${String(revision)} ${n}`).toString('base64')} ${word}@example`
+  return {
+    schema: 1, revision, id: `srv-${word}`, fqdn: `${word}.gb1.example.com`, account: `acc-${word}`,
+    serverType: { id: `typ-${word}`, handle: `${word}.small` }, image: `img-${word}`, zone: { id: `zon-${word}`, handle: `gb1-${word}` }, region: 'gb1',
+    interfaces: [{
+      id: `int-${word}`, macAddress: wire.macAddress, ipv4Addresses: [wire.address],
+      cloudIps: some(3, (n) => ({ id: `cip-${word}${n}`, publicIpv4: `${cloudIps}${n}`, fqdn: `cip-${word}-${n}.gb1.example.com` })),
+    }],
+    serverGroups: some(4, (n) => ({ id: `grp-${word}${n}`, name: `${word} ${n}` })),
+    publicKeys: some(5, (n) => ({ user: `usr-${word}${n}`, key: keyOf(n) })),
+    tags: Object.fromEntries(some(6, (n) => [`${word}.${n}`, `${word} ${String(revision)}`])),
+    blockDevices: Object.fromEntries(some(3, (n) => [`ebs${n}`, `/dev/${word}${n}`])),
+    options: { instanceMetadataTags: revision % 2 === 0 ? 'enabled' : 'disabled' },
+    hypervisors: ['hv1'],
+  }
+}
+
+/** Some 8 KiB of which every line names its revision. */
+const userDataOf = ({ word }: Tenant, revision: number) => `${word} ${String(revision)}\n`.repeat(700)
+
+/** Publishes a tenant's next revision whenever it is asked to, one at a time. */
+class Changes {
+  readonly #store: Publisher
+  readonly #tenant: Tenant
+  #revision = 0
+  #underWay: Promise<void> | undefined
+
+  constructor(store: Publisher, tenant: Tenant) {
+    this.#store = store
+    this.#tenant = tenant
+  }
+
+  /** The user-data of every revision so far. */
+  get userData(): ReadonlySet<string> {
+    return new Set(Array.from({ length: this.#revision }, (_, i) => userDataOf(this.#tenant, i + 1)))
+  }
+
+  /** Resolves once the revision that is under way is published. */
+  next(): Promise<void> {
+    return this.#underWay ??= this.#publish().finally(() => { this.#underWay = undefined })
+  }
+
+  async #publish(): Promise<void> {
+    const revision = ++this.#revision
+    const { result } = await this.#store.put(aRecord(this.#tenant, revision), Buffer.from(userDataOf(this.#tenant, revision)))
+    if (result !== 'published') throw new Error(`revision ${String(revision)} of ${this.#tenant.word} is ${result}`)
+  }
+}
+
+const CRAWLS = 20
+const REVISIONS_SEEN = 10
+const REQUESTS_PER_CHANGE = 5
+const VERSIONS = ['latest', '2021-03-23', '2009-04-04', '1.0']
+
+/** Crawls the tree again and again, with a change of it every few requests, until enough of its revisions were read. */
+async function crawlWhileItChanges(guest: Guest, changes: Changes): Promise<Map<string, Answer>[]> {
+  const crawls: Map<string, Answer>[] = []
+  const seen = new Set<string>()
+  let asked = 0
+  const get = (path: string) => {
+    if (++asked % REQUESTS_PER_CHANGE === 0) void changes.next()
+    return guest.ask({ path })
+  }
+  while (crawls.length < CRAWLS || seen.size < REVISIONS_SEEN) {
+    const version = VERSIONS[crawls.length % VERSIONS.length]!
+    const answers = await crawl(version, get)
+    crawls.push(answers)
+    seen.add(String(answers.get(`/${version}/user-data`)?.body))
+  }
+  await changes.next()
+  return crawls
+}
+
+const STORES = {
+  files: (t: Test) => {
+    const directory = mkdtempSync(join(tmpdir(), 'imds-store-'))
+    t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+    return Promise.resolve({ settings: { url: `file:${directory}` }, env: { IMDS_STORE: `file:${directory}` } })
+  },
+  Redis: async (t: Test, hypervisor: Hypervisor) => {
+    const directory = mkdtempSync(join(tmpdir(), 'imds-socket-'))
+    t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+    const socketPath = join(directory, 'redis')
+    const redis = await startRedis(['--unixsocket', socketPath])
+    t.teardown(() => redis.stop())
+    await hypervisor.forward(redis.port, socketPath)
+    return { settings: { url: redis.url, region: 'gb1' }, env: { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' } }
+  },
+}
+
+for (const [name, startStore] of Object.entries(STORES)) {
+  t.test(`two guests whose records come from ${name}`, { skip: withoutNamespaces() }, async (t) => {
+    const hypervisor = await makeHypervisor()
+    t.teardown(() => hypervisor.remove())
+    const { settings, env } = await startStore(t, hypervisor)
+    const store = await openStore(settings)
+    t.teardown(() => store.close())
+    const daemon = await startDaemon({ ...env, IMDS_LISTEN: '169.254.169.254:80', IMDS_OPERATOR_LISTEN: '127.0.0.1:9169' }, hypervisor.within)
+    t.teardown(() => daemon.stop())
+    const start = async (tenant: Tenant, other: Tenant) => {
+      const guest = await hypervisor.addGuest(tenant.wire)
+      const changes = new Changes(store, tenant)
+      await changes.next()
+      await until(async () => (await guest.ask({ path: '/latest/meta-data/instance-id' })).status === 200, `${tenant.word} to be served`)
+      return { tenant, other, guest, changes }
+    }
+    const tenants = [await start(ALPHA, BRAVO), await start(BRAVO, ALPHA)]
+
+    t.test('read only their own data, whole and without a failure, while both records change', async (t) => {
+      const all = await Promise.all(tenants.map(async (each) => ({ ...each, crawls: await crawlWhileItChanges(each.guest, each.changes) })))
+      for (const { tenant, other, changes, crawls } of all) {
+        const answers = crawls.flatMap((crawl) => [...crawl])
+        t.comment(`${tenant.word}: ${String(changes.userData.size)} revisions under ${String(crawls.length)} crawls of ${String(answers.length)} requests`)
+        t.strictSame(answers.filter(([, { status }]) => status !== 200).map(([path, { status }]) => `${path} ${String(status)}`), [], 'what is listed answers')
+        t.strictSame(answers.filter(([, answer]) => holdsDataOf(other, answer)).map(([path]) => path), [], 'nothing is the other\'s')
+        t.ok(answers.filter(([, answer]) => holdsDataOf(tenant, answer)).length > answers.length / 4, 'much is its own')
+        const published = changes.userData
+        const read = answers.filter(([path]) => path.endsWith('/user-data')).map(([, { body }]) => body.toString())
+        t.equal(read.length, crawls.length)
+        t.ok(read.every((text) => published.has(text)), 'user-data is one revision\'s, whole')
+      }
+    })
+
+    t.test('are each told apart by their address, whatever a header or a target says', async (t) => {
+      for (const { tenant, other, guest } of tenants) {
+        const asks: Ask[] = [...forgeries(addressOf(other)).map((headers) => ({ path: '/latest/meta-data/instance-id', headers })),
+          { path: `http://${addressOf(other)}/latest/meta-data/instance-id` }]
+        for (const ask of asks) {
+          const { status, body } = await guest.ask(ask)
+          t.strictSame([status, body.toString()], [200, `srv-${tenant.word}`], JSON.stringify(ask))
+        }
+      }
+    })
+
+    t.test('are all that is answered: an address of no instance gets 503 to everything', async (t) => {
+      const stranger = await hypervisor.addGuest(NOBODY.wire)
+      const asks: Ask[] = [
+        ...['/', '/latest/', '/latest/meta-data/', '/latest/meta-data/instance-id', '/latest/user-data', '/openstack/latest/user_data', '/nothing', '/%zz'].map((path) => ({ path })),
+        ...['HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS'].map((method) => ({ path: '/latest/api/token', method })),
+        ...forgeries(addressOf(ALPHA)).map((headers) => ({ path: '/latest/meta-data/instance-id', headers })),
+      ]
+      for (const ask of asks) {
+        const answer = await stranger.ask(ask)
+        t.match(answer, { status: 503, headers: { 'retry-after': '1' } }, JSON.stringify(ask))
+        t.notOk([ALPHA, BRAVO].some((tenant) => holdsDataOf(tenant, answer)), 'with nothing of another')
+      }
+    })
+  })
+}
+
+/** Headers that claim to come from an address, one by one and all at once. */
+function forgeries(address: string): Record<string, string>[] {
+  const all = { 'X-Forwarded-For': address, Forwarded: `for=${address};host=${address}`, 'X-Real-IP': address, 'True-Client-IP': address, Host: address }
+  return [...Object.entries(all).map(([name, value]) => ({ [name]: value })), all]
+}

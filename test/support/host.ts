@@ -1,0 +1,54 @@
+/**
+ * A compute host: a hypervisor's namespace with the daemon in it, on a store of files, and guests that are published and join.
+ */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Test } from 'tap'
+import { openStore, type UserDataChange } from '../../src/store/open.ts'
+import { startDaemon, until } from './daemon.ts'
+import { must } from './held.ts'
+import { makeHypervisor, SERVICE, type Guest } from './namespaces.ts'
+
+/** The interface by which a guest of a host is known, as its record has it. */
+export interface FirstInterface { readonly id: string, readonly macAddress: string, readonly ipv4Addresses: readonly string[] }
+
+/** A host that runs. */
+export interface Host {
+  /** A guest that has joined, without a record yet, and the interface that its record must have. */
+  addGuest(): Promise<{ guest: Guest, first: FirstInterface }>
+  /** Publishes, and waits until the daemon answers for that many instances. Not for a second revision. */
+  put(record: Record<string, unknown>, userData: UserDataChange): Promise<void>
+  /** The counters of requests that were not answered 200, as Prometheus prints them, without those that stand in `before`. */
+  refusals(before?: readonly string[]): Promise<string[]>
+}
+
+/** Starts a host that ends with the test. */
+export async function startHost(t: Test): Promise<Host> {
+  const hypervisor = await makeHypervisor()
+  t.teardown(() => hypervisor.remove())
+  const directory = mkdtempSync(join(tmpdir(), 'imds-store-'))
+  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  const url = `file:${directory}`
+  const store = await openStore({ url })
+  const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: `${SERVICE}:80` }, hypervisor.within)
+  t.teardown(() => daemon.stop())
+  const operator = async (path: string) => (await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}${path}`])).toString()
+  let guests = 0
+
+  return {
+    addGuest: async () => {
+      const n = String(++guests)
+      const wire = { address: `10.88.${n}.2/29`, gateway: `10.88.${n}.1`, macAddress: `02:24:19:00:01:0${n}` }
+      return { guest: await hypervisor.addGuest(wire), first: { id: `int-aaaa${n}`, macAddress: wire.macAddress, ipv4Addresses: [wire.address] } }
+    },
+    put: async (record, userData) => {
+      const { result } = await store.put(record, userData)
+      if (result !== 'published') throw new Error(`the record of ${String(record['id'])} is ${result}`)
+      const { length } = await store.list()
+      await until(async () => (JSON.parse(await operator('/readyz')) as { instances: number }).instances === length, 'the record to be served')
+    },
+    refusals: async (before = []) => (await operator('/metrics')).split('\n')
+      .filter((line) => line.startsWith('imds_requests_total{') && !line.includes('status="200"') && !before.includes(line)),
+  }
+}

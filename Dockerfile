@@ -14,20 +14,14 @@ WORKDIR /build
 COPY package.json package-lock.json ./
 # No scripts: one would download a second runtime, the package "node" that pins a developer's.
 RUN npm ci --ignore-scripts
-COPY tsconfig.json tsconfig.build.json ./
+COPY tsconfig.json tsconfig.build.json rolldown.config.js ./
 COPY src src
 RUN npm run build
-
-FROM ${NODE_IMAGE} AS dependencies
-WORKDIR /build
-COPY package.json package-lock.json ./
-RUN npm ci --omit=dev --ignore-scripts
 
 FROM ${NODE_IMAGE}
 ENV NODE_ENV=production
 WORKDIR /opt/imds
 RUN install -d -o node -g node -m 700 /var/lib/imds
-COPY --from=dependencies /build/node_modules node_modules
 COPY --from=build /build/package.json ./
 COPY --from=build /build/dist dist
 VOLUME /var/lib/imds

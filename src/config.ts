@@ -9,7 +9,7 @@ import { Address4, Address6 } from 'ip-address'
 import { canonicalAddress } from './metadata/address.ts'
 import { DEFAULT_NETWORK } from './metadata/instance.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
-import { parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES } from './store/url.ts'
+import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './store/url.ts'
 import type { InheritedSocket } from './systemd.ts'
 
 /** Where a server listens: a canonical address with a port (0: any free one), or a socket that systemd holds for us. */
@@ -19,7 +19,7 @@ export type GuestListener = Listener & { readonly network: string }
 
 /** Where records come from. `hypervisor` null: take all of them. */
 export type StoreConfig =
-  | { readonly kind: 'redis', readonly url: string, readonly region: string, readonly hypervisor: string, readonly passwordFile: string | undefined }
+  | { readonly kind: 'redis', readonly url: string, readonly region: string, readonly hypervisor: string } & RedisFiles
   | { readonly kind: 'files', readonly directory: string, readonly hypervisor: string | null }
 
 /** The whole configuration of a daemon. */
@@ -51,6 +51,10 @@ export const SETTINGS = {
   IMDS_REGION: undefined,
   IMDS_HYPERVISOR: undefined,
   IMDS_REDIS_PASSWORD_FILE: undefined,
+  IMDS_REDIS_SENTINEL_PASSWORD_FILE: undefined,
+  IMDS_REDIS_CA_FILE: undefined,
+  IMDS_REDIS_CERT_FILE: undefined,
+  IMDS_REDIS_KEY_FILE: undefined,
   IMDS_STATE_DIR: '/var/lib/imds',
   IMDS_SNAPSHOT_MAX_AGE_SECONDS: '86400',
   IMDS_LOG_LEVEL: 'info',
@@ -61,6 +65,14 @@ export const SETTINGS = {
 } as const satisfies Record<string, string | undefined>
 
 type Variable = keyof typeof SETTINGS
+
+const REDIS_FILES = {
+  passwordFile: 'IMDS_REDIS_PASSWORD_FILE',
+  sentinelPasswordFile: 'IMDS_REDIS_SENTINEL_PASSWORD_FILE',
+  caFile: 'IMDS_REDIS_CA_FILE',
+  certFile: 'IMDS_REDIS_CERT_FILE',
+  keyFile: 'IMDS_REDIS_KEY_FILE',
+} as const satisfies Record<keyof RedisFiles, Variable>
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/
 
@@ -112,7 +124,8 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>, s
   if (operator === undefined) fault('IMDS_OPERATOR_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:9169')
   else if (!isLoopback(operator.host) && allow.length === 0) fault('IMDS_OPERATOR_ALLOW', 'must list the networks that may ask, since IMDS_OPERATOR_LISTEN is not a loopback address')
 
-  const store = parseStore(read('IMDS_STORE'), name('IMDS_REGION'), name('IMDS_HYPERVISOR'), read('IMDS_REDIS_PASSWORD_FILE'), fault)
+  const files: RedisFiles = Object.fromEntries(Object.entries(REDIS_FILES).map(([file, variable]) => [file, read(variable)]))
+  const store = parseStore(read('IMDS_STORE'), name('IMDS_REGION'), name('IMDS_HYPERVISOR'), files, fault)
   const stateDirectory = read('IMDS_STATE_DIR') ?? ''
   if (!stateDirectory.startsWith('/')) fault('IMDS_STATE_DIR', 'must be an absolute path')
   const logLevel = LOG_LEVELS.find((level) => level === read('IMDS_LOG_LEVEL'))
@@ -135,7 +148,7 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>, s
   return { ok: true, config: Object.freeze(config), unknown }
 }
 
-function parseStore(url: string | undefined, region: string | undefined, hypervisor: string | undefined, passwordFile: string | undefined,
+function parseStore(url: string | undefined, region: string | undefined, hypervisor: string | undefined, files: RedisFiles,
   fault: (variable: Variable, message: string) => void): StoreConfig | undefined {
   const store = url === undefined ? undefined : parseStoreUrl(url)
   if (url === undefined) fault('IMDS_STORE', `is not set: ${STORE_URL_FORMS}`)
@@ -144,7 +157,8 @@ function parseStore(url: string | undefined, region: string | undefined, hypervi
   if (store.kind === 'files') return { kind: 'files', directory: store.directory, hypervisor: hypervisor ?? null }
   if (region === undefined) fault('IMDS_REGION', 'is not set: Redis needs the name of the region')
   if (hypervisor === undefined) fault('IMDS_HYPERVISOR', 'is not set: Redis needs the name of this host as the records have it')
-  return { kind: 'redis', url, region: region ?? '', hypervisor: hypervisor ?? '', passwordFile }
+  for (const { file, message } of fileFaults(store, files)) fault(REDIS_FILES[file], message)
+  return { kind: 'redis', url, region: region ?? '', hypervisor: hypervisor ?? '', ...files }
 }
 
 function list(value: string | undefined): string[] {

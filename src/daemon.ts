@@ -1,12 +1,14 @@
 /**
  * The only place where rooms meet: builds them in order, stops them in reverse.
  */
+import { existsSync, readFileSync } from 'node:fs'
 import type { Logger } from 'pino'
+import { ClockWatch, LOOK_EVERY_MS } from './clock.ts'
 import type { Config, StoreConfig } from './config.ts'
 import { Complaints } from './guest/complaints.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { buildGuestServer } from './guest/server.ts'
-import { close, listen, written, type Place } from './listen.ts'
+import { listen, maxConnections, written, type Place } from './listen.ts'
 import { buildMetrics } from './metrics.ts'
 import { buildOperatorServer } from './operator/server.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotOwner } from './store/snapshot.ts'
@@ -14,6 +16,9 @@ import type { Source } from './store/source.ts'
 import { Strangers } from './store/strangers.ts'
 import { View } from './store/view.ts'
 import { Watch } from './store/watch.ts'
+
+/** Where Linux says how many file descriptors we may have open. */
+const LIMITS = '/proc/self/limits'
 
 /** A running daemon. */
 export interface Daemon {
@@ -39,12 +44,14 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
   const owner = snapshotOwner(config.store)
   const snapshot = readSnapshot(path, owner, config.snapshotMaxAgeMs, Date.now(), log)
   for (const assembled of snapshot?.instances ?? []) view.replace(assembled)
+  const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
+  clock.aheadMs(-(snapshot?.ageMs ?? 0))
   const writer = new SnapshotWriter({ path, owner, instances: () => view.held().filter(({ visiting }) => !visiting), writes: metrics.snapshotWrites, log })
   const watch = new Watch({
     source, view, hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.watch, log,
     changed: () => { writer.changed() }, confirmed: () => { writer.confirmed() },
   })
-  const bornAtMs = now() - (snapshot?.ageMs ?? now())
+  const bornAtMs = now() - Math.max(0, snapshot?.ageMs ?? now())
   const viewAgeSeconds = () => (now() - (watch.status().resyncedAtMs ?? bornAtMs)) / 1000
   const status = () => watch.status()
   metrics.readFrom({ meter, instances: () => view.size, contested: () => view.contested().size, watch: status, viewAgeSeconds })
@@ -54,7 +61,8 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
     find, welcome: (network, address) => watch.welcome(network, address), canAsk: () => watch.status().connected, questions: metrics.questions, now,
   })
   const directory = { find, ask: (network: string, address: string) => strangers.ask(network, address) }
-  const guestServers = config.listen.map(({ network }) => buildGuestServer({ network, directory, meter, complaints, log }))
+  const most = maxConnections(existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : '', config.listen.length)
+  const guestServers = config.listen.map(({ network }) => buildGuestServer({ network, maxConnections: most, directory, meter, complaints, log }))
   const readiness = () => readinessOf(watch, view, source, viewAgeSeconds())
   const revisionOf = (id: string) => {
     const held = view.get(id)
@@ -62,8 +70,10 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
   }
   const operatorServer = buildOperatorServer({ allow: config.operator.allow, metrics: metrics.registry, readiness, revisionOf })
 
+  const looks = setInterval(() => { clock.look() }, LOOK_EVERY_MS)
   const stop = async () => {
-    await Promise.all([...guestServers, operatorServer].map(close))
+    clearInterval(looks)
+    await Promise.all([...guestServers, operatorServer].map((server) => server.close()))
     await watch.stop()
     await writer.stop()
   }
@@ -89,7 +99,7 @@ function snapshotOwner(store: StoreConfig): SnapshotOwner {
 async function buildSource(store: StoreConfig): Promise<Source> {
   if (store.kind === 'files') return (await import('./store/files.ts')).buildFileSource(store.directory)
   const { buildRedisSource } = await import('./store/redis.ts')
-  return buildRedisSource({ url: store.url, ...store.passwordFile !== undefined && { passwordFile: store.passwordFile } }, store.region, store.hypervisor)
+  return buildRedisSource(store, store.region, store.hypervisor)
 }
 
 function readinessOf(watch: Watch, view: View, source: Source, viewAgeSeconds: number) {

@@ -5,19 +5,24 @@
  * 0 after SIGTERM or SIGINT; 1 when the service cannot go on; 78 (EX_CONFIG of sysexits.h) for a bad configuration, before anything
  * listens. With `--demo`: an embedded store with one instance for 127.0.0.1, where the environment says nothing else.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { parseConfig } from './config.ts'
 import { startDaemon } from './daemon.ts'
 import { buildLog } from './log.ts'
 import { inheritedSockets, superviseBy } from './systemd.ts'
 
 const EX_CONFIG = 78
+/** Guests that wait in systemd's sockets start a daemon that has failed again at once: with a bad configuration not more often than this, in ms. */
+const EX_CONFIG_EVERY_MS = 2_000
 
 const demo = process.argv.includes('--demo') ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
 const env = demo?.env ?? process.env
-const parsed = parseConfig(env, inheritedSockets(env, process.pid))
+const sockets = inheritedSockets(env, process.pid)
+const parsed = parseConfig(env, sockets)
 if (!parsed.ok) {
   console.error('imds: the configuration is not usable:')
   for (const { variable, message } of parsed.faults) console.error(`  ${variable} ${message}`)
+  if (sockets.length > 0) await sleep(EX_CONFIG_EVERY_MS)
   process.exit(EX_CONFIG)
 }
 const log = buildLog(parsed.config.logLevel)

@@ -21,6 +21,7 @@ export interface Metrics {
   readonly registry: Registry
   readonly watch: WatchMetrics
   readonly snapshotWrites: Counter<'result'>
+  readonly clockSetBacks: Counter
   readonly questions: Counter<'result'>
   readonly readFrom: (sources: MetricsSources) => void
 }
@@ -40,6 +41,7 @@ export function buildMetrics(): Metrics {
   const snapshotWrites = new Counter({
     name: 'imds_snapshot_writes_total', help: 'Writes of the view to the state directory: written or failed.', labelNames: ['result'] as const, registers,
   })
+  const clockSetBacks = new Counter({ name: 'imds_clock_set_back_total', help: 'Times that the clock was found to have been set back by more than a minute.', registers })
   const questions = new Counter({
     name: 'imds_questions_total', registers, labelNames: ['result'] as const,
     help: 'Unknown addresses about which the store was to be asked: found, unknown, failed (no answer within a second), or not-asked (over the rate, or just answered).',
@@ -60,15 +62,23 @@ export function buildMetrics(): Metrics {
       },
     })
     registry.registerMetric(requestDurations(meter))
+    new Counter({
+      name: 'imds_connections_dropped_total', help: 'Connections of guests that were closed unanswered, since a listener held its share of the file descriptors.', registers,
+      collect() {
+        this.reset()
+        this.inc(meter.drops)
+      },
+    })
     gauge('imds_view_instances', 'Instances that this host answers for.', instances)
     gauge('imds_view_age_seconds', 'Time since the view was last compared with the store, a snapshot\'s own time included; since the start where there never was one.', viewAgeSeconds)
+    gauge('imds_resync_duration_seconds', 'How long the last completed comparison with the store took.', () => status().resyncTookMs / 1000)
     gauge('imds_view_unconfirmed_instances', 'Instances that are answered for although the store no longer knows them.', () => status().unconfirmed)
     gauge('imds_view_faulty_records', 'Records of this host that are faulty now.', () => status().faulty)
-    gauge('imds_view_contested_addresses', 'Addresses that more than one instance claims: answered to none.', contested)
+    gauge('imds_view_contested_addresses', 'Addresses and IPv6 prefixes that more than one instance claims: answered to none.', contested)
     gauge('imds_store_connected', '1 while the store is connected and its notices flow.', () => Number(status().connected))
     gauge('imds_ready', '1 once the first full resync has completed.', () => Number(status().ready))
   }
-  return { registry, watch, snapshotWrites, questions, readFrom }
+  return { registry, watch, snapshotWrites, clockSetBacks, questions, readFrom }
 }
 
 /** A histogram whose buckets stand in the meter: prom-client has no way to set one, but asks any metric for its values by `get`. */

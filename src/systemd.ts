@@ -27,11 +27,14 @@ export interface Supervision { stop(): void }
 export function superviseBy(env: Readonly<Record<string, string | undefined>>, log: Logger): Supervision {
   if (env['NOTIFY_SOCKET'] === undefined) return { stop: () => { /* nobody listens */ } }
   let isBroken = false
+  const complain = (details: object) => {
+    if (!isBroken) log.warn(details, 'systemd cannot be told of our state')
+    isBroken = true
+  }
   const tell = (state: string) => {
-    spawn('systemd-notify', [state], { stdio: 'ignore', env: { PATH: env['PATH'], NOTIFY_SOCKET: env['NOTIFY_SOCKET'] } }).on('error', (error) => {
-      if (!isBroken) log.warn({ err: error }, 'systemd cannot be told of our state')
-      isBroken = true
-    })
+    spawn('systemd-notify', [state], { stdio: 'ignore', env: { PATH: env['PATH'], NOTIFY_SOCKET: env['NOTIFY_SOCKET'] } })
+      .on('error', (error) => { complain({ err: error }) })
+      .on('exit', (status) => { if (status !== 0 && status !== null) complain({ status }) }) // null: a stop of the unit ends it too
   }
   tell('READY=1')
   const watchdogMs = Number(env['WATCHDOG_USEC'] ?? 0) / 1000

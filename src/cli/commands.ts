@@ -46,7 +46,7 @@ export async function put({ store, json }: Context, record: string, userDataPath
       case 'stale':
         throw new Failure(EXIT.refused, `the store holds revision ${String(put.revision)} or removed the instance at it: publish a higher one`, put)
       case 'address-owned':
-        throw new Failure(EXIT.refused, `${put.address} on network ${put.network} belongs to ${put.owner}: take it from there first`, put)
+        throw new Failure(EXIT.refused, `${put.address} on network ${put.network} belongs to ${put.owner}, all or in part: take it from there first`, put)
     }
   })
 }

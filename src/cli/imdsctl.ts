@@ -5,11 +5,11 @@
  */
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { EXIT, Failure, get, list, put, remove, userData, wait, watch, type Context } from './commands.ts'
+import { STORE_URL_FORMS, type RedisFiles } from '../store/url.ts'
 
-interface Options {
+interface Options extends RedisFiles {
   readonly store?: string
   readonly region?: string
-  readonly passwordFile?: string
   readonly userDataMaxBytes?: number
   readonly json?: boolean
 }
@@ -27,9 +27,13 @@ Exit statuses:
 
 const program = new Command('imdsctl')
   .description('publishes, shows and removes the instances that imds answers for')
-  .addOption(new Option('-s, --store <url>', 'redis://HOST[:PORT], rediss://HOST[:PORT] or file:DIRECTORY').env('IMDS_STORE'))
+  .addOption(new Option('-s, --store <url>', STORE_URL_FORMS).env('IMDS_STORE'))
   .addOption(new Option('-r, --region <name>', 'the region, for Redis').env('IMDS_REGION'))
   .addOption(new Option('--password-file <path>', 'a file with Redis\' password in its first line').env('IMDS_REDIS_PASSWORD_FILE'))
+  .addOption(new Option('--sentinel-password-file <path>', 'the same for Sentinels').env('IMDS_REDIS_SENTINEL_PASSWORD_FILE'))
+  .addOption(new Option('--ca-file <path>', 'the authorities of the servers\' certificates, PEM').env('IMDS_REDIS_CA_FILE'))
+  .addOption(new Option('--cert-file <path>', 'our own certificate for Redis, PEM').env('IMDS_REDIS_CERT_FILE'))
+  .addOption(new Option('--key-file <path>', 'its private key, PEM').env('IMDS_REDIS_KEY_FILE'))
   .addOption(new Option('--user-data-max-bytes <n>', 'the limit of user-data (default: 16384)').env('IMDS_USER_DATA_MAX_BYTES').argParser(wholeNumber))
   .option('--json', 'print JSON')
   .showHelpAfterError('(imdsctl --help tells more)')
@@ -70,6 +74,8 @@ program.command('watch')
   .description('print each change as it comes, until interrupted')
   .action(() => run(watch))
 
+process.stdout.on('error', () => { process.exit() }) // `imdsctl list | head`: the reader has enough
+
 try {
   await program.parseAsync()
 } catch (error) {
@@ -80,9 +86,9 @@ try {
 
 /** Runs a command that needs a store. */
 async function run(command: (context: Context) => Promise<void>): Promise<void> {
-  await ending(({ store, region, passwordFile, userDataMaxBytes, json = false }) => {
+  await ending(({ store, json = false, ...settings }) => {
     if (store === undefined) throw new Failure(EXIT.usage, 'which store? Give --store or set IMDS_STORE')
-    return command({ store: { url: store, region, passwordFile, userDataMaxBytes }, json })
+    return command({ store: { url: store, ...settings }, json })
   })
 }
 

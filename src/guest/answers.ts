@@ -18,6 +18,8 @@ const TABLE = {
   'headers-too-large': { status: 400, page: true, headers: [] },
   'request-timeout': { status: 400, page: true, headers: [] },
   'not-found': { status: 404, page: true, headers: [] },
+  'endpoint-disabled': { status: 403, page: false, headers: [] },
+  'ipv6-disabled': { status: 403, page: false, headers: [] },
   'method-not-allowed': { status: 405, page: false, headers: ['Allow', 'GET, HEAD'] },
   'internal-error': { status: 500, page: false, headers: [] },
   'unknown-peer': { status: 503, page: true, headers: RETRY_AFTER },

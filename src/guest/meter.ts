@@ -26,11 +26,12 @@ export interface RequestCount { readonly route: Route, readonly method: string, 
 /** The durations of one route: cumulative counts per bound, the count of all, and their sum in seconds. */
 export interface RouteDurations { readonly route: Route, readonly cumulative: readonly number[], readonly count: number, readonly sumSeconds: number }
 
-/** Counts requests. */
+/** Counts requests, and connections on which none could be made. */
 export class RequestMeter {
   readonly #counts = new Float64Array(ROUTES.length * METHODS.length * OUTCOMES.length)
   readonly #buckets = new Float64Array(ROUTES.length * (DURATION_BOUNDS.length + 1))
   readonly #sums = new Float64Array(ROUTES.length)
+  #drops = 0
 
   /** One request was answered. `seconds`: from its headers being read to its answer being handed to the socket. */
   answered(route: Route, method: string, outcome: Outcome, seconds: number): void {
@@ -42,6 +43,15 @@ export class RequestMeter {
     const bucketCell = at * (DURATION_BOUNDS.length + 1) + bucket
     this.#buckets[bucketCell] = (this.#buckets[bucketCell]!) + 1
     this.#sums[at] = (this.#sums[at]!) + seconds
+  }
+
+  /** A connection was closed unanswered, since its listener held as many as it may. */
+  dropped(): void {
+    this.#drops += 1
+  }
+
+  get drops(): number {
+    return this.#drops
   }
 
   /** Every combination that occurred. */

@@ -23,6 +23,8 @@ import type { Outcome, RequestMeter } from './meter.ts'
 export interface GuestServerParts {
   /** The network of this listener: half of a guest's identity. */
   readonly network: string
+  /** So many connections may be open at once; more are closed unanswered. */
+  readonly maxConnections: number
   readonly directory: Directory
   readonly meter: RequestMeter
   readonly complaints: Complaints
@@ -44,7 +46,7 @@ const LIMITS = {
 }
 
 /** Builds the server of one listener; it does not listen yet. */
-export function buildGuestServer({ network, directory, meter, complaints, log }: GuestServerParts): FastifyInstance {
+export function buildGuestServer({ network, maxConnections, directory, meter, complaints, log }: GuestServerParts): FastifyInstance {
   const tracing = log.isLevelEnabled('debug')
 
   const server = Fastify({
@@ -66,9 +68,16 @@ export function buildGuestServer({ network, directory, meter, complaints, log }:
   })
 
   server.addHook('onRequest', serve)
+  server.server.maxConnections = maxConnections
+  server.server.on('drop', () => {
+    meter.dropped()
+    complaints.dropped(network, maxConnections)
+    server.server.closeIdleConnections() // who asks comes before who has asked
+  })
   server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => server.server.emit('request', request, response))
   server.server.on('connect', (request: IncomingMessage, socket: Socket) => {
-    refuseRaw(socket, refusalOf(directory.find(network, peerAddress(request.socket))) ?? 'method-not-allowed', 'CONNECT')
+    const address = peerAddress(request.socket)
+    refuseRaw(socket, refusalOf(directory.find(network, address), address) ?? 'method-not-allowed', 'CONNECT')
   })
   return server
 
@@ -85,10 +94,10 @@ export function buildGuestServer({ network, directory, meter, complaints, log }:
   function answer(request: IncomingMessage, response: ServerResponse, address: string, found: Found, startedMs: number): void {
     let decision: Decision
     try {
-      decision = decide(request, found)
+      decision = decide(request, found, address)
     } catch (error) {
       log.error({ err: error }, 'request failed')
-      decision = { guest: null, route: 'unknown', content: null, outcome: 'internal-error' }
+      decision = { guest: guestOf(found), route: 'unknown', content: null, outcome: 'internal-error' }
     }
     const { guest, route, content, outcome } = decision
     if (outcome === 'served') sendContent(response, content!)
@@ -105,8 +114,9 @@ export function buildGuestServer({ network, directory, meter, complaints, log }:
       socket.destroy()
       return
     }
-    const stranger = refusalOf(directory.find(network, peerAddress(socket)))
-    if (stranger !== null) refuseRaw(socket, stranger, '')
+    const address = peerAddress(socket)
+    const refusal = refusalOf(directory.find(network, address), address)
+    if (refusal !== null) refuseRaw(socket, refusal, '')
     else if (error.code === 'HPE_HEADER_OVERFLOW') refuseRaw(socket, 'headers-too-large', '')
     else if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') refuseRaw(socket, 'request-timeout', '')
     else refuseRaw(socket, 'malformed-request', '')
@@ -118,10 +128,14 @@ export function buildGuestServer({ network, directory, meter, complaints, log }:
   }
 }
 
+function guestOf(found: Found): Guest | null {
+  return typeof found === 'string' ? null : found
+}
+
 /** What a request comes to, once it is known who asks. */
-function decide(request: IncomingMessage, found: Found): Decision {
-  const stranger = refusalOf(found)
-  if (stranger !== null) return { guest: null, route: 'unknown', content: null, outcome: stranger }
+function decide(request: IncomingMessage, found: Found, address: string): Decision {
+  const refusal = refusalOf(found, address)
+  if (refusal !== null) return { guest: guestOf(found), route: 'unknown', content: null, outcome: refusal }
   const guest = found as Guest
   const target = parseTarget(request.url ?? '')
   if (target === 'malformed') return { guest, route: 'unknown', content: null, outcome: 'malformed-target' }

@@ -15,7 +15,7 @@ import { Compile } from 'typebox/compile'
 import Format from 'typebox/format'
 import { Settings } from 'typebox/system'
 import Value from 'typebox/value'
-import { isIpv4, isIpv6, splitPrefix } from './address.ts'
+import { isIpv4, isIpv6, isIpv6Prefix, splitPrefix } from './address.ts'
 
 /** The schema number that this code reads and writes. */
 export const SCHEMA = 1
@@ -39,8 +39,8 @@ function fqdn() {
     { pattern: `^(?=.{1,253}$)(${LABEL}\\.)*(?!\\d+$)${LABEL}$` })
 }
 
-function oneOf<const T extends string[]>(values: T, fallback: T[number]) {
-  return Type.Enum(values, { default: fallback, hint: `one of ${values.join(', ')}` })
+function oneOf<T extends string[]>(values: readonly [...T], fallback: T[number]) {
+  return Type.Enum<T>(values, { default: fallback, hint: `one of ${values.join(', ')}` })
 }
 
 const ipv4 = text('an IPv4 address', { format: 'imds-ipv4' })
@@ -48,6 +48,8 @@ const ipv6 = text('an IPv6 address in its shortest, lower-case form', { format: 
 const ipv4Interface = text('an IPv4 address, with its prefix length where there is one: 10.0.0.2/30', { format: 'imds-ipv4-interface' })
 const ipv6Interface = text('an IPv6 address in its shortest, lower-case form, with its prefix length where there is one: fd00::2/64',
   { format: 'imds-ipv6-interface' })
+const ipv6Prefix = text('an IPv6 network of global or unique local addresses in its shortest, lower-case form, its length a multiple of 4 from 48 to 124: 2a02:1348:178:1::/64',
+  { format: 'imds-ipv6-prefix' })
 
 const CloudIp = Type.Object({
   id: id('cip'),
@@ -62,6 +64,9 @@ const Interface = Type.Object({
   network: text('the name of a network', { pattern: NAME, default: DEFAULT_NETWORK }),
   ipv4Addresses: Type.Array(ipv4Interface, { default: [], maxItems: 64 }),
   ipv6Addresses: Type.Array(ipv6Interface, { default: [], maxItems: 64 }),
+  ipv6Prefixes: Type.Array(ipv6Prefix, {
+    default: [], maxItems: 64, description: 'Every address in it is the instance\'s: a guest with SLAAC makes and changes its addresses itself.',
+  }),
   dhcpv6: Type.Boolean({ default: false, description: 'DHCPv6 serves ipv6Addresses. Only then may the tree show them: cloud-init turns DHCPv6 on when it sees any.' }),
   cloudIps: Type.Array(CloudIp, { default: [], maxItems: 64 }),
 }, { description: 'A network interface. The first of the list is device 0.' })
@@ -125,10 +130,12 @@ export interface Fault { readonly path: string, readonly message: string }
 /** The result of `parse`. */
 export type Parsed = { readonly ok: true, readonly instance: Instance } | { readonly ok: false, readonly faults: readonly Fault[] }
 
-/** Every address by which an instance may be known, on the network of its interface. Cloud IPs are not among them. */
-export function addressesOf(instance: Instance): { network: string, address: string }[] {
-  return instance.interfaces.flatMap(({ network, ipv4Addresses, ipv6Addresses }) =>
-    [...ipv4Addresses, ...ipv6Addresses].map((address) => ({ network, address: splitPrefix(address).address })))
+/** Every address and IPv6 prefix by which an instance may be known, on the network of its interface. Cloud IPs are not among them. */
+export function rangesOf(instance: Instance): { network: string, range: string }[] {
+  return instance.interfaces.flatMap(({ network, ipv4Addresses, ipv6Addresses, ipv6Prefixes }) => {
+    const addresses = [...ipv4Addresses, ...ipv6Addresses].map((address) => splitPrefix(address).address)
+    return [...addresses, ...ipv6Prefixes].map((range) => ({ network, range }))
+  })
 }
 
 function withPrefix(isAddress: (address: string) => boolean, bits: number) {
@@ -143,6 +150,7 @@ Format.Set('imds-ipv4', isIpv4)
 Format.Set('imds-ipv6', isIpv6)
 Format.Set('imds-ipv4-interface', withPrefix(isIpv4, 32))
 Format.Set('imds-ipv6-interface', withPrefix(isIpv6, 128))
+Format.Set('imds-ipv6-prefix', isIpv6Prefix)
 
 Settings.Set({ maxErrors: 1000 })
 const check = Compile(InstanceSchema)
@@ -161,9 +169,14 @@ export function parse(untrusted: unknown): Parsed {
   return faults.length > 0 ? { ok: false, faults } : { ok: true, instance: freeze(value) }
 }
 
-/** What `parse` once gave, read back from where we kept it: frozen, or undefined where it is not valid. Fills no defaults. */
+/**
+ * What `parse` once gave, read back from where we kept it: frozen, or undefined where it is not valid. Takes its argument over.
+ * Defaults are filled in only where a record needs them: an older daemon kept it, which did not know the field.
+ */
 export function restore(value: unknown): Instance | undefined {
-  return check.Check(value) && contradictions(value).length === 0 ? freeze(value) : undefined
+  if (check.Check(value)) return contradictions(value).length === 0 ? freeze(value) : undefined
+  const parsed = parse(value)
+  return parsed.ok ? parsed.instance : undefined
 }
 
 type SchemaError = ReturnType<typeof check.Errors>[number]
@@ -192,11 +205,12 @@ function contradictions(record: Static<typeof InstanceSchema>): Fault[] {
     if (first === undefined) seen.set(`${kind} ${value}`, path)
     else faults.push({ path, message: `is the same ${kind} as ${first}` })
   }
-  record.interfaces.forEach(({ id, macAddress, network, ipv4Addresses, ipv6Addresses, cloudIps }, i) => {
+  record.interfaces.forEach(({ id, macAddress, network, ipv4Addresses, ipv6Addresses, ipv6Prefixes, cloudIps }, i) => {
     distinct('interface', id, `/interfaces/${String(i)}/id`)
     distinct('MAC address', macAddress, `/interfaces/${String(i)}/macAddress`)
     ipv4Addresses.forEach((a, n) => { distinct('address', `${network} ${splitPrefix(a).address}`, `/interfaces/${String(i)}/ipv4Addresses/${String(n)}`) })
     ipv6Addresses.forEach((a, n) => { distinct('address', `${network} ${splitPrefix(a).address}`, `/interfaces/${String(i)}/ipv6Addresses/${String(n)}`) })
+    ipv6Prefixes.forEach((prefix, n) => { distinct('prefix', `${network} ${prefix}`, `/interfaces/${String(i)}/ipv6Prefixes/${String(n)}`) })
     cloudIps.forEach(({ publicIpv4 }, n) => { distinct('cloud IP', publicIpv4, `/interfaces/${String(i)}/cloudIps/${String(n)}/publicIpv4`) })
   })
   record.publicKeys.forEach(({ user }, i) => { distinct('user', user, `/publicKeys/${String(i)}/user`) })

@@ -13,15 +13,20 @@ const POLL_MS = 25
 /** Resolves once the daemon answers for `revision` of the instance or a later one, or when the time is over. */
 export async function waitForInstance({ operator, id, revision, timeoutMs }: WaitFor): Promise<Waited> {
   const deadline = performance.now() + timeoutMs
+  let told: Told = { held: null, reason: 'it does not answer' }
   for (;;) {
-    const { held, reason } = await ask(operator, id, Math.max(1, deadline - performance.now()))
+    told = await ask(operator, id, Math.max(1, deadline - performance.now())) ?? told
+    const { held, reason } = told
     if (held !== null && held >= revision) return { result: 'answers', revision: held }
     if (performance.now() + POLL_MS >= deadline) return { result: 'timeout', revision: held, reason }
     await new Promise((resolve) => setTimeout(resolve, POLL_MS))
   }
 }
 
-async function ask(operator: string, id: string, timeoutMs: number): Promise<{ held: number | null, reason: string }> {
+interface Told { readonly held: number | null, readonly reason: string }
+
+/** What the daemon says, or null when the time was over first: what it said before stands then. */
+async function ask(operator: string, id: string, timeoutMs: number): Promise<Told | null> {
   try {
     const response = await fetch(new URL(`/instances/${id}`, operator), { signal: AbortSignal.timeout(Math.ceil(timeoutMs)) })
     if (response.status === 200) {
@@ -31,6 +36,7 @@ async function ask(operator: string, id: string, timeoutMs: number): Promise<{ h
     await response.arrayBuffer()
     return { held: null, reason: response.status === 404 ? 'it does not know the instance' : `it said ${String(response.status)}` }
   } catch (error) {
+    if ((error as Error).name === 'TimeoutError') return null
     return { held: null, reason: `it cannot be asked: ${String((error as { cause?: Error }).cause?.message ?? error)}` }
   }
 }

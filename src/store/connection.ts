@@ -1,51 +1,219 @@
 /**
- * How do we reach Redis?
+ * How do we reach the Redis that has a region?
  *
- * One place turns the store's URL and the credential files into ioredis connections. Files are read again at every reconnect, so
- * that a rotated password needs no restart.
+ * In each shape one server has it: the one that the URL names, the primary that Sentinels name, or the primary of the Cluster's slot
+ * that the region's hash tag falls in. So a connection is always to one server, found anew each time: ask a Sentinel, or follow
+ * the redirections of any node. Nothing here reconnects by itself. Whoever holds a connection sees it end, with the reason, and makes
+ * another; passwords and certificates are read again then, so rotating one needs no restart.
  */
 import { readFileSync } from 'node:fs'
-import { Redis } from 'ioredis'
+import { isIP } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Redis, type RedisOptions } from 'ioredis'
+import { parseStoreUrl, STORE_URL_FORMS, written, type Node, type RedisFiles, type RedisStore } from './url.ts'
 
-/** How to reach a Redis. */
-export interface RedisSettings {
-  /** `redis://[user@]host[:port][/db]`, or `rediss://` for TLS. A password in it works, but stands in the environment: prefer the file. */
-  readonly url: string
-  /** A file whose first line is the password. */
-  readonly passwordFile?: string
+/** How to reach a Redis: a URL of url.ts and the files that go with it. */
+export interface RedisSettings extends RedisFiles { readonly url: string }
+
+/** A connection that is ready for commands. */
+export interface Connection {
+  readonly redis: Redis
+  readonly node: Node
+  /** Resolves once the connection is gone, with why. */
+  readonly closed: Promise<string>
 }
 
-/** No answer for so long: the connection is taken for dead. */
-const COMMAND_TIMEOUT_MS = 5000
+/** No answer for so long, in milliseconds: the connection is taken for dead. */
+export const TIMEOUT_MS = 5000
+/** A Cluster's nodes may disagree about a slot for a moment after it moved; more redirections than these are a loop. */
+const MOST_REDIRECTIONS = 5
 
 /** The URL without its password, for logs. */
 export function describeUrl(url: string): string {
-  const parsed = new URL(url)
-  if (parsed.password !== '') parsed.password = '***'
-  return parsed.toString()
+  return url.replace(/^([^/]*\/\/[^/:]*):[^/]*@/, '$1:***@')
 }
 
 /**
- * A connection that begins to connect at once, reconnects for ever (50 ms to 2 s apart, with jitter) and fails a command that has no
- * connection, or no answer within 5 s, instead of keeping it.
+ * Connects to the server that has the region whose key is `key` (keys.ts, `region`), and checks it as `check` does. Rejects with
+ * every reason why there is none.
  */
-export function connect({ url, passwordFile }: RedisSettings, connectionName: string): Redis {
-  const password = () => passwordFile === undefined ? {} : { password: readFileSync(passwordFile, 'utf8').split(/\r?\n/, 1)[0] ?? '' }
-  const redis: Redis = new Redis(url, {
-    connectionName,
-    connectTimeout: COMMAND_TIMEOUT_MS,
-    commandTimeout: COMMAND_TIMEOUT_MS,
-    maxRetriesPerRequest: 0,
-    enableOfflineQueue: false,
-    autoResendUnfulfilledCommands: false,
+export async function connectToRegion(settings: RedisSettings, key: string, name: string): Promise<Connection & { readonly role: string }> {
+  const { nodes, shape } = storeOf(settings)
+  const reasons = new Set<string>()
+  for (const node of shuffled(nodes)) {
+    try {
+      const first = shape === 'sentinel' ? await askSentinel(settings, node, name) : node
+      return await followRedirections(settings, first, key, name)
+    } catch (error) {
+      reasons.add(nodes.length > 1 ? `${written(node)}: ${reasonOf(error)}` : reasonOf(error))
+    }
+  }
+  throw new Error([...reasons].sort().join('; '))
+}
+
+/** Connects to one server. Rejects with the reason. */
+export async function connectTo(settings: RedisSettings, node: Node, name: string): Promise<Connection> {
+  const { username, password, database } = storeOf(settings)
+  const secret = settings.passwordFile === undefined ? password : firstLine(settings.passwordFile)
+  const credentials = { ...username !== undefined && { username }, ...secret !== undefined && { password: secret } }
+  return dial(settings, node, { db: database, connectionName: name, ...credentials })
+}
+
+/**
+ * Does this server have the region, now? Rejects when it does not (another node of a Cluster has the slot, a replica where there should
+ * be a primary, a replica that lost its own). Resolves with its role: a connection on which that changes is to be made anew, since
+ * notices may have been lost between the two.
+ */
+export async function check(redis: Redis, settings: RedisSettings, key: string): Promise<string> {
+  const [held, info] = await attempt(redis, [['get', key], ['info', 'replication']])
+  // ASK: the slot is on its way to another node, and belongs to this one until all of it is there.
+  if (held instanceof Error && !held.message.startsWith('ASK ')) throw held
+  if (info instanceof Error) throw info
+  const field = (name: string) => new RegExp(`^${name}:([^\\r\\n]*)`, 'm').exec(String(info))?.[1] ?? ''
+  if (field('role') !== 'slave') return field('role')
+  if (storeOf(settings).shape === 'sentinel') throw new Error('this is not the primary, or not any more')
+  if (field('master_link_status') === 'down') throw new Error('this is a replica that lost its primary')
+  return `replica of ${written({ host: field('master_host'), port: Number(field('master_port')) })}`
+}
+
+/** Runs commands as one pipeline; an answer may be an Error. */
+export async function attempt(redis: Redis, commands: (string | number)[][]): Promise<unknown[]> {
+  const replies = await redis.pipeline(commands).exec()
+  if (replies === null) throw new Error('the connection was closed')
+  return replies.map(([error, reply]) => error ?? reply)
+}
+
+/**
+ * Runs a session again and again until `signal` aborts. A session resolves or rejects with why it ended, which `ended` is told; 25 ms
+ * to 2 s pass before the next, the more of them fail in a row the longer.
+ */
+export async function again(session: () => Promise<string>, ended: (reason: string) => void, signal: AbortSignal): Promise<void> {
+  for (let failures = 0; ; failures++) {
+    const startedAtMs = performance.now()
+    const reason = await session().catch(reasonOf)
+    if (signal.aborted) return
+    ended(reason)
+    if (performance.now() - startedAtMs > TIMEOUT_MS) failures = 0
+    await sleep(Math.min(50 * 2 ** failures, 2000) * (0.5 + Math.random() / 2), undefined, { signal }).catch(() => { /* stopped */ })
+  }
+}
+
+/**
+ * Where an answer of a Cluster's node sends us, in place of a value: `MOVED 3999 HOST:PORT` for good, `ASK 3999 HOST:PORT` for this key and
+ * now. An empty host is the one that answered. Source: the Redis Cluster specification.
+ */
+export function redirection(kind: 'MOVED' | 'ASK', reply: unknown, { host }: Node): Node | undefined {
+  if (!(reply instanceof Error) || !reply.message.startsWith(`${kind} `)) return undefined
+  const [, target, port] = /^\w+ \d+ (.*):(\d+)$/.exec(reply.message) ?? []
+  return target === undefined ? undefined : { host: target === '' ? host : target, port: Number(port) }
+}
+
+/** Closes a connection and forgets it: a server that does not answer cannot hold it. */
+export function close({ redis }: Connection): void {
+  redis.disconnect()
+}
+
+/** What an error of a connection means, for the operator. */
+export function reasonOf(error: unknown): string {
+  const { code = '', message, reason } = error as Error & { code?: string, reason?: string }
+  if (message.startsWith('MOVED ')) return 'this is a node of a Cluster: its URL begins with redis-cluster or rediss-cluster'
+  const meaning = TLS_MEANINGS.find(([pattern]) => pattern.test(code))?.[1]
+  const text = reason ?? (message === '' ? code : message)
+  return meaning === undefined ? text : `${meaning} (${text})`
+}
+
+const TLS_MEANINGS: readonly (readonly [code: RegExp, meaning: string])[] = [
+  [/^CERT_HAS_EXPIRED$/, 'the server\'s certificate is out of date'],
+  [/SELF_SIGNED_CERT|UNABLE_TO_(VERIFY|GET_ISSUER)|CERT_SIGNATURE_FAILURE/, 'the server\'s certificate is signed by nobody that we trust: is it the right file of authorities?'],
+  [/ALERT_(CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)$/, 'the server wants a client certificate'],
+  [/ALERT_(UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_\w+|UNSUPPORTED_CERTIFICATE)$/, 'the server refuses our certificate'],
+  [/WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG/, 'the server does not speak TLS on this port'],
+]
+
+function storeOf({ url }: RedisSettings): RedisStore {
+  const store = parseStoreUrl(url)
+  if (store?.kind !== 'redis') throw new Error(`a store is ${STORE_URL_FORMS}`)
+  return store
+}
+
+async function followRedirections(settings: RedisSettings, first: Node, key: string, name: string): Promise<Connection & { role: string }> {
+  let node = first
+  for (let redirections = 0; ; redirections++) {
+    const connection = await connectTo(settings, node, name)
+    try {
+      return { ...connection, role: await check(connection.redis, settings, key) }
+    } catch (error) {
+      close(connection)
+      const target = storeOf(settings).shape === 'cluster' ? redirection('MOVED', error, node) : undefined
+      if (target === undefined) throw error
+      if (redirections === MOST_REDIRECTIONS) throw new Error('the nodes of the Cluster send us in circles', { cause: error })
+      node = target
+    }
+  }
+}
+
+async function askSentinel(settings: RedisSettings, sentinel: Node, name: string): Promise<Node> {
+  const { master } = storeOf(settings)
+  const { sentinelPasswordFile: file } = settings
+  const connection = await dial(settings, sentinel, { connectionName: name, ...file !== undefined && { password: firstLine(file) } })
+  try {
+    const place = await connection.redis.call('SENTINEL', 'get-master-addr-by-name', master) as [string, string] | null
+    if (place === null) throw new Error(`this Sentinel knows no primary with the name ${master}`)
+    return { host: place[0], port: Number(place[1]) }
+  } finally {
+    close(connection)
+  }
+}
+
+async function dial(settings: RedisSettings, node: Node, options: Pick<RedisOptions, 'db' | 'username' | 'password' | 'connectionName'>): Promise<Connection> {
+  const redis = new Redis({
+    ...node, ...options, ...storeOf(settings).tls && { tls: tlsOptions(settings, node) },
+    lazyConnect: true,
+    retryStrategy: () => null,
+    connectTimeout: TIMEOUT_MS,
+    commandTimeout: TIMEOUT_MS,
     keepAlive: 10_000,
-    retryStrategy: (times) => {
-      try {
-        Object.assign(redis.options, password())
-      } catch { /* the file is away for a moment: the last password stays */ }
-      return Math.min(50 * 2 ** Math.min(times, 6), 2000) * (0.5 + Math.random() / 2)
-    },
-    ...password(),
+    enableOfflineQueue: false,
+    enableReadyCheck: false, // it writes to the console where INFO is denied; `check` does more
+    disableClientInfo: true, // a command that ACL users would have to be allowed for nothing
+    autoResubscribe: false,
   })
-  return redis
+  let lastError: Error | undefined
+  redis.on('error', (error: Error) => { lastError = error })
+  try {
+    await redis.connect()
+  } catch (error) {
+    redis.disconnect()
+    throw hungUp(lastError, settings) ?? lastError ?? error
+  }
+  const closed = new Promise<string>((resolve) => {
+    redis.once('close', () => { resolve(lastError === undefined ? 'the server closed the connection' : reasonOf(lastError)) })
+  })
+  return { redis, node, closed }
+}
+
+/**
+ * A server that refuses our certificate says so after its side of the TLS 1.3 handshake, while we already write: whether its word or the
+ * reset is seen first is a matter of luck.
+ */
+function hungUp(error: NodeJS.ErrnoException | undefined, { url, certFile }: RedisSettings): Error | undefined {
+  if (error?.syscall === undefined || !/^(ECONNRESET|EPIPE)$/.test(error.code ?? '') || !url.startsWith('rediss')) return undefined
+  return new Error(`the server ${certFile === undefined ? 'wants a client certificate' : 'refuses our certificate'}, it seems (${error.message})`, { cause: error })
+}
+
+function tlsOptions({ caFile, certFile, keyFile }: RedisSettings, { host }: Node) {
+  return {
+    ...isIP(host) === 0 && { servername: host },
+    ...caFile !== undefined && { ca: readFileSync(caFile) },
+    ...certFile !== undefined && { cert: readFileSync(certFile) },
+    ...keyFile !== undefined && { key: readFileSync(keyFile) },
+  }
+}
+
+function firstLine(path: string): string {
+  return readFileSync(path, 'utf8').split(/\r?\n/, 1)[0] ?? ''
+}
+
+function shuffled<T>(list: readonly T[]): T[] {
+  return list.map((item) => ({ item, rank: Math.random() })).sort((a, b) => a.rank - b.rank).map(({ item }) => item)
 }

@@ -18,8 +18,14 @@ export interface Keys {
   readonly tombstone: (id: string) => string
   /** HASH id -> digest of every instance whose record names this hypervisor. Reader: watch, for its resync. */
   readonly hypervisor: (name: string) => string
-  /** HASH address -> id of its owner, on one network. Readers: the script, the question for an unknown peer. */
+  /** HASH IPv4 address -> id of its owner, on one network. Readers: the script, the question for an unknown peer. */
   readonly addresses: (network: string) => string
+  /**
+   * ZSET, all scores 0, of `DIGITS ID`: the IPv6 addresses and prefixes of one network as the digits of `ipv6Digits`, with their owner. What
+   * lies inside another of the same owner is left out, so no two overlap: what contains an address is the last member that is not
+   * after it. Readers: the script, the question for an unknown peer.
+   */
+  readonly ranges: (network: string) => string
   /** CHANNEL: ids whose record changed, one a message, for one hypervisor. Subscriber: watch. */
   readonly notices: (hypervisor: string) => string
 }
@@ -34,6 +40,7 @@ export function keysOf(region: string): Keys {
     tombstone: (id: string) => `${base}:tombstone:${id}`,
     hypervisor: (name: string) => `${base}:hypervisor:${name}`,
     addresses: (network: string) => `${base}:addresses:${network}`,
+    ranges: (network: string) => `${base}:ranges:${network}`,
     notices: (hypervisor: string) => `${base}:notices:${hypervisor}`,
   })
 }

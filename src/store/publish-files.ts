@@ -6,7 +6,8 @@ import { watch } from 'node:fs'
 import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { addressesOf, parse, type Instance } from '../metadata/instance.ts'
+import { overlap } from '../metadata/address.ts'
+import { parse, rangesOf, type Instance } from '../metadata/instance.ts'
 import { idOfFile, loadFiles, RECORD_ENDINGS } from './files.ts'
 import { publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type UserDataChange, type Written } from './publish.ts'
 
@@ -48,10 +49,9 @@ class FilePublisher implements Publisher, Backend {
       const same = current.kind === 'record' && JSON.stringify(current.document) === text && (userData === 'keep' || sameBytes(current.userData, userData))
       return same ? 'unchanged' : { result: 'stale', revision: last }
     }
-    const mine = new Set(addressesOf(instance).map(({ network, address }) => `${network} ${address}`))
     for (const other of await this.#instances()) {
-      const taken = other.id === id ? undefined : addressesOf(other).find(({ network, address }) => mine.has(`${network} ${address}`))
-      if (taken !== undefined) return { result: 'address-owned', ...taken, owner: other.id }
+      const taken = other.id === id ? undefined : overlapOf(instance, other)
+      if (taken !== undefined) return { result: 'address-owned', network: taken.network, address: taken.range, owner: other.id }
     }
     if (userData === 'none') await rm(this.#path(id, '.user-data'), { force: true })
     else if (userData !== 'keep') await this.#replace(this.#path(id, '.user-data'), userData)
@@ -78,7 +78,7 @@ class FilePublisher implements Publisher, Backend {
   async list(): Promise<readonly Listed[]> {
     return (await this.#instances()).map((instance) => ({
       id: instance.id, revision: instance.revision, hypervisors: instance.hypervisors,
-      addresses: addressesOf(instance).map(({ network, address }) => `${network} ${address}`),
+      addresses: rangesOf(instance).map(({ network, range }) => `${network} ${range}`),
     }))
   }
 
@@ -163,6 +163,12 @@ async function isOrphan(path: string): Promise<boolean> {
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === 'ESRCH'
   }
+}
+
+/** A range of one instance that holds an address of another. */
+function overlapOf(instance: Instance, other: Instance): { network: string, range: string } | undefined {
+  const theirs = rangesOf(other)
+  return rangesOf(instance).find((mine) => theirs.some(({ network, range }) => network === mine.network && overlap(range, mine.range)))
 }
 
 function sameBytes(a: Uint8Array | null, b: Uint8Array | 'none'): boolean {

@@ -2,48 +2,51 @@
  * The write side in Redis: the one place that changes it, through publish.lua alone.
  */
 import { readFileSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
 import type { Instance } from '../metadata/instance.ts'
-import { connect, type RedisSettings } from './connection.ts'
+import { again, close, connectToRegion, reasonOf, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf, type Keys } from './keys.ts'
 import { publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type UserDataChange, type Written } from './publish.ts'
 
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
+/** For so long a failover, or a slot that a Cluster moves, is waited for. */
+const PATIENCE_MS = 10_000
+const RETRY_MS = 200
+/** Answers of a server that cannot take the command now, or is not the one to ask any more. The last is the script's, from within. */
+const PASSING = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|LOADING|MASTERDOWN) |non local key/
 
 type ScriptAnswer = readonly [verdict: string, ...details: string[]]
 
-/** Connects to a region's store for writing. Rejects when it cannot be reached within 5 s. */
+/** Connects to a region's store for writing. Rejects when it cannot be reached. */
 export async function openRedisPublisher(settings: RedisSettings, region: string, userDataMaxBytes: number): Promise<Publisher> {
-  const redis = connect(settings, 'imds-publisher')
-  await firstConnection(redis)
-  redis.defineCommand('imdsPublish', { lua: SCRIPT, numberOfKeys: 1 })
-  return new RedisPublisher(settings, redis, keysOf(region), userDataMaxBytes)
-}
-
-/** Waits for a connection to be ready; closes it and rejects with what is wrong where that fails. */
-async function firstConnection(redis: Redis): Promise<void> {
-  await new Promise<void>((resolve, reject) => {
-    let lastError = 'the connection was closed'
-    redis.once('ready', resolve)
-    redis.on('error', (error: Error) => { lastError = error.message === '' ? String((error as NodeJS.ErrnoException).code) : error.message })
-    redis.once('close', () => {
-      redis.disconnect()
-      reject(new Error(`cannot use the store: ${lastError}`))
-    })
-  })
+  const publisher = new RedisPublisher(settings, keysOf(region), userDataMaxBytes)
+  try {
+    await publisher.connected()
+    return publisher
+  } catch (error) {
+    throw unusable(error)
+  }
 }
 
 class RedisPublisher implements Publisher, Backend {
   readonly #settings: RedisSettings
-  readonly #redis: Redis
   readonly #keys: Keys
   readonly #userDataMaxBytes: number
+  #connection: Promise<Connection> | undefined
+  #closed = false
 
-  constructor(settings: RedisSettings, redis: Redis, keys: Keys, userDataMaxBytes: number) {
+  constructor(settings: RedisSettings, keys: Keys, userDataMaxBytes: number) {
     this.#settings = settings
-    this.#redis = redis
     this.#keys = keys
     this.#userDataMaxBytes = userDataMaxBytes
+  }
+
+  /** The connection, made anew when there is none. Rejects with what is wrong. */
+  connected(): Promise<Connection> {
+    if (this.#closed) return Promise.reject(new Error('the publisher is closed'))
+    this.#connection ??= this.#connect('imds-publisher')
+    return this.#connection
   }
 
   put(document: unknown, userData: UserDataChange = 'keep'): Promise<PutResult> {
@@ -51,7 +54,7 @@ class RedisPublisher implements Publisher, Backend {
   }
 
   async get(id: string): Promise<Published | undefined> {
-    const [record, userData] = await this.#redis.hmgetBuffer(this.#keys.instance(id), 'record', 'user-data')
+    const [record, userData] = await this.#patiently((redis) => redis.hmgetBuffer(this.#keys.instance(id), 'record', 'user-data'))
     return record == null ? undefined : { document: JSON.parse(record.toString()) as unknown, userData: userData ?? null }
   }
 
@@ -73,36 +76,83 @@ class RedisPublisher implements Publisher, Backend {
   }
 
   async list(): Promise<readonly Listed[]> {
-    const entries = await this.#redis.hgetall(this.#keys.instances)
+    const entries = await this.#patiently((redis) => redis.hgetall(this.#keys.instances))
     return Object.entries(entries).map(([id, text]) => listed(id, text)).sort((a, b) => a.id < b.id ? -1 : 1)
   }
 
   async watch(changed: (id: string) => void): Promise<() => Promise<void>> {
-    const subscriber = connect(this.#settings, 'imdsctl-watch')
-    await firstConnection(subscriber)
     const last = new Map<string, number>()
-    subscriber.on('pmessage', (_pattern: string, _channel: string, id: string) => {
+    const heard = (id: string) => {
       const now = performance.now()
       if (now - (last.get(id) ?? -Infinity) < 50) return // during a migration two hypervisors are told of one change
       last.set(id, now)
       changed(id)
+    }
+    const stopping = new AbortController()
+    const { promise: stopped, resolve: stop } = Promise.withResolvers<string>()
+    await new Promise<void>((resolve, reject) => {
+      const session = async () => {
+        const connection = await this.#connect('imds-watch')
+        try {
+          connection.redis.on('pmessage', (_pattern: string, _channel: string, id: string) => { heard(id) })
+          await connection.redis.psubscribe(this.#keys.notices('*'))
+          resolve()
+          return await Promise.race([connection.closed, stopped])
+        } finally {
+          close(connection)
+        }
+      }
+      const ended = (reason: string) => { reject(unusable(reason)) } // after the first session began this says nothing any more
+      void again(session, ended, stopping.signal)
+    }).catch((error: unknown) => {
+      stopping.abort()
+      throw error
     })
-    await subscriber.psubscribe(this.#keys.notices('*'))
     return async () => {
-      subscriber.disconnect()
+      stopping.abort()
+      stop('stopped')
       await Promise.resolve()
     }
   }
 
   async close(): Promise<void> {
-    this.#redis.disconnect()
-    await Promise.resolve()
+    this.#closed = true
+    const connection = await this.#connection?.catch(() => undefined)
+    if (connection !== undefined) close(connection)
   }
 
   #script(...args: (string | Buffer)[]): Promise<ScriptAnswer> {
-    const redis = this.#redis as Redis & { imdsPublish(key: string, ...args: (string | Buffer)[]): Promise<ScriptAnswer> }
-    return redis.imdsPublish(this.#keys.region, ...args)
+    return this.#patiently((redis) => (redis as ScriptedRedis).imdsPublish(this.#keys.region, ...args))
   }
+
+  /** Does what can be done twice; again, on a new connection, while the store is on the way from one server to another. */
+  async #patiently<T>(task: (redis: Redis) => Promise<T>): Promise<T> {
+    for (const deadlineMs = performance.now() + PATIENCE_MS; ;) {
+      const connecting = this.connected()
+      try {
+        return await task((await connecting).redis)
+      } catch (error) {
+        const { name, message } = error as Error
+        if (this.#closed || (name === 'ReplyError' && !PASSING.test(message))) throw error
+        connecting.then(close, () => { /* there is none */ })
+        if (this.#connection === connecting) this.#connection = undefined
+        if (performance.now() > deadlineMs) throw unusable(error)
+        await sleep(RETRY_MS * (0.5 + Math.random()))
+      }
+    }
+  }
+
+  async #connect(name: string): Promise<Connection> {
+    const connection = await connectToRegion(this.#settings, this.#keys.region, name)
+    connection.redis.defineCommand('imdsPublish', { lua: SCRIPT, numberOfKeys: 1 })
+    return connection
+  }
+}
+
+type ScriptedRedis = Redis & { imdsPublish(key: string, ...args: (string | Buffer)[]): Promise<ScriptAnswer> }
+
+function unusable(error: unknown): Error {
+  return new Error(`cannot use the store: ${typeof error === 'string' ? error : reasonOf(error)}`, { cause: error })
 }
 
 /** The script writes an empty list as `{}`: its JSON knows no difference. */

@@ -9,7 +9,7 @@
 --
 --   published REVISION | unchanged REVISION | removed REVISION
 --   refused stale REVISION                  the store holds this revision, or removed the instance at it: publish a higher one
---   refused address-owned NETWORK ADDRESS OWNER
+--   refused address-owned NETWORK RANGE OWNER   the address or prefix is another instance's, or a part of it is
 --   refused user-data WHY                   the bytes and the record's userData do not belong together
 --   refused invalid WHY                     this is not a record (the library checks every field; here only what the script reads)
 --
@@ -30,17 +30,77 @@ end
 
 local function tombstone_revision(id) return tonumber(redis.call('GET', base .. ':tombstone:' .. id) or nil) end
 
-local function split_address(key) return string.match(key, '^(%S+) (%S+)$') end
+-- A claim is `network range`: the range is an address, or an IPv6 prefix with its length.
+local function split_claim(claim) return string.match(claim, '^(%S+) (%S+)$') end
+
+-- The hexadecimal digits that every address of an IPv6 range begins with: 32 for an address, length / 4 for a prefix. A range contains
+-- another exactly when its digits begin the other's, and sorts right before what it contains. nil for what is neither.
+local function digits_of(range)
+  local address, length = string.match(range, '^([%x:]+)/?(%d*)$')
+  if not address or string.find(address, '%x%x%x%x%x') then return nil end
+  local function expand(groups)
+    return (string.gsub(groups, '%x+', function(group) return string.rep('0', 4 - #group) .. string.lower(group) end):gsub(':', ''))
+  end
+  local head, tail = string.match(address, '^(.-)::(.*)$')
+  head, tail = expand(head or address), tail and expand(tail)
+  local digits = tail and head .. string.rep('0', 32 - #head - #tail) .. tail or head
+  if #digits ~= 32 then return nil end
+  if length == '' then return digits end
+  local is_ownable = string.match(digits, '^[23]') or string.match(digits, '^f[cd]')
+  if not is_ownable or length % 4 ~= 0 or length + 0 < 48 or length + 0 > 124 then return nil end
+  return string.match(string.sub(digits, length / 4 + 1), '^0+$') and string.sub(digits, 1, length / 4)
+end
+
+local function is_ipv6(range) return string.find(range, ':', 1, true) end
 
 -- Takes an instance out of the indexes that its last publish put it in.
 local function forget(id, entry)
-  for _, key in ipairs(entry.addresses) do
-    local network, address = split_address(key)
-    if redis.call('HGET', base .. ':addresses:' .. network, address) == id then
-      redis.call('HDEL', base .. ':addresses:' .. network, address)
+  for _, claim in ipairs(entry.addresses) do
+    local network, range = split_claim(claim)
+    if is_ipv6(range) then
+      redis.call('ZREM', base .. ':ranges:' .. network, digits_of(range) .. ' ' .. id)
+    elseif redis.call('HGET', base .. ':addresses:' .. network, range) == id then
+      redis.call('HDEL', base .. ':addresses:' .. network, range)
     end
   end
   for _, name in ipairs(entry.hypervisors) do redis.call('HDEL', base .. ':hypervisor:' .. name, id) end
+end
+
+-- The other instance that has a range or a part of it, or nil. `own`: how many ranges of the asking instance the index holds at most.
+local function other_owner(id, network, range, own)
+  if not is_ipv6(range) then
+    local owner = redis.call('HGET', base .. ':addresses:' .. network, range)
+    return owner and owner ~= id and owner or nil
+  end
+  local key, digits = base .. ':ranges:' .. network, digits_of(range)
+  -- No two members overlap, so what contains the range is the last member before it.
+  for _, member in ipairs(redis.call('ZREVRANGEBYLEX', key, '(' .. digits, '-', 'LIMIT', 0, 1)) do
+    local around, owner = split_claim(member)
+    if string.sub(digits, 1, #around) == around and owner ~= id then return owner end
+  end
+  for _, member in ipairs(redis.call('ZRANGEBYLEX', key, '[' .. digits, '(' .. digits .. 'g', 'LIMIT', 0, own + 1)) do
+    local _, owner = split_claim(member)
+    if owner ~= id then return owner end
+  end
+end
+
+-- Puts an instance into the indexes of addresses. An IPv6 range inside another of its own is left out, so that no two members overlap.
+local function index(id, claims)
+  local own = {}
+  for _, claim in ipairs(claims) do
+    local network, range = split_claim(claim)
+    if is_ipv6(range) then
+      own[network .. ' ' .. digits_of(range)] = true
+    else
+      redis.call('HSET', base .. ':addresses:' .. network, range, id)
+    end
+  end
+  for claim in pairs(own) do
+    local network, digits = split_claim(claim)
+    local is_inside = false
+    for length = 1, #digits - 1 do is_inside = is_inside or own[network .. ' ' .. string.sub(digits, 1, length)] end
+    if not is_inside then redis.call('ZADD', base .. ':ranges:' .. network, 0, digits .. ' ' .. id) end
+  end
 end
 
 -- Tells every hypervisor that holds the instance now, or held it before.
@@ -54,20 +114,25 @@ local function notify(id, ...)
   end
 end
 
--- `network address` of every interface, without prefix lengths.
-local function addresses_of(record)
-  local addresses = {}
+-- The claims of every interface, or nil and why there are none.
+local function claims_of(record)
+  local claims = {}
   for _, interface in ipairs(record.interfaces) do
-    if not is_table(interface) then return nil end
-    for _, list in ipairs({ interface.ipv4Addresses or {}, interface.ipv6Addresses or {} }) do
-      if not is_table(list) then return nil end
-      for _, address in ipairs(list) do
-        if type(address) ~= 'string' then return nil end
-        addresses[#addresses + 1] = (interface.network or 'default') .. ' ' .. string.match(address, '^[^/]*')
+    if not is_table(interface) then return nil, 'interfaces is a list of objects' end
+    for _, name in ipairs({ 'ipv4Addresses', 'ipv6Addresses', 'ipv6Prefixes' }) do
+      local list = interface[name] or {}
+      if not is_table(list) then return nil, 'interfaces[].' .. name .. ' is a list of strings' end
+      for _, range in ipairs(list) do
+        if type(range) ~= 'string' then return nil, 'interfaces[].' .. name .. ' is a list of strings' end
+        if name ~= 'ipv6Prefixes' then range = string.match(range, '^[^/]*') end
+        local claim = (interface.network or 'default') .. ' ' .. range
+        if not split_claim(claim) then return nil, 'an address or a network is empty or holds white space' end
+        if (name ~= 'ipv4Addresses' or is_ipv6(range)) and not digits_of(range) then return nil, 'interfaces[].' .. name .. ' holds what is no IPv6 address or no prefix that an interface may own' end
+        claims[#claims + 1] = claim
       end
     end
   end
-  return addresses
+  return claims
 end
 
 local function put(text, mode, bytes)
@@ -77,8 +142,8 @@ local function put(text, mode, bytes)
   if type(record.id) ~= 'string' or not string.match(record.id, '^srv%-%w+$') then return refused('invalid', 'id is not an id such as srv-x1y2z') end
   if not is_revision(record.revision) then return refused('invalid', 'revision is not a whole number of at least 1') end
   if not is_table(record.interfaces) or not is_table(record.hypervisors) then return refused('invalid', 'interfaces and hypervisors are lists') end
-  local addresses = addresses_of(record)
-  if not addresses then return refused('invalid', 'interfaces[].ipv4Addresses and ipv6Addresses are lists of strings') end
+  local claims, why = claims_of(record)
+  if not claims then return refused('invalid', why) end
 
   local id, instance = record.id, base .. ':instance:' .. record.id
   local expected = is_table(record.userData) and record.userData or nil
@@ -103,11 +168,10 @@ local function put(text, mode, bytes)
   if current and record.revision == current then
     if not before or before.digest ~= digest then return refused('stale', whole(current)) end
   end
-  for _, key in ipairs(addresses) do
-    local network, address = split_address(key)
-    if not network then return refused('invalid', 'an address or a network holds white space') end
-    local owner = redis.call('HGET', base .. ':addresses:' .. network, address)
-    if owner and owner ~= id then return refused('address-owned', network, address, owner) end
+  for _, claim in ipairs(claims) do
+    local network, range = split_claim(claim)
+    local owner = other_owner(id, network, range, before and #before.addresses or 0)
+    if owner then return refused('address-owned', network, range, owner) end
   end
 
   redis.call('SET', base, redis.call('TIME')[1], 'NX')
@@ -115,13 +179,10 @@ local function put(text, mode, bytes)
   redis.call('DEL', base .. ':tombstone:' .. id, instance)
   redis.call('HSET', instance, 'record', text, 'digest', digest)
   if bytes then redis.call('HSET', instance, 'user-data', bytes) end
-  for _, key in ipairs(addresses) do
-    local network, address = split_address(key)
-    redis.call('HSET', base .. ':addresses:' .. network, address, id)
-  end
+  index(id, claims)
   for _, name in ipairs(record.hypervisors) do redis.call('HSET', base .. ':hypervisor:' .. name, id, digest) end
   redis.call('HSET', base .. ':instances', id, cjson.encode({
-    revision = revision, digest = digest, addresses = addresses, hypervisors = record.hypervisors,
+    revision = revision, digest = digest, addresses = claims, hypervisors = record.hypervisors,
   }))
   notify(id, record.hypervisors, before and before.hypervisors or {})
   return { before and before.digest == digest and 'unchanged' or 'published', revision }
@@ -142,6 +203,10 @@ local function remove(id, given)
   end
   return { before and 'removed' or 'unchanged', whole(revision) }
 end
+
+-- While a Cluster moves the region's slot, some of its keys are here and some are there. Asking for two that are nowhere ends the script
+-- then, on either side, before it wrote anything: a change is whole, or is to be tried again.
+redis.call('EXISTS', base .. ':nowhere', base .. ':nowhere-else')
 
 if ARGV[1] == 'put' then return put(ARGV[2], ARGV[3], ARGV[4]) end
 if ARGV[1] == 'remove' then return remove(ARGV[2], ARGV[3]) end

@@ -16,7 +16,7 @@ export type PutResult =
   | { readonly result: 'published' | 'unchanged', readonly instance: Instance }
   | PutRefusal
 
-/** Why nothing was written. `stale` and `address-owned` name what stands in the way. */
+/** Why nothing was written. `stale` and `address-owned` name what stands in the way; `address` may be an IPv6 prefix. */
 export type PutRefusal =
   | { readonly result: 'invalid', readonly faults: readonly Fault[] }
   | { readonly result: 'stale', readonly revision: number }
@@ -27,7 +27,7 @@ export type RemoveResult =
   | { readonly result: 'removed' | 'unchanged', readonly revision: number }
   | { readonly result: 'stale', readonly revision: number }
 
-/** One line of a list. */
+/** One line of a list. `addresses`: `network address` each, IPv6 prefixes among them with their length. */
 export interface Listed { readonly id: string, readonly revision: number, readonly hypervisors: readonly string[], readonly addresses: readonly string[] }
 
 /** A published instance: its document as it was published, and its user-data (null: none). */

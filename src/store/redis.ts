@@ -1,30 +1,37 @@
 /**
  * The store in Redis, as the daemon reads it.
  *
- * Two connections: one asks, one listens to this hypervisor's channel. `connected` is said when both are there and the subscription
- * stands, so the resync that follows can miss nothing. Both are asked for a sign of life every few seconds: a peer that vanished
- * without a word (a cut network, a stopped process) would otherwise look like silence.
+ * A session is two connections to the one server that has the region: one asks, one listens to this hypervisor's channel. `connected` is
+ * said when both are there and the subscription stands, so the resync that follows can miss nothing. When either is lost, both are: the
+ * next session looks for the server anew, and its resync makes good what was missed. Both are asked for a sign of life every few
+ * seconds: a peer that vanished without a word (a cut network, a stopped process) would otherwise look like silence, and a primary
+ * that became a replica, or gave the region away, like a store in which nothing changes.
  */
 import type { Redis } from 'ioredis'
-import { connect, describeUrl, type RedisSettings } from './connection.ts'
+import { ipv6Digits } from '../metadata/address.ts'
+import { again, attempt, check, close, connectTo, connectToRegion, describeUrl, reasonOf, redirection, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf } from './keys.ts'
 import type { Index, Loaded, Source, SourceEvents } from './source.ts'
 
 const HEARTBEAT_MS = 5000
+/** Answers of a server that does not have the region any more, or cannot serve it. */
+const NOT_HERE = /^(MOVED|CLUSTERDOWN|LOADING|MASTERDOWN|NOAUTH) /
 
-/** Builds the source; nothing connects before `start`. Throws when the password file cannot be read. */
+/** Builds the source; nothing connects before `start`. */
 export function buildRedisSource(settings: RedisSettings, region: string, hypervisor: string): Source {
   return new RedisSource(settings, region, hypervisor)
 }
+
+/** What is open now. `end` closes it, for a reason. */
+interface Session { readonly commands: Connection, readonly end: (reason: string) => void }
 
 class RedisSource implements Source {
   readonly description: string
   readonly #settings: RedisSettings
   readonly #keys: ReturnType<typeof keysOf>
   readonly #hypervisor: string
-  #commands: Redis | undefined
-  #subscriber: Redis | undefined
-  #heartbeat: NodeJS.Timeout | undefined
+  readonly #stopping = new AbortController()
+  #session: Session | undefined
 
   constructor(settings: RedisSettings, region: string, hypervisor: string) {
     this.description = describeUrl(settings.url)
@@ -34,84 +41,92 @@ class RedisSource implements Source {
   }
 
   start(events: SourceEvents): void {
-    const commands = this.#commands = connect(this.#settings, 'imds')
-    const subscriber = this.#subscriber = connect(this.#settings, 'imds-notices')
-    let lastError = 'connection closed'
-    let subscribed = false
-    let announced = false
-    const announce = () => {
-      if (announced || !subscribed || commands.status !== 'ready') return
-      announced = true
-      events.connected()
-    }
-    const lost = () => {
-      announced = false
-      events.disconnected(lastError)
-    }
-    for (const connection of [commands, subscriber]) {
-      connection.on('error', (error: Error) => { lastError = error.message })
-      connection.on('close', lost)
-    }
-    commands.on('ready', announce)
-    subscriber.on('close', () => { subscribed = false })
-    subscriber.on('message', (_channel: string, id: string) => { events.notice(id) })
-    subscriber.on('ready', () => {
-      subscriber.subscribe(this.#keys.notices(this.#hypervisor)).then(() => {
-        subscribed = true
-        announce()
-      }, (error: unknown) => {
-        lastError = String(error)
-        subscriber.disconnect(true)
-      })
-    })
-    this.#heartbeat = setInterval(() => {
-      for (const connection of [commands, subscriber]) {
-        if (connection.status !== 'ready') continue
-        connection.ping().catch((error: unknown) => {
-          lastError = String(error)
-          connection.disconnect(true)
-        })
-      }
-    }, HEARTBEAT_MS)
+    void again(() => this.#live(events), (reason) => { events.disconnected(reason) }, this.#stopping.signal)
   }
 
   async index(): Promise<Index> {
-    const [region, digests] = await this.#run([['get', this.#keys.region], ['hgetall', this.#keys.hypervisor(this.#hypervisor)]])
+    const [region, digests] = (await this.#ask([['get', this.#keys.region], ['hgetall', this.#keys.hypervisor(this.#hypervisor)]])).map(valueOf)
     return { initialised: region !== null, digests: new Map(Object.entries(digests as Record<string, string>)) }
   }
 
   async load(ids: readonly string[]): Promise<readonly Loaded[]> {
-    const replies = await this.#run(ids.flatMap((id) => [
+    const replies = (await this.#ask(ids.flatMap((id) => [
       ['hmgetBuffer', this.#keys.instance(id), 'record', 'user-data', 'digest'],
       ['get', this.#keys.tombstone(id)],
-    ]))
+    ]))).map(valueOf)
     return ids.map((id, i) => loaded(id, replies[2 * i] as (Buffer | null)[], replies[2 * i + 1] as string | null))
   }
 
   async owner(network: string, address: string): Promise<string | null> {
-    const [id] = await this.#run([['hget', this.#keys.addresses(network), address]])
-    return id as string | null
+    if (!address.includes(':')) {
+      const [id] = (await this.#ask([['hget', this.#keys.addresses(network), address]])).map(valueOf)
+      return id as string | null
+    }
+    const digits = ipv6Digits(address)
+    const [before] = (await this.#ask([['zrevrangebylex', this.#keys.ranges(network), `(${digits}g`, '-', 'LIMIT', 0, 1]])).map(valueOf)
+    const [range = '-', id = null] = (before as string[])[0]?.split(' ') ?? []
+    return digits.startsWith(range) ? id : null
   }
 
   async stop(): Promise<void> {
-    clearInterval(this.#heartbeat)
-    for (const connection of [this.#commands, this.#subscriber]) {
-      connection?.removeAllListeners()
-      connection?.on('error', () => { /* stopping */ })
-      connection?.disconnect()
-    }
+    this.#stopping.abort()
+    this.#session?.end('stopping')
     await Promise.resolve()
   }
 
-  async #run(commands: (string | number)[][]): Promise<unknown[]> {
-    if (this.#commands === undefined) throw new Error('not started')
-    const replies = await this.#commands.pipeline(commands).exec()
-    if (replies === null) throw new Error('the connection was closed')
-    return replies.map(([error, reply]) => {
-      if (error !== null) throw error
-      return reply
-    })
+  /** One session, from the search for the server to its loss; resolves with the reason. */
+  async #live(events: SourceEvents): Promise<string> {
+    const commands = await connectToRegion(this.#settings, this.#keys.region, 'imds')
+    const open: Connection[] = [commands]
+    let heartbeat: NodeJS.Timeout | undefined
+    try {
+      const notices = await connectTo(this.#settings, commands.node, 'imds-notices')
+      open.push(notices)
+      notices.redis.on('message', (_channel: string, id: string) => { events.notice(id) })
+      await notices.redis.subscribe(this.#keys.notices(this.#hypervisor))
+      const ended = new Promise<string>((resolve) => { this.#session = { commands, end: resolve } })
+      heartbeat = setInterval(() => { this.#beat(commands, notices.redis) }, HEARTBEAT_MS)
+      if (this.#stopping.signal.aborted) return 'stopping'
+      events.connected()
+      return await Promise.race([ended, commands.closed, notices.closed])
+    } finally {
+      this.#session = undefined
+      clearInterval(heartbeat)
+      open.forEach(close)
+    }
   }
+
+  #beat({ redis, role }: { redis: Redis, role: string }, notices: Redis): void {
+    const end = this.#session?.end
+    check(redis, this.#settings, this.#keys.region).then((now) => { if (now !== role) end?.(`the server's role changed from ${role} to ${now}`) },
+      (error: unknown) => { end?.(reasonOf(error)) })
+    notices.ping().catch((error: unknown) => { end?.(reasonOf(error)) })
+  }
+
+  /** Asks; an answer may be an Error. What a Cluster is moving to another node right now is asked for over there. */
+  async #ask(commands: (string | number)[][]): Promise<unknown[]> {
+    const session = this.#session
+    if (session === undefined) throw new Error('there is no connection')
+    const { redis, node } = session.commands
+    const replies = await attempt(redis, commands)
+    const gone = replies.find((reply) => reply instanceof Error && NOT_HERE.test(reply.message))
+    if (gone !== undefined) session.end(`the region is not here any more: ${(gone as Error).message}`)
+    const moving = replies.flatMap((reply, i) => redirection('ASK', reply, node) === undefined ? [] : [i])
+    if (moving.length === 0) return replies
+    const there = await connectTo(this.#settings, redirection('ASK', replies[moving[0]!], node)!, 'imds-moving')
+    try {
+      const answers = await attempt(there.redis, moving.flatMap((i) => [['asking'], commands[i]!]))
+      for (const [k, i] of moving.entries()) replies[i] = answers[2 * k + 1]
+      return replies
+    } finally {
+      close(there)
+    }
+  }
+}
+
+function valueOf(reply: unknown): unknown {
+  if (reply instanceof Error) throw reply
+  return reply
 }
 
 function loaded(id: string, [record, userData, digest]: (Buffer | null)[], tombstone: string | null): Loaded {

@@ -8,7 +8,7 @@
  */
 import { createHash } from 'node:crypto'
 import { readFileSync, renameSync, statSync } from 'node:fs'
-import { mkdir, open, rename, utimes } from 'node:fs/promises'
+import { mkdir, open, rename, rm, utimes } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { Logger } from 'pino'
 import { restore } from '../metadata/instance.ts'
@@ -25,7 +25,7 @@ const BATCH = 64
 /** Whose view a file holds: a file of another host, region or store is foreign. */
 export interface SnapshotOwner { readonly store: string, readonly region: string | null, readonly hypervisor: string | null }
 
-/** A snapshot as it was read. `ageMs`: since the view was last in step with the store; never negative. */
+/** A snapshot as it was read. `ageMs`: since the view was last in step with the store; negative where the clock was set back since. */
 export interface Snapshot { readonly instances: readonly Assembled[], readonly ageMs: number }
 
 /** Where the snapshot of a state directory is. */
@@ -36,7 +36,7 @@ export function snapshotPath(stateDirectory: string): string {
 /** Reads a snapshot, or sets it aside. Undefined where there is none that may be served; never throws. */
 export function readSnapshot(path: string, owner: SnapshotOwner, maxAgeMs: number, nowMs: number, log: Logger): Snapshot | undefined {
   try {
-    const ageMs = Math.max(0, nowMs - statSync(path).mtimeMs)
+    const ageMs = nowMs - statSync(path).mtimeMs
     if (ageMs > maxAgeMs) throw new Error(`it is ${String(Math.round(ageMs / 1000))} s old, more than IMDS_SNAPSHOT_MAX_AGE_SECONDS`)
     return { instances: decode(readFileSync(path), owner), ageMs }
   } catch (error) {
@@ -158,10 +158,23 @@ export class SnapshotWriter {
   }
 
   async #replaceFile(): Promise<void> {
-    const { path, owner, instances } = this.#parts
+    const { path } = this.#parts
     await mkdir(dirname(path), { recursive: true, mode: 0o700 })
     const temporary = `${path}.tmp`
-    const file = await open(temporary, 'w', 0o600)
+    try {
+      await this.#writeFile(temporary)
+      await rename(temporary, path)
+    } catch (error) {
+      await rm(temporary, { force: true }).catch(() => { /* the first error says more */ })
+      throw error
+    }
+    const directory = await open(dirname(path))
+    await directory.sync().finally(() => directory.close())
+  }
+
+  async #writeFile(path: string): Promise<void> {
+    const { owner, instances } = this.#parts
+    const file = await open(path, 'w', 0o600)
     try {
       const hash = createHash('sha256')
       const append = async (chunk: Buffer) => {
@@ -176,9 +189,6 @@ export class SnapshotWriter {
     } finally {
       await file.close()
     }
-    await rename(temporary, path)
-    const directory = await open(dirname(path))
-    await directory.sync().finally(() => directory.close())
   }
 }
 

@@ -52,8 +52,12 @@ export class Told {
     this.#faults.delete(id)
   }
 
-  /** The store no longer knows an instance that we hold. */
+  /** The store does not know an instance that we hold, or that its own index names. */
   absent(id: string): void {
+    if (this.#view.get(id) === undefined) {
+      this.fault(id, '', { reason: 'unreadable', faults: [{ path: '', message: 'is missing although the index names it' }] })
+      return
+    }
     if (this.#unconfirmed.has(id)) return
     this.#unconfirmed.add(id)
     this.#log.warn({ instance: id }, `the store no longer knows this instance: kept, since absence is not removal. \`imdsctl remove ${id}\` removes it`)

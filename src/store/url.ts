@@ -1,5 +1,12 @@
 /**
  * Which store does a URL name? Pure: nothing is opened.
+ *
+ *   redis://[USER@]HOST[:PORT][/DATABASE]                one server
+ *   redis-sentinel://[USER@]HOST[:PORT],.../MASTER       the Sentinels, and the name that they give to the primary
+ *   redis-cluster://[USER@]HOST[:PORT],...               some nodes of a Cluster: one that answers is enough to find the rest
+ *   file:DIRECTORY
+ *
+ * `rediss` in place of `redis` is TLS to everything that is named or found, Sentinels too.
  */
 import { fileURLToPath } from 'node:url'
 
@@ -7,15 +14,96 @@ import { fileURLToPath } from 'node:url'
 export const USER_DATA_MAX_BYTES = 16384
 
 /** How a store is written, for messages. */
-export const STORE_URL_FORMS = 'redis://HOST[:PORT], rediss://HOST[:PORT] or file:DIRECTORY'
+export const STORE_URL_FORMS = 'redis://HOST[:PORT], redis-sentinel://HOST[:PORT],HOST[:PORT]/MASTER, redis-cluster://HOST[:PORT],HOST[:PORT] '
+  + '(all of them with USER@ before the hosts where there is one; rediss in place of redis for TLS) or file:DIRECTORY'
+
+/** A server: `host` is a name or an address without brackets. */
+export interface Node { readonly host: string, readonly port: number }
+
+/** A Redis of any shape. `nodes` are the server, the Sentinels, or nodes of the Cluster. */
+export interface RedisStore {
+  readonly kind: 'redis'
+  readonly shape: 'standalone' | 'sentinel' | 'cluster'
+  readonly tls: boolean
+  readonly nodes: readonly Node[]
+  readonly username: string | undefined
+  /** Works, but stands in the environment: prefer the file. */
+  readonly password: string | undefined
+  /** The database's number; 0 unless `standalone` says another. */
+  readonly database: number
+  /** The primary's name to the Sentinels; empty in other shapes. */
+  readonly master: string
+}
+
+/** Files that a Redis is reached with, by path. All are read again at every connect. */
+export interface RedisFiles {
+  /** The password in its first line. */
+  readonly passwordFile?: string | undefined
+  /** The same for Sentinels, where they want one. */
+  readonly sentinelPasswordFile?: string | undefined
+  /** PEM: the authorities that may sign the servers' certificates. Without it: those that Node knows. */
+  readonly caFile?: string | undefined
+  /** PEM: our own certificate, and its private key. */
+  readonly certFile?: string | undefined
+  readonly keyFile?: string | undefined
+}
 
 /** What a store's URL means; undefined for one that we do not know. */
-export function parseStoreUrl(url: string): { readonly kind: 'redis' } | { readonly kind: 'files', readonly directory: string } | undefined {
-  if (url.startsWith('file:')) {
-    const directory = url.startsWith('file://') ? pathOfFileUrl(url) : url.slice('file:'.length)
-    return directory === undefined || directory === '' ? undefined : { kind: 'files', directory }
+export function parseStoreUrl(url: string): RedisStore | { readonly kind: 'files', readonly directory: string } | undefined {
+  if (!url.startsWith('file:')) return parseRedisUrl(url)
+  const directory = url.startsWith('file://') ? pathOfFileUrl(url) : url.slice('file:'.length)
+  return directory === undefined || directory === '' ? undefined : { kind: 'files', directory }
+}
+
+/** Files that contradict the URL or each other. */
+export function fileFaults({ tls, shape }: RedisStore, files: RedisFiles): readonly { readonly file: keyof RedisFiles, readonly message: string }[] {
+  const faults: { file: keyof RedisFiles, message: string }[] = []
+  for (const file of ['caFile', 'certFile', 'keyFile'] as const) {
+    if (files[file] !== undefined && !tls) faults.push({ file, message: 'is for TLS: the store\'s URL must begin with rediss' })
   }
-  return /^rediss?:\/\/[^/]/.test(url) && URL.canParse(url) ? { kind: 'redis' } : undefined
+  if (files.certFile !== undefined && files.keyFile === undefined) faults.push({ file: 'certFile', message: 'needs the file of its private key beside it' })
+  if (files.keyFile !== undefined && files.certFile === undefined) faults.push({ file: 'keyFile', message: 'needs the file of its certificate beside it' })
+  if (files.sentinelPasswordFile !== undefined && shape !== 'sentinel') {
+    faults.push({ file: 'sentinelPasswordFile', message: 'is for redis-sentinel:// and rediss-sentinel://' })
+  }
+  return faults
+}
+
+/** A node as it is written: `10.0.0.1:6379` or `[fd00::1]:6379`. */
+export function written({ host, port }: Node): string {
+  return host.includes(':') ? `[${host}]:${String(port)}` : `${host}:${String(port)}`
+}
+
+/** `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`; undefined for anything else. */
+function parseNode(text: string, defaultPort: number): Node | undefined {
+  const match = /^(?:\[(?<v6>[0-9A-Fa-f:.]+)\]|(?<name>[A-Za-z0-9._-]+))(?::(?<port>\d{1,5}))?$/.exec(text)
+  const host = match?.groups?.['v6'] ?? match?.groups?.['name']
+  const port = Number(match?.groups?.['port'] ?? defaultPort)
+  return host === undefined || port < 1 || port > 65535 ? undefined : { host, port }
+}
+
+function parseRedisUrl(url: string): RedisStore | undefined {
+  const match = /^(?<scheme>rediss?)(?:-(?<shape>sentinel|cluster))?:\/\/(?:(?<user>[^/?#:]*)(?::(?<password>[^/?#]*))?@)?(?<nodes>[^/?#@]+)(?:\/(?<path>[^/?#]*))?$/.exec(url)
+  if (match?.groups === undefined) return undefined
+  const { scheme, shape = 'standalone', user, password, nodes: list = '', path = '' } = match.groups
+  const nodes = list.split(',').map((text) => parseNode(text, shape === 'sentinel' ? 26379 : 6379))
+  if (nodes.includes(undefined) || (shape === 'standalone' && nodes.length > 1)) return undefined
+  const decoded = [user, password, path].map((text) => text === undefined || text === '' ? undefined : decode(text))
+  if (decoded.includes(null)) return undefined
+  if (shape === 'standalone' ? !/^\d{0,5}$/.test(path) : (shape === 'sentinel') !== (path !== '')) return undefined
+  return {
+    kind: 'redis', shape: shape as RedisStore['shape'], tls: scheme === 'rediss', nodes: nodes as Node[],
+    username: decoded[0] ?? undefined, password: decoded[1] ?? undefined,
+    database: shape === 'standalone' ? Number(path) : 0, master: shape === 'sentinel' ? decoded[2] ?? '' : '',
+  }
+}
+
+function decode(text: string): string | null {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return null
+  }
 }
 
 function pathOfFileUrl(url: string): string | undefined {

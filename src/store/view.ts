@@ -7,14 +7,17 @@
  * minute, so that a crawl that is under way finds all that it was told of (contract B5).
  */
 import type { Provider } from '../metadata/categories.ts'
-import { addressesOf, type Instance } from '../metadata/instance.ts'
+import { rangesOf, type Instance } from '../metadata/instance.ts'
 import { buildTree, resolve, vanished, type Content, type Tree } from '../metadata/tree.ts'
 import type { Assembled } from './assemble.ts'
+import { Claims } from './claims.ts'
 
 /** A path that is no longer there still answers for so long. */
 const FADE_MS = 60_000
+/** So many former states of an instance are remembered: one that changes without end costs no more memory than these. */
+const MOST_FADING = 64
 
-/** What a (network, address) is to this host. `contested`: more than one instance claims it. */
+/** What a (network, address) is to this host. `contested`: more than one instance claims it, or a prefix that it is in. */
 export type Found = Held | 'unknown' | 'contested'
 
 /** One instance as this host holds it. */
@@ -65,7 +68,7 @@ export class Held {
     const still = before.#fading.filter(({ untilMs }) => now < untilMs)
     if (before.#tree === undefined) return still
     const tree = vanished(before.#tree, this.#built())
-    return tree.size === 0 ? still : [{ tree, untilMs: now + FADE_MS }, ...still]
+    return tree.size === 0 ? still : [{ tree, untilMs: now + FADE_MS }, ...still].slice(0, MOST_FADING)
   }
 }
 
@@ -77,7 +80,8 @@ export class View {
   readonly #provider: Provider
   readonly #now: () => number
   readonly #instances = new Map<string, Held>()
-  readonly #claims = new Map<string, Map<string, readonly Held[]>>()
+  /** By network. */
+  readonly #claims = new Map<string, Claims<Held>>()
   readonly #contested = new Map<string, readonly string[]>()
 
   constructor(provider: Provider, now: () => number) {
@@ -87,9 +91,7 @@ export class View {
 
   /** Who has this address on this network. */
   find(network: string, address: string): Found {
-    const claims = this.#claims.get(network)?.get(address)
-    if (claims === undefined) return 'unknown'
-    return claims.length === 1 ? claims[0]! : 'contested'
+    return this.#claims.get(network)?.find(address) ?? 'unknown'
   }
 
   get(id: string): Held | undefined {
@@ -127,29 +129,28 @@ export class View {
     return this.#instances.delete(id)
   }
 
-  /** Addresses that more than one instance claims, as `network address`, with the claimants' ids. */
+  /** Addresses and prefixes that more than one instance claims, as `network range`, with the claimants' ids. */
   contested(): ReadonlyMap<string, readonly string[]> {
     return this.#contested
   }
 
   #claim(held: Held): void {
-    for (const { network, address } of addressesOf(held.instance)) {
-      this.#settle(network, address, [...this.#claims.get(network)?.get(address) ?? [], held])
+    for (const { network, range } of rangesOf(held.instance)) {
+      let claims = this.#claims.get(network)
+      if (claims === undefined) {
+        claims = new Claims((of, owners) => { this.#settled(`${network} ${of}`, owners) })
+        this.#claims.set(network, claims)
+      }
+      claims.claim(range, held)
     }
   }
 
   #unclaim(held: Held): void {
-    for (const { network, address } of addressesOf(held.instance)) {
-      this.#settle(network, address, this.#claims.get(network)?.get(address)?.filter((claimant) => claimant !== held) ?? [])
-    }
+    for (const { network, range } of rangesOf(held.instance)) this.#claims.get(network)?.unclaim(range, held)
   }
 
-  #settle(network: string, address: string, claimants: readonly Held[]): void {
-    let claims = this.#claims.get(network)
-    if (claims === undefined) this.#claims.set(network, claims = new Map<string, readonly Held[]>())
-    if (claimants.length > 0) claims.set(address, claimants)
-    else claims.delete(address)
-    if (claimants.length > 1) this.#contested.set(`${network} ${address}`, claimants.map(({ instance }) => instance.id))
-    else this.#contested.delete(`${network} ${address}`)
+  #settled(key: string, owners: readonly Held[]): void {
+    if (owners.length > 1) this.#contested.set(key, owners.map(({ instance }) => instance.id))
+    else this.#contested.delete(key)
   }
 }

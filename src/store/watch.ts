@@ -47,6 +47,9 @@ export interface WatchParts {
   readonly log: Logger
 }
 
+/** Why an id is read: a notice named it, a resync found it to differ or to be missing, or a guest asked from its address. */
+type Origin = 'notice' | 'index' | 'guest'
+
 /** How the view stands to the store. */
 export interface WatchStatus {
   readonly connected: boolean
@@ -54,6 +57,8 @@ export interface WatchStatus {
   readonly ready: boolean
   /** When the last full resync completed, in milliseconds of `performance.now()`; undefined before the first. */
   readonly resyncedAtMs: number | undefined
+  /** How long that took, from its first question to the last instance in the view. */
+  readonly resyncTookMs: number
   /** Instances that we hold and the store no longer knows: kept, and worth an operator's look. */
   readonly unconfirmed: number
   /** Ids whose record in the store is faulty now. */
@@ -70,11 +75,14 @@ export class Watch {
   readonly #elsewhere = new Map<string, string>()
   readonly #told: Told
   #connected = false
-  #lossTold = false
+  /** Why the store cannot be used, as told since it was lost. */
+  readonly #lossReasons = new Set<string>()
   #resyncWanted = false
   #working = false
   #stopped = false
   #resyncedAtMs: number | undefined
+  #resyncBeganAtMs = 0
+  #resyncTookMs = 0
   #uninitialisedTold = false
   readonly #timers = new Set<NodeJS.Timeout>()
 
@@ -95,16 +103,16 @@ export class Watch {
       connected: () => {
         log.info({ store: source.description }, 'store connected')
         this.#connected = true
-        this.#lossTold = false
+        this.#lossReasons.clear()
         const jitter = this.#resyncedAtMs === undefined ? 0 : Math.random() * RESYNC_JITTER_MS
         this.#later(jitter, () => { this.resync() })
       },
       disconnected: (reason) => {
         const facts = { store: source.description, reason, instances: view.size }
         if (this.#connected) log.warn(facts, 'store lost: answering from what is known')
-        else if (!this.#lossTold) log.warn(facts, 'store not usable: answering from what is known, trying again')
-        else log.debug(facts, 'store still not usable')
-        this.#lossTold = true
+        else if (this.#lossReasons.size === 0) log.warn(facts, 'store not usable: answering from what is known, trying again')
+        else log[this.#lossReasons.has(reason) ? 'debug' : 'info'](facts, 'store still not usable')
+        this.#lossReasons.add(reason)
         this.#connected = false
       },
     })
@@ -128,13 +136,13 @@ export class Watch {
   async welcome(network: string, address: string): Promise<void> {
     const id = await this.#parts.source.owner(network, address)
     if (id === null) return
-    for (const loaded of await this.#parts.source.load([id])) this.#apply(loaded, true)
+    for (const loaded of await this.#parts.source.load([id])) this.#apply(loaded, 'guest')
     this.#told.contested()
   }
 
   status(): WatchStatus {
     return {
-      connected: this.#connected, ready: this.#resyncedAtMs !== undefined, resyncedAtMs: this.#resyncedAtMs,
+      connected: this.#connected, ready: this.#resyncedAtMs !== undefined, resyncedAtMs: this.#resyncedAtMs, resyncTookMs: this.#resyncTookMs,
       unconfirmed: this.#told.unconfirmed, faulty: this.#told.faulty,
     }
   }
@@ -154,9 +162,9 @@ export class Watch {
 
   async #loop(): Promise<void> {
     while (!this.#stopped && this.#connected) {
-      if (this.#dirty.size > 0) await this.#readSome(this.#dirty)
+      if (this.#dirty.size > 0) await this.#readSome(this.#dirty, 'notice')
       else if (this.#resyncWanted) await this.#beginResync()
-      else if (this.#stale !== undefined && this.#stale.size > 0) await this.#readSome(this.#stale)
+      else if (this.#stale !== undefined && this.#stale.size > 0) await this.#readSome(this.#stale, 'index')
       else if (this.#stale !== undefined) this.#completeResync()
       else return
     }
@@ -166,6 +174,7 @@ export class Watch {
     const { source, view, metrics, log } = this.#parts
     this.#resyncWanted = false
     this.#stale = undefined
+    this.#resyncBeganAtMs = performance.now()
     const { initialised, digests } = await source.index()
     if (!initialised) {
       metrics.resyncs.inc({ result: 'uninitialised' })
@@ -196,24 +205,25 @@ export class Watch {
     this.#stale = undefined
     if (this.#resyncedAtMs === undefined) log.info({ instances: view.size, faulty: this.#told.faulty }, 'first resync completed: ready')
     this.#resyncedAtMs = performance.now()
+    this.#resyncTookMs = this.#resyncedAtMs - this.#resyncBeganAtMs
     metrics.resyncs.inc({ result: 'completed' })
     confirmed()
   }
 
-  async #readSome(ids: Set<string>): Promise<void> {
+  async #readSome(ids: Set<string>, origin: Origin): Promise<void> {
     const some = [...ids.values().take(BATCH)]
     for (const id of some) ids.delete(id)
     const all = await this.#parts.source.load(some)
-    for (const loaded of all) this.#apply(loaded)
+    for (const loaded of all) this.#apply(loaded, origin)
     this.#told.contested()
   }
 
-  #apply(loaded: Loaded, isWelcome = false): void {
+  #apply(loaded: Loaded, origin: Origin): void {
     const { view, hypervisor, userDataMaxBytes } = this.#parts
     const { id } = loaded
     if (loaded.kind === 'absent') {
       if (view.get(id)?.visiting === true) this.#forget(id, 'visited')
-      else if (view.get(id) !== undefined) this.#told.absent(id)
+      else if (view.get(id) !== undefined || origin === 'index') this.#told.absent(id)
       return
     }
     this.#told.present(id)
@@ -228,7 +238,7 @@ export class Watch {
     }
     this.#told.good(id)
     const isOurs = hypervisor === null || assembled.instance.hypervisors.includes(hypervisor)
-    if (!isOurs && !isWelcome && view.get(id)?.visiting !== true) {
+    if (!isOurs && origin !== 'guest' && view.get(id)?.visiting !== true) {
       this.#elsewhere.set(id, loaded.digest)
       this.#forget(id, 'runs elsewhere')
       return

@@ -13,6 +13,8 @@ const PAGE = {
   503: errorPage('503 - Service Unavailable', 359),
 }
 
+const DUAL_STACK = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'], ipv6Addresses: ['fd00::2/64'], ipv6Prefixes: ['2a02:1348:178:1::/64'] }]
+
 function server() {
   const guest = aGuestServer()
   guest.put(anInstance(), Buffer.from('x'))
@@ -80,6 +82,8 @@ describe('every refusal', () => {
     'malformed-target': { url: '/latest/%zz' },
     'not-found': { url: '/latest/nothing' },
     'method-not-allowed': { method: 'POST', url: ID },
+    'endpoint-disabled': { url: ID },
+    'ipv6-disabled': { url: ID, from: 'fd00::2' },
     'unknown-peer': { url: ID, from: '10.0.0.9' },
     'contested-address': { url: ID },
     'internal-error': { url: '/latest/meta-data/hostname' },
@@ -93,6 +97,8 @@ describe('every refusal', () => {
 
   test.each(Object.entries(CAUSES) as [Refusal, Injection][])('%s: has its status and is counted once under its reason', async (refusal, injection) => {
     const guest = server()
+    if (refusal === 'endpoint-disabled') guest.put(anInstance({ options: { httpEndpoint: 'disabled' } }))
+    if (refusal === 'ipv6-disabled') guest.put(anInstance({ interfaces: DUAL_STACK }))
     if (refusal === 'contested-address') guest.put(anInstance({ id: 'srv-other' }))
     if (refusal === 'internal-error') {
       const held = guest.view.get('srv-abcde')
@@ -110,6 +116,52 @@ describe('every refusal', () => {
     if (held) held.resolve = () => { throw new Error('a bug') }
     expect(await guest.ask(ID)).toMatchObject({ status: 500, text: '' })
     expect(guest.log).toMatchObject([{ level: 50, err: { message: 'a bug' } }])
+  })
+})
+
+describe('an option of the instance that closes the service to it', () => {
+  const CLOSED = 'endpoint-disabled'
+  const NO_IPV6 = 'ipv6-disabled'
+  const SERVED = 'served'
+  const ROWS: [string, string, Record<string, string>, string, string][] = [
+    ['D6', 'httpEndpoint is disabled: refused over IPv4', { httpEndpoint: 'disabled', httpProtocolIpv6: 'enabled' }, '10.0.0.2', CLOSED],
+    ['D6', 'httpEndpoint is disabled: refused over IPv6', { httpEndpoint: 'disabled', httpProtocolIpv6: 'enabled' }, 'fd00::2', CLOSED],
+    ['E1', 'httpProtocolIpv6 is not said: EC2\'s default, refused over IPv6', {}, 'fd00::2', NO_IPV6],
+    ['E1', 'httpProtocolIpv6 is disabled: refused over IPv6', { httpProtocolIpv6: 'disabled' }, 'fd00::2', NO_IPV6],
+    ['E1', 'httpProtocolIpv6 is disabled: refused from inside a prefix', { httpProtocolIpv6: 'disabled' }, '2a02:1348:178:1::abcd', NO_IPV6],
+    ['E1', 'httpProtocolIpv6 is disabled: served over IPv4', { httpProtocolIpv6: 'disabled' }, '10.0.0.2', SERVED],
+    ['E1', 'httpProtocolIpv6 is disabled: served over IPv4 on a listener of both', { httpProtocolIpv6: 'disabled' }, '::ffff:10.0.0.2', SERVED],
+    ['E1', 'httpProtocolIpv6 is enabled: served over IPv6', { httpProtocolIpv6: 'enabled' }, 'fd00::2', SERVED],
+    ['E1', 'httpProtocolIpv6 is enabled: served from inside a prefix', { httpProtocolIpv6: 'enabled' }, '2a02:1348:178:1::abcd', SERVED],
+    ['E1', 'httpProtocolIpv6 is enabled: served from a link-local address with a zone', { httpProtocolIpv6: 'enabled' }, 'fe80::2%eth0', SERVED],
+  ]
+  const REQUESTS: Injection[] = [
+    { url: ID }, { url: '/' }, { url: '/nothing' }, { url: '/%zz' }, { url: '/openstack/latest/user_data' }, { method: 'HEAD', url: ID }, { method: 'POST', url: ID }, { method: 'PUT', url: '/latest/api/token' },
+  ]
+
+  test.each(ROWS)('%s: %s', async (_number, _what, options, from, reason) => {
+    const guest = aGuestServer()
+    const [nic] = DUAL_STACK
+    guest.put(anInstance({ interfaces: [{ ...nic, ipv6Addresses: ['fd00::2/64', 'fe80::2'] }], options }))
+    if (reason === SERVED) {
+      expect(await guest.ask({ url: ID, from })).toMatchObject({ status: 200, text: 'srv-abcde' })
+      return
+    }
+    for (const injection of REQUESTS) {
+      const answer = await guest.ask({ ...injection, from })
+      expect(answer).toMatchObject({ status: 403, text: '', headers: { 'content-length': '0' } })
+      neverThere(answer)
+    }
+    expect(new Set(guest.meter.counts().map((count) => count.reason))).toEqual(new Set([reason]))
+    expect(guest.log).toEqual([])
+  })
+
+  test('E2: does not tell a stranger or a contested address apart from others', async () => {
+    const guest = aGuestServer()
+    guest.put(anInstance({ interfaces: DUAL_STACK }))
+    expect((await guest.ask({ url: ID, from: 'fd00::3' })).status).toBe(503)
+    guest.put(anInstance({ id: 'srv-other', interfaces: DUAL_STACK }))
+    expect((await guest.ask({ url: ID, from: 'fd00::2' })).status).toBe(503)
   })
 })
 

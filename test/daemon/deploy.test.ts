@@ -10,6 +10,7 @@ import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
 import { startRedis } from '../support/redis.ts'
+import { exchange } from '../support/socket.ts'
 
 interface Alert { readonly alert: string, readonly expr: string, readonly labels: { severity: string }, readonly annotations: { summary: string, description: string } }
 
@@ -69,7 +70,7 @@ t.test('the example environment is a good configuration without unknown variable
 t.test('the Redis user of the example environment may do all that the daemon does', async (t) => {
   const redis = await startRedis()
   t.teardown(() => redis.stop())
-  const rules = /ACL SETUSER (\S+) (.*)/.exec(read('deploy/imds.env'))!
+  const rules = new RegExp(`^user (${new URL(envFile['IMDS_STORE']!).username}) (.*)`, 'm').exec(read('deploy/redis.acl'))!
   await redis.client.call('ACL', 'SETUSER', rules[1]!, ...rules[2]!.replace('>PASSWORD', '>secret').split(' '))
   const store = await openStore({ url: redis.url, region: envFile['IMDS_REGION'] })
   t.teardown(() => store.close())
@@ -80,13 +81,17 @@ t.test('the Redis user of the example environment may do all that the daemon doe
   await publish('srv-aaaaa', '10.0.0.2/30')
   const daemon = await startDaemon({
     IMDS_STORE: redis.url.replace('//', `//${new URL(envFile['IMDS_STORE']!).username}:secret@`),
-    IMDS_REGION: envFile['IMDS_REGION']!, IMDS_HYPERVISOR: envFile['IMDS_HYPERVISOR']!,
+    IMDS_REGION: envFile['IMDS_REGION']!, IMDS_HYPERVISOR: envFile['IMDS_HYPERVISOR']!, IMDS_LISTEN: '127.0.0.1:0,[::1]:0',
   })
   t.teardown(() => daemon.stop())
   await until(async () => await daemon.metric('imds_view_instances') === 1, 'the first instance')
   await publish('srv-bbbbb', '10.0.0.6/30')
   await until(async () => await daemon.metric('imds_view_instances') === 2, 'the notice of another one')
   t.equal(await daemon.metric('imds_store_connected'), 1)
+  const ipv6Port = Number(/:(\d+)$/.exec((daemon.log.find(({ msg }) => msg === 'listening')!['guests'] as string[])[1]!)?.[1])
+  t.equal((await daemon.get('/')).status, 503, 'the store is asked whose an unknown IPv4 address is')
+  t.equal((await exchange(ipv6Port, 'GET / HTTP/1.0\r\n\r\n', { host: '::1' })).status, 503, 'and an unknown IPv6 address')
+  t.equal(await daemon.metric('imds_questions_total{result="unknown"}'), 2)
   t.same(await redis.client.call('ACL', 'LOG'), [], 'Redis refused nothing')
 })
 
@@ -94,12 +99,12 @@ t.test('the image runs the daemon without root, and its runtime is the base imag
   const final = read('Dockerfile').split(/^FROM /m).at(-1)!
   t.match(final, /^USER (?!root|0\b)\S+$/m)
   t.match(final, /^ENTRYPOINT \["node", "--max-semi-space-size=1", "dist\/main\.js"\]$/m)
-  t.match(read('Dockerfile'), /npm ci --omit=dev/, 'the npm package "node" is a dependency of development')
+  t.notMatch(final, /npm|node_modules/, 'the programs bring what they use; the npm package "node" stays behind')
   t.end()
 })
 
 t.test('what goes into an image is listed: neither node_modules nor .git nor a file of one\'s own is on the list', (t) => {
   const lines = read('.dockerignore').split('\n').filter((line) => line !== '' && !line.startsWith('#'))
-  t.same(lines, ['*', '!package.json', '!package-lock.json', '!tsconfig.json', '!tsconfig.build.json', '!src'])
+  t.same(lines, ['*', '!package.json', '!package-lock.json', '!tsconfig.json', '!tsconfig.build.json', '!rolldown.config.js', '!src'])
   t.end()
 })

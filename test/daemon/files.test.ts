@@ -95,6 +95,17 @@ t.test('the same rules hold as in Redis: revisions, owners of addresses, tombsto
   t.same(await store.put(local({ revision: 5 }), Buffer.from('other')), { result: 'stale', revision: 5 })
   t.same(await store.put(local({ revision: 4 })), { result: 'stale', revision: 5 })
   t.same(await store.put(local({ id: 'srv-other' })), { result: 'address-owned', network: 'default', address: '127.0.0.1', owner: 'srv-abcde' })
+  const owning = (range: object, network = 'default') => ({ id: 'srv-other', interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ...range }] })
+  t.match(await store.put(local({ id: 'srv-third', interfaces: owning({ ipv6Addresses: ['fd00:0:0:10::7/64'], ipv6Prefixes: ['fd00:0:0:20::/60'] }).interfaces })), { result: 'published' })
+  for (const [address, range] of [
+    ['fd00:0:0:10::7', { ipv6Addresses: ['fd00:0:0:10::7/64'] }], ['fd00:0:0:2f::1', { ipv6Addresses: ['fd00:0:0:2f::1'] }], ['fd00:0:0:10::/64', { ipv6Prefixes: ['fd00:0:0:10::/64'] }],
+    ['fd00:0:0:2f::/64', { ipv6Prefixes: ['fd00:0:0:2f::/64'] }], ['fd00::/48', { ipv6Prefixes: ['fd00::/48'] }], ['fd00:0:0:20::/60', { ipv6Prefixes: ['fd00:0:0:20::/60'] }],
+  ] as const) t.same(await store.put(local(owning(range))), { result: 'address-owned', network: 'default', address, owner: 'srv-third' })
+  for (const free of [owning({ ipv6Prefixes: ['fd00:0:0:30::/64'] }), owning({ ipv6Prefixes: ['fd00::/48'] }, 'red')]) {
+    t.match(await store.put(local({ ...free, revision: 2 + Number(free.interfaces[0]?.network === 'red') })), { result: 'published' })
+  }
+  await store.remove('srv-third')
+  t.match(await store.put(local({ ...owning({ ipv6Prefixes: ['fd00::/48'] }), revision: 4 })), { result: 'published' }, 'what was removed is free')
   t.match(await store.put(local({ revision: 6 })), { result: 'published', instance: { userData: { size: 4 } } })
   t.same(await store.remove('srv-abcde', 5), { result: 'stale', revision: 6 })
   t.same(await store.remove('srv-abcde'), { result: 'removed', revision: 7 })

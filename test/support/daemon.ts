@@ -45,19 +45,22 @@ export async function runDaemon(env: Readonly<Record<string, string>>): Promise<
   return { status: child.exitCode, stdout: stdout ?? '', stderr: stderr ?? '' }
 }
 
+/** What a daemon may be given beside its environment: another build of it, and file descriptors (its first is 3). */
+export interface Given { readonly main?: string, readonly fds?: readonly number[] }
+
 /**
  * Starts a daemon on free ports of 127.0.0.1 and waits until it listens. `env` adds to its environment and overrides; `within` is a
  * command that runs it, such as `ip netns exec NAME`.
  */
-export async function startDaemon(env: Readonly<Record<string, string>>, within: readonly string[] = []): Promise<TestDaemon> {
+export async function startDaemon(env: Readonly<Record<string, string>>, within: readonly string[] = [], { main = MAIN, fds = [] }: Given = {}): Promise<TestDaemon> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
-  const args = [...within, process.execPath, '--max-semi-space-size=1', MAIN]
+  const args = [...within, process.execPath, '--max-semi-space-size=1', main]
   const child = spawn(args[0]!, args.slice(1), {
     env: { PATH: process.env['PATH'], IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STATE_DIR: directory, ...env },
-    stdio: ['ignore', 'pipe', 'inherit'],
+    stdio: ['ignore', 'pipe', 'inherit', ...fds],
   })
   const log: LogLine[] = []
-  createInterface({ input: child.stdout }).on('line', (line) => { log.push(JSON.parse(line) as LogLine) })
+  createInterface({ input: child.stdout! }).on('line', (line) => { log.push(JSON.parse(line) as LogLine) })
   await until(() => log.some(({ msg }) => msg === 'listening') || child.exitCode !== null, 'the daemon to listen')
   const listening = log.find(({ msg }) => msg === 'listening')
   if (listening === undefined) throw new Error(`the daemon did not start: ${JSON.stringify(log)}`)

@@ -11,11 +11,11 @@ import { must, startHeld, type Held } from './held.ts'
 /** Where guests find the service. */
 export const SERVICE = '169.254.169.254'
 
-/** A guest's wire. Its eth0 has `address` (with a prefix length) and `macAddress`; the hypervisor's end has `gateway`. */
-export interface Wire { readonly address: string, readonly gateway: string, readonly macAddress: string }
+/** A guest's wire. Its eth0 has `address` (with a prefix length) and `macAddress`; the hypervisor's end has `gateway`, and any name without `device`. */
+export interface Wire { readonly address: string, readonly gateway: string, readonly macAddress: string, readonly device?: string }
 
 /** A request. `path` may be any request target; the service's address is the Host unless `headers` say otherwise. */
-export interface Ask { readonly path: string, readonly method?: string, readonly headers?: Readonly<Record<string, string>> }
+export interface Ask { readonly path: string, readonly method?: string, readonly headers?: Readonly<Record<string, string>>, readonly localPort?: number }
 
 /** A guest. `within` is a command that runs another one inside, at most as long as the test lives. */
 export interface Guest {
@@ -24,10 +24,13 @@ export interface Guest {
   ask(ask: Ask): Promise<Answer>
 }
 
-/** The hypervisor's side. `within` is as a guest's: for startDaemon. */
+/** The hypervisor's side. `within` is as a guest's: for startDaemon. `pid`: the process that keeps its namespace. */
 export interface Hypervisor {
   readonly within: readonly string[]
+  readonly pid: number
   addGuest(wire: Wire): Promise<Guest>
+  /** Lets a guest's wire end at another hypervisor, as at the end of a live migration. */
+  handOver(wire: Wire & { readonly device: string }, to: Hypervisor): Promise<void>
   /** Lets `port` of 127.0.0.1 in here lead to a unix socket: what a namespace shares with the test is its files. */
   forward(port: number, socketPath: string): Promise<void>
   /** Takes everything away. */
@@ -64,9 +67,8 @@ export async function makeHypervisor(): Promise<Hypervisor> {
   let wires = 0
 
   return {
-    within: here.within,
-    addGuest: async ({ address, gateway, macAddress }) => {
-      const device = `guest${String(++wires)}`
+    within: here.within, pid: here.pid,
+    addGuest: async ({ address, gateway, macAddress, device = `guest${String(++wires)}` }) => {
       const guest = await make()
       await here.ip(`link add ${device} type veth peer name eth0 address ${macAddress} netns ${String(guest.pid)}`)
       await here.ip(`address add ${gateway}/${address.replace(/^.*\//, '')} dev ${device}`)
@@ -75,6 +77,11 @@ export async function makeHypervisor(): Promise<Hypervisor> {
       await guest.ip('link set eth0 up')
       await guest.ip(`route add ${SERVICE} via ${gateway}`)
       return { within: guest.within, ask: askThrough(await hold([...guest.within, process.execPath, AGENT, SERVICE])) }
+    },
+    handOver: async ({ address, gateway, device }, to) => {
+      await here.ip(`link set ${device} netns ${String(to.pid)}`)
+      await must([...to.within, 'ip', 'address', 'add', `${gateway}/${address.replace(/^.*\//, '')}`, 'dev', device])
+      await must([...to.within, 'ip', 'link', 'set', device, 'up'])
     },
     forward: async (port, socketPath) => {
       await hold([...here.within, process.execPath, FORWARDER, String(port), socketPath])

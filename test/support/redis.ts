@@ -2,6 +2,7 @@
  * A real redis-server for one test: its own process, port and directory, gone afterwards.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
@@ -51,17 +52,21 @@ export async function startRedis(args: readonly string[] = []): Promise<TestRedi
   }
 }
 
-/** A TCP port of 127.0.0.1 that was free a moment ago. */
+/** A TCP port of 127.0.0.1 that was free a moment ago, from below those that Linux gives to outgoing connections by itself. */
 export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as { port: number }
-  server.close()
-  await once(server, 'close')
-  return port
+  for (;;) {
+    const port = randomInt(12_000, 32_000)
+    const server = createServer().listen(port, '127.0.0.1')
+    if (await once(server, 'listening').then(() => true, () => false)) {
+      server.close()
+      await once(server, 'close')
+      return port
+    }
+  }
 }
 
-async function untilAccepts(port: number): Promise<void> {
+/** Waits until something accepts connections on a port of 127.0.0.1. */
+export async function untilAccepts(port: number): Promise<void> {
   for (let i = 0; i < 500; i++) {
     const accepted = await new Promise<boolean>((resolve) => {
       const socket = connect(port, '127.0.0.1', () => {

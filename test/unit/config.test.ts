@@ -30,6 +30,13 @@ test('several listeners may have networks of their own, IPv6 among them', () => 
   ] } })
 })
 
+test('Redis may have any shape, and files for its credentials', () => {
+  const files = { IMDS_REDIS_PASSWORD_FILE: '/p', IMDS_REDIS_SENTINEL_PASSWORD_FILE: '/s', IMDS_REDIS_CA_FILE: '/ca', IMDS_REDIS_CERT_FILE: '/c', IMDS_REDIS_KEY_FILE: '/k' }
+  expect(parseConfig({ ...REDIS, ...files, IMDS_STORE: 'rediss-sentinel://imds@s1,s2:1/main' })).toMatchObject({ ok: true, config: {
+    store: { url: 'rediss-sentinel://imds@s1,s2:1/main', passwordFile: '/p', sentinelPasswordFile: '/s', caFile: '/ca', certFile: '/c', keyFile: '/k' },
+  } })
+})
+
 test('an empty variable counts as one that is not set', () => {
   expect(parseConfig({ ...REDIS, IMDS_LISTEN: '', IMDS_LOG_LEVEL: ' ' })).toMatchObject({ ok: true, config: { logLevel: 'info' } })
 })
@@ -52,6 +59,11 @@ describe('a configuration is refused', () => {
     ['with operators on an open address and no list of who may ask', { ...REDIS, IMDS_OPERATOR_LISTEN: '0.0.0.0:9169' }, /IMDS_OPERATOR_ALLOW must list the networks/],
     ['with a list of who may ask that names no network', { ...REDIS, IMDS_OPERATOR_ALLOW: '10.0.0.1' }, /IMDS_OPERATOR_ALLOW "10.0.0.1" is not a network/],
     ['with a relative file URL', { IMDS_STORE: 'file:' }, /IMDS_STORE must be/],
+    ['with Sentinels and no name of the primary', { ...REDIS, IMDS_STORE: 'redis-sentinel://s1,s2' }, /IMDS_STORE must be .*redis-sentinel:\/\/HOST\[:PORT\],HOST\[:PORT\]\/MASTER/],
+    ['with an authority and no TLS', { ...REDIS, IMDS_REDIS_CA_FILE: '/ca.pem' }, /IMDS_REDIS_CA_FILE is for TLS/],
+    ['with a certificate without its key', { ...REDIS, IMDS_STORE: 'rediss://r', IMDS_REDIS_CERT_FILE: '/c.pem' }, /IMDS_REDIS_CERT_FILE needs the file of its private key/],
+    ['with a key without its certificate', { ...REDIS, IMDS_STORE: 'rediss://r', IMDS_REDIS_KEY_FILE: '/k.pem' }, /IMDS_REDIS_KEY_FILE needs the file of its certificate/],
+    ['with a password for Sentinels and no Sentinel', { ...REDIS, IMDS_REDIS_SENTINEL_PASSWORD_FILE: '/p' }, /IMDS_REDIS_SENTINEL_PASSWORD_FILE is for redis-sentinel/],
   ])('%s', (_what, env, fault) => { expect(faultsOf(env).join('\n')).toMatch(fault) })
 })
 

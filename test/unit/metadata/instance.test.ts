@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { canonicalAddress } from '../../../src/metadata/address.ts'
-import { addressesOf, InstanceSchema, parse } from '../../../src/metadata/instance.ts'
+import { InstanceSchema, parse, rangesOf, restore } from '../../../src/metadata/instance.ts'
 import { parsed } from '../../support/guest.ts'
 import { aFullInstance, anInstance } from '../../support/instance.ts'
 import { recordTable } from '../../support/record-table.ts'
@@ -16,7 +15,7 @@ function faultsOf(record: unknown): string[] {
 test('a good record is filled with its defaults and frozen to the bottom', () => {
   const instance = parsed(anInstance())
   expect(instance.options).toEqual({ httpEndpoint: 'enabled', httpTokens: 'optional', httpPutResponseHopLimit: 1, httpProtocolIpv6: 'disabled', instanceMetadataTags: 'disabled' })
-  expect(instance.interfaces[0]).toMatchObject({ network: 'default', ipv6Addresses: [], dhcpv6: false })
+  expect(instance.interfaces[0]).toMatchObject({ network: 'default', ipv6Addresses: [], ipv6Prefixes: [], dhcpv6: false })
   expect(Object.isFrozen(instance.interfaces[0]!.cloudIps)).toBe(true)
   expect(parse(aFullInstance()).ok).toBe(true)
 })
@@ -62,6 +61,8 @@ describe('a record is faulty', () => {
     ['with an IPv6 address in a longer form', anInstance({ interfaces: nic({ ipv6Addresses: ['fd00:0::2'] }) }), /ipv6Addresses\/0 must be an IPv6 address in its shortest/],
     ['with an IPv4 address in the form of IPv6', anInstance({ interfaces: nic({ ipv6Addresses: ['::ffff:10.0.0.2'] }) }), /ipv6Addresses\/0/],
     ['with an IPv6 address with a zone', anInstance({ interfaces: nic({ ipv6Addresses: ['fe80::2%eth0'] }) }), /ipv6Addresses\/0/],
+    ['with an IPv6 prefix without a length', anInstance({ interfaces: nic({ ipv6Prefixes: ['2a02:1348:178:1::'] }) }), /ipv6Prefixes\/0 must be an IPv6 network of global/],
+    ['with one IPv6 prefix twice', anInstance({ interfaces: [...nic({ ipv6Prefixes: ['fd00:1::/64'] }), { id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv6Prefixes: ['fd00:1::/64'] }] }), /interfaces\/1\/ipv6Prefixes\/0 is the same prefix as \/interfaces\/0/],
     ['with one MAC address twice', anInstance({ interfaces: [...nic({}), { id: 'int-b', macAddress: '02:24:19:00:00:ee' }] }), /interfaces\/1\/macAddress is the same MAC address as \/interfaces\/0/],
     ['with one address twice', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/30', '10.0.0.2/24'] }) }), /ipv4Addresses\/1 is the same address/],
     ['with two keys of one user', anInstance({ publicKeys: [{ user: 'usr-a', key: 'ssh-rsa AAAA' }, { user: 'usr-a', key: 'ssh-rsa BBBB' }] }), /publicKeys\/1\/user is the same user/],
@@ -83,14 +84,20 @@ test('a tag named like a part of JavaScript does no harm: it is left out', () =>
   expect(({} as Record<string, unknown>)['x']).toBeUndefined()
 })
 
-test('an instance is known by the addresses of its interfaces, never by its cloud IPs', () => {
-  expect(addressesOf(parsed(aFullInstance())).map(({ address }) => address)).toEqual(['10.0.0.2', '10.0.9.2', '2a02:1348:178::2', '2a02:1348:178::3', '10.1.0.2'])
+test('an instance is known by the addresses and prefixes of its interfaces, never by its cloud IPs', () => {
+  expect(rangesOf(parsed(aFullInstance())).map(({ range }) => range)).toEqual(['10.0.0.2', '10.0.9.2', '2a02:1348:178::2', '2a02:1348:178::3', '2a02:1348:178:1::/64', '10.1.0.2'])
 })
 
-test.each([
-  ['10.0.0.2', '10.0.0.2'], ['::ffff:10.0.0.2', '10.0.0.2'], ['FD00:0:0::2', 'fd00::2'], ['::', '::'], ['10.0.0.2/30', undefined], ['fe80::1%eth0', undefined],
-  ['10.0.0', undefined], ['', undefined], ['x', undefined], ['10.0.0.256', undefined],
-])('the canonical form of "%s" is %s', (address, canonical) => { expect(canonicalAddress(address)).toBe(canonical) })
+test('an interface may own prefixes that lie inside each other, or hold addresses of its own', () => {
+  expect(faultsOf(anInstance({ interfaces: nic({ ipv6Addresses: ['fd00:1::2/64'], ipv6Prefixes: ['fd00:1::/48', 'fd00:1::/64'] }) }))).toEqual([])
+})
+
+test('a record that an older daemon kept, without a field that is new, is restored with its default', () => {
+  const kept = JSON.parse(JSON.stringify(parsed(anInstance()))) as { interfaces: { ipv6Prefixes?: string[] }[] }
+  delete kept.interfaces[0]!.ipv6Prefixes
+  expect(restore(kept)).toEqual(parsed(anInstance()))
+  expect(restore({ ...kept, revision: 0 })).toBeUndefined()
+})
 
 test('the schema is JSON Schema that can be published as it is', () => {
   const schema = JSON.parse(JSON.stringify(InstanceSchema)) as { type: string, required: string[], properties: object }

@@ -87,6 +87,49 @@ test('invariant 7: an address that two records claim is answered to neither, the
   expect(guest.view.contested().size).toBe(0)
 })
 
+const owning = (id: string, ranges: Record<string, string[]>, change: Record<string, unknown> = {}) =>
+  anInstance({ id, interfaces: [{ id: 'int-x', macAddress: MAC, ...ranges }], options: { httpProtocolIpv6: 'enabled' }, ...change })
+
+test('E1: a guest is known by any address inside a prefix of its interface, on that network alone', async () => {
+  const [guest, other] = [aGuestServer(), aGuestServer({ network: 'red' })]
+  for (const each of [guest, other]) each.put(owning('srv-first', { ipv6Prefixes: ['2a02:1348:178:1::/64'] }))
+  for (const from of ['2a02:1348:178:1::', '2a02:1348:178:1::1', '2a02:1348:178:1:5054:ff:fe12:3456', '2a02:1348:178:1:ffff:ffff:ffff:ffff']) {
+    expect((await guest.ask({ url: '/latest/meta-data/instance-id', from })).text).toBe('srv-first')
+    expect((await other.ask({ url: '/latest/meta-data/instance-id', from })).status).toBe(503)
+  }
+  for (const from of ['2a02:1348:178:2::1', '2a02:1348:178::1', '2a02:1348:177:1::1']) expect((await guest.ask({ url: '/latest/meta-data/instance-id', from })).status).toBe(503)
+})
+
+test('E3: a prefix that moves to another instance never serves the former one\'s data', async () => {
+  const guest = aGuestServer()
+  const id = async () => (await guest.ask({ url: '/latest/meta-data/instance-id', from: '2a02:1348:178:1::abcd' }))
+  guest.put(owning('srv-first', { ipv6Prefixes: ['2a02:1348:178:1::/64'] }))
+  expect((await id()).text).toBe('srv-first')
+  guest.put(owning('srv-second', { ipv6Prefixes: ['2a02:1348:178:1::/64'] }))
+  expect((await id()).status).toBe(503)
+  guest.put(owning('srv-first', { ipv6Prefixes: ['2a02:1348:178:2::/64'] }, { revision: 2 }))
+  expect((await id()).text).toBe('srv-second')
+})
+
+test('invariant 7: where two records\' prefixes overlap, or one\'s holds the other\'s address, neither is answered; elsewhere both still are', async () => {
+  const guest = aGuestServer()
+  const who = async (from: string) => {
+    const { status, text } = await guest.ask({ url: '/latest/meta-data/instance-id', from })
+    return status === 200 ? text : String(status)
+  }
+  guest.put(owning('srv-first', { ipv6Prefixes: ['2a02:1348:178::/56'], ipv6Addresses: ['2a02:1348:178:1::7'] }))
+  guest.put(owning('srv-second', { ipv6Prefixes: ['2a02:1348:178:1::/64', '2a02:1348:179::/64'] }))
+  guest.put(owning('srv-third', { ipv6Addresses: ['2a02:1348:178:2::7', '2a02:1348:17a::7'] }))
+  expect(await Promise.all(['2a02:1348:178:1::1', '2a02:1348:178:1::7', '2a02:1348:178:2::7'].map(who))).toEqual(['503', '503', '503'])
+  expect(await Promise.all(['2a02:1348:178:2::8', '2a02:1348:179::1', '2a02:1348:17a::7'].map(who))).toEqual(['srv-first', 'srv-second', 'srv-third'])
+  expect(Object.fromEntries(guest.view.contested())).toEqual({
+    'default 2a02:1348:178:1::7': ['srv-first', 'srv-second'], 'default 2a02:1348:178:1::/64': ['srv-second', 'srv-first'], 'default 2a02:1348:178:2::7': ['srv-third', 'srv-first'],
+  })
+  guest.view.remove('srv-first')
+  expect(await Promise.all(['2a02:1348:178:1::1', '2a02:1348:178:1::7', '2a02:1348:178:2::7', '2a02:1348:178:2::8'].map(who))).toEqual(['srv-second', 'srv-second', 'srv-third', '503'])
+  expect(guest.view.contested().size).toBe(0)
+})
+
 test('a removed instance is unknown on all of its addresses', async () => {
   const guest = aGuestServer()
   guest.put(anInstance())
@@ -98,7 +141,18 @@ test('a removed instance is unknown on all of its addresses', async () => {
 
 test('E1: IPv6 peers are known in canonical form', async () => {
   const guest = aGuestServer()
-  guest.put(anInstance({ interfaces: [{ id: 'int-x', macAddress: MAC, ipv6Addresses: ['fd00::2/64'] }] }))
+  guest.put(anInstance({ interfaces: [{ id: 'int-x', macAddress: MAC, ipv6Addresses: ['fd00::2/64'] }], options: { httpProtocolIpv6: 'enabled' } }))
   for (const from of ['fd00::2', 'fd00:0:0:0:0:0:0:2', 'FD00::2']) expect((await guest.ask({ url: '/latest/meta-data/ipv6', from })).text).toBe('fd00::2')
   expect((await guest.ask({ url: '/latest/meta-data/ipv6', from: 'fd00::3' })).status).toBe(503)
+})
+
+test('B5: of an instance that changes without end, the last 64 former states still answer, and no more are kept', async () => {
+  const guest = aGuestServer()
+  const tagged = (n: number) => anInstance({ revision: n + 1, tags: { [`t${String(n)}`]: 'x' }, options: { instanceMetadataTags: 'enabled' } })
+  const status = async (n: number) => (await guest.ask(`/latest/meta-data/tags/instance/t${String(n)}`)).status
+  for (let n = 0; n <= 100; n++) {
+    guest.put(tagged(n))
+    expect(await status(n)).toBe(200)
+  }
+  expect([await status(99), await status(36), await status(35), await status(0)]).toEqual([200, 200, 404, 404])
 })

@@ -1,0 +1,45 @@
+/**
+ * Was the wall clock set back?
+ *
+ * Everything is timed by a clock that only grows, so a jump changes no answer. Only the snapshot has a wall time, since it outlives a
+ * boot: after a jump its age is not what it says, which an operator should know.
+ */
+import type { Logger } from 'pino'
+
+/** How often a running daemon looks, in ms. */
+export const LOOK_EVERY_MS = 60_000
+/** Less, in ms, is what NTP does without being asked. */
+const TOLERATED_MS = 60_000
+
+/** What a watch of the clock needs. `wall` is the time of day and `steady` only grows, both in ms. */
+export interface ClockParts {
+  readonly wall: () => number
+  readonly steady: () => number
+  readonly setBacks: { inc(): void }
+  readonly log: Logger
+}
+
+/** Tells of each time that the clock is found to have been set back. */
+export class ClockWatch {
+  readonly #parts: ClockParts
+  #offsetMs: number
+
+  constructor(parts: ClockParts) {
+    this.#parts = parts
+    this.#offsetMs = parts.wall() - parts.steady()
+  }
+
+  /** Compares the clock with what it was at the last look. */
+  look(): void {
+    const offsetMs = this.#parts.wall() - this.#parts.steady()
+    this.aheadMs(this.#offsetMs - offsetMs)
+    this.#offsetMs = offsetMs
+  }
+
+  /** Something that was written in the past is this far in the future. */
+  aheadMs(byMs: number): void {
+    if (byMs <= TOLERATED_MS) return
+    this.#parts.setBacks.inc()
+    this.#parts.log.warn({ seconds: Math.round(byMs / 1000) }, 'the clock was set back: guests are answered all the same, but the age of the snapshot is not known')
+  }
+}

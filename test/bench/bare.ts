@@ -1,0 +1,11 @@
+/**
+ * The floor: what Node's own server can do on this core, with an answer that is always the same.
+ */
+import { createServer } from 'node:http'
+
+const [port, body = ''] = process.argv.slice(2)
+
+createServer((_request, response) => {
+  response.writeHead(200, { 'Content-Type': 'text/plain', 'Content-Length': body.length })
+  response.end(body)
+}).listen(Number(port), '127.0.0.1')

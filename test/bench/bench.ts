@@ -1,0 +1,50 @@
+/**
+ * How fast is it, and what does it need?
+ *
+ *   npm run bench [-- PART... [--markdown] [--quick] [--main FILE]]
+ *
+ * Measurements, not tests: they print ratios beside a floor measured in the same run, and never fail on a time. `--quick` is for a
+ * first look; `--main` measures another build of the daemon.
+ */
+import { parseArgs } from 'node:util'
+import { startRedis } from '../support/redis.ts'
+import { build, clean, moveToLoadCore, type Built } from './processes.ts'
+import { publish } from './publish.ts'
+import { rate } from './rate.ts'
+import { asMarkdown, asText, machine, type Table } from './report.ts'
+import { resync } from './resync.ts'
+import type { Effort } from './rounds.ts'
+import { start } from './start.ts'
+import { views } from './views.ts'
+
+/** A part measures something and gives its tables. */
+export type Part = (bench: { readonly built: Built, readonly redisUrl: string, readonly effort: Effort }) => Promise<readonly Table[]>
+
+const PARTS: Readonly<Record<string, Part>> = { rate, views, publish, start, resync }
+const FULL: Effort = { warmUpSeconds: 5, rounds: 3, seconds: 5 }
+const QUICK: Effort = { warmUpSeconds: 2, rounds: 3, seconds: 2 }
+
+const { values: options, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { markdown: { type: 'boolean', default: false }, quick: { type: 'boolean', default: false }, main: { type: 'string' } },
+})
+const names = positionals.length > 0 ? positionals : Object.keys(PARTS)
+const unknown = names.filter((name) => !(name in PARTS))
+if (unknown.length > 0) {
+  console.error(`bench: no such part: ${unknown.join(', ')}. There are ${Object.keys(PARTS).join(', ')}.`)
+  process.exit(2)
+}
+
+moveToLoadCore()
+const built = build(options.main)
+const redis = await startRedis()
+try {
+  console.log(`${machine()}\n`)
+  for (const name of names) {
+    const tables = await PARTS[name]!({ built, redisUrl: redis.url, effort: options.quick ? QUICK : FULL })
+    for (const table of tables) console.log(options.markdown ? asMarkdown(table) : asText(table))
+  }
+} finally {
+  await redis.stop()
+  clean(built)
+}

@@ -1,0 +1,62 @@
+/**
+ * A region full of instances.
+ *
+ * Every instance has a loopback address of its own, so that this machine can ask as any of them: the first is 127.0.0.1.
+ */
+import { openStore } from '../../src/store/open.ts'
+import { anInstance } from '../support/instance.ts'
+
+/** The hypervisor that runs them all. */
+export const HYPERVISOR = 'hv1'
+/** Bytes of user-data that each instance has. */
+export const USER_DATA_BYTES = 1024
+
+const AT_ONCE = 50
+
+/** The id of the instance at a position. */
+export function idOf(position: number): string {
+  return `srv-${position.toString(36).padStart(5, '0')}`
+}
+
+/** The address of the instance at a position. */
+export function addressOf(position: number): string {
+  return `127.0.${String((position + 1) >> 8)}.${String((position + 1) & 255)}`
+}
+
+/** The record of the instance at a position, like one of the cloud's, with its revision as a tag. */
+export function recordOf(position: number, region: string, revision: number): Record<string, unknown> {
+  const suffix = idOf(position).slice('srv-'.length)
+  const hex = position.toString(16).padStart(4, '0')
+  const cloudIp = `198.18.${String(position >> 8)}.${String(position & 255)}`
+  return anInstance({
+    id: idOf(position), region, revision, fqdn: `srv-${suffix}.${region}.example.com`, hypervisors: [HYPERVISOR],
+    interfaces: [{
+      id: `int-${suffix}`, macAddress: `02:24:19:00:${hex.slice(0, 2)}:${hex.slice(2)}`, ipv4Addresses: [`${addressOf(position)}/8`],
+      ipv6Addresses: [`fd00::${(position + 1).toString(16)}/64`],
+      cloudIps: [{ id: `cip-${suffix}`, publicIpv4: cloudIp, fqdn: `cip-${cloudIp.replaceAll('.', '-')}.${region}.example.com` }],
+    }],
+    tags: { Name: `guest-${String(position)}`, revision: String(revision) },
+    options: { instanceMetadataTags: 'enabled' },
+  })
+}
+
+/** User-data of USER_DATA_BYTES, different for each instance. */
+export function userDataOf(position: number): Uint8Array {
+  return Buffer.alloc(USER_DATA_BYTES, `#cloud-config\n# ${idOf(position)}\n`)
+}
+
+/** Publishes `count` instances into a region of their own and gives the environment of a daemon that answers for them. */
+export async function populate(redisUrl: string, region: string, count: number): Promise<Readonly<Record<string, string>>> {
+  const store = await openStore({ url: redisUrl, region })
+  try {
+    for (let at = 0; at < count; at += AT_ONCE) {
+      await Promise.all(Array.from({ length: Math.min(AT_ONCE, count - at) }, async (_, i) => {
+        const { result } = await store.put(recordOf(at + i, region, 1), userDataOf(at + i))
+        if (result !== 'published') throw new Error(`${idOf(at + i)} could not be published: ${result}`)
+      }))
+    }
+  } finally {
+    await store.close()
+  }
+  return { IMDS_STORE: redisUrl, IMDS_REGION: region, IMDS_HYPERVISOR: HYPERVISOR }
+}

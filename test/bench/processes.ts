@@ -1,0 +1,117 @@
+/**
+ * What runs where, and what does it use?
+ *
+ * The server that is measured has core 0 for itself; wrk, Redis and this process share core 1. The daemon runs as it is installed:
+ * compiled to JavaScript, with the flags of its unit. What a process uses is read from /proc.
+ */
+import { execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { stripTypeScriptTypes } from 'node:module'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { buildInto } from '../support/build.ts'
+import { freePort } from '../support/redis.ts'
+import { request, until } from '../support/daemon.ts'
+
+const ROOT = new URL('../../', import.meta.url).pathname
+/** The core of the server that is measured, alone. */
+export const SERVER_CORE = '0'
+/** The core of everything else that a measurement needs. */
+export const LOAD_CORE = '1'
+const FLAGS = ['--max-semi-space-size=1']
+const MIB = 1024 * 1024
+
+/** A server process under measurement. */
+export interface Server {
+  readonly pid: number
+  /** Of guests, on 127.0.0.1. */
+  readonly port: number
+  stop(): Promise<void>
+}
+
+/** What is measured: the entry points of the daemon and of the bare server, as JavaScript, in a temporary folder. */
+export interface Built { readonly main: string, readonly bare: string, readonly directory: string }
+
+/** Builds the daemon as `npm run build` does. `main` names another build of it, to compare. */
+export function build(main: string | undefined): Built {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-bench-'))
+  writeFileSync(join(directory, 'package.json'), '{"type":"module"}')
+  symlinkSync(join(ROOT, 'node_modules'), join(directory, 'node_modules'))
+  const bare = join(directory, 'bare.js')
+  writeFileSync(bare, stripTypeScriptTypes(readFileSync(new URL('bare.ts', import.meta.url), 'utf8')))
+  if (main === undefined) buildInto(join(directory, 'dist'))
+  return { main: main ?? join(directory, 'dist/main.js'), bare, directory }
+}
+
+/** Keeps this process, and what it starts from here on, off the servers' core. */
+export function moveToLoadCore(): void {
+  execFileSync('taskset', ['-a', '-c', '-p', LOAD_CORE, String(process.pid)], { stdio: 'ignore' })
+}
+
+/** Starts the bare server: always the same 200 with this body. */
+export async function startBare({ bare }: Built, body: string): Promise<Server> {
+  const port = await freePort()
+  const server = startProcess([bare, String(port), body], {}, 'ignore')
+  await untilAnswers(port, '/')
+  return { ...server, port }
+}
+
+/** Starts the daemon and waits until it holds `instances`. Its log goes to a file of the build's folder. */
+export async function startImds({ main, directory }: Built, env: Readonly<Record<string, string>>, instances: number): Promise<Server & { readonly operatorPort: number }> {
+  const [port, operatorPort] = [await freePort(), await freePort()]
+  const log = openSync(join(directory, 'log'), 'a')
+  const server = startProcess([main], {
+    IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`, IMDS_STATE_DIR: directory, ...env,
+  }, log)
+  closeSync(log)
+  await untilAnswers(operatorPort, '/livez')
+  const held = async () => JSON.parse((await request(operatorPort, '/readyz')).body.toString()) as { ready: boolean, instances: number }
+  await until(async () => {
+    const { ready, instances: count } = await held()
+    return ready && count === instances
+  }, `the daemon to hold ${String(instances)} instances`, 120_000)
+  return { ...server, port, operatorPort }
+}
+
+/** Starts a server's process on its core, with the flags of the unit. */
+export function startProcess(args: readonly string[], env: Readonly<Record<string, string>>, stdout: 'ignore' | number): Omit<Server, 'port'> {
+  const child = spawn('taskset', ['-c', SERVER_CORE, process.execPath, ...FLAGS, ...args], { env: { PATH: process.env['PATH'], ...env }, stdio: ['ignore', stdout, 'inherit'] })
+  return {
+    pid: child.pid!,
+    stop: async () => {
+      if (child.exitCode !== null || child.signalCode !== null) return
+      child.kill('SIGTERM')
+      await once(child, 'exit')
+    },
+  }
+}
+
+async function untilAnswers(port: number, path: string): Promise<void> {
+  await until(() => request(port, path).then(() => true, () => false), `an answer on port ${String(port)}`)
+}
+
+/** Resident memory of a process, in MiB. */
+export function residentMib(pid: number): number {
+  return Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${String(pid)}/status`, 'utf8'))?.[1]) * 1024 / MIB
+}
+
+/** CPU time that a process has used, in user and kernel, in seconds; with that of its children that have ended, where asked. */
+export function cpuSeconds(pid: number, withChildren = false): number {
+  const fields = readFileSync(`/proc/${String(pid)}/stat`, 'utf8').split(') ')[1]!.split(' ').map(Number)
+  return fields.slice(11, withChildren ? 15 : 13).reduce((sum, ticks) => sum + ticks) / TICKS_PER_SECOND
+}
+
+/** USER_HZ: the same on every Linux architecture that Node runs on. */
+export const TICKS_PER_SECOND = 100
+
+/** TCP connections that this machine has accepted since it started. */
+export function acceptedConnections(): number {
+  const [names = '', values = ''] = readFileSync('/proc/net/snmp', 'utf8').split('\n').filter((line) => line.startsWith('Tcp:'))
+  return Number(values.split(' ')[names.split(' ').indexOf('PassiveOpens')])
+}
+
+/** Removes what `build` made. */
+export function clean({ directory }: Built): void {
+  rmSync(directory, { recursive: true, force: true })
+}

@@ -1,0 +1,56 @@
+/**
+ * What does it cost to follow the store?
+ *
+ * A resync's time is the daemon's own metric, its bytes are what Redis counts as sent meanwhile. "All changed" is the first resync of
+ * an empty view, which reads every instance. At rest: what Redis counts as commands while nothing changes.
+ */
+import { Redis } from 'ioredis'
+import { request, until } from '../support/daemon.ts'
+import type { Part } from './bench.ts'
+import { populate } from './population.ts'
+import { residentMib, startImds } from './processes.ts'
+
+const SIZES = [500, 10_000]
+const RESYNC_SECONDS = 5
+const REST_SECONDS = 60
+
+/** Resyncs of a small and a large host, and a host at rest. */
+export const resync: Part = async ({ built, redisUrl }) => {
+  const redis = new Redis(redisUrl)
+  const rows: string[][] = []
+  let rest: string
+  try {
+    for (const size of SIZES) {
+      const env = { ...await populate(redisUrl, `resync${String(size)}`, size), IMDS_RESYNC_SECONDS: String(RESYNC_SECONDS) }
+      const sentBefore = await stat(redis, 'stats', 'total_net_output_bytes')
+      const imds = await startImds(built, env, size)
+      const allBytes = await stat(redis, 'stats', 'total_net_output_bytes') - sentBefore
+      const metric = async (name: string) => Number(new RegExp(`^${name} (.*)$`, 'm').exec((await request(imds.operatorPort, '/metrics')).body.toString())?.[1])
+      const allSeconds = await metric('imds_resync_duration_seconds')
+      const completed = 'imds_resyncs_total{result="completed"}'.replace(/[{}]/g, '\\$&')
+      const already = await metric(completed)
+      const before = await stat(redis, 'stats', 'total_net_output_bytes')
+      await until(async () => await metric(completed) >= already + 4, 'four resyncs', 60_000)
+      const bytes = (await stat(redis, 'stats', 'total_net_output_bytes') - before) / 4
+      rows.push([String(size), (allSeconds * 1000).toFixed(0), (allBytes / 1024).toFixed(0), (await metric('imds_resync_duration_seconds') * 1000).toFixed(1), (bytes / 1024).toFixed(0), residentMib(imds.pid).toFixed(0)])
+      await imds.stop()
+    }
+    const imds = await startImds(built, await populate(redisUrl, 'rest', 500), 500)
+    const commands = await stat(redis, 'stats', 'total_commands_processed')
+    await new Promise((resolve) => setTimeout(resolve, REST_SECONDS * 1000))
+    rest = ((await stat(redis, 'stats', 'total_commands_processed') - commands - 1) / REST_SECONDS).toFixed(2)
+    await imds.stop()
+  } finally {
+    redis.disconnect()
+  }
+  return [{
+    title: 'Following the store',
+    columns: ['instances', 'all changed, ms', 'KiB from Redis', 'unchanged, ms', 'KiB from Redis', 'resident MiB'],
+    rows,
+    notes: [`User-data of 1 KiB each. At rest a host sends Redis ${rest} commands a second (heartbeats of two connections, and a resync a minute).`],
+  }]
+}
+
+async function stat(redis: Redis, section: string, name: string): Promise<number> {
+  return Number(new RegExp(`^${name}:(\\d+)`, 'm').exec(await redis.info(section))?.[1])
+}

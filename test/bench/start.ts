@@ -1,0 +1,73 @@
+/**
+ * How long from the start of the process to its first answer?
+ *
+ * Each process is started on the servers' core and asked without pause until it answers 200; the bare server and the daemon take turns.
+ */
+import { cpSync, rmSync } from 'node:fs'
+import { connect } from 'node:net'
+import { join } from 'node:path'
+import { freePort } from '../support/redis.ts'
+import type { Part } from './bench.ts'
+import { populate } from './population.ts'
+import { startImds, startProcess } from './processes.ts'
+import { quantile } from './report.ts'
+
+const INSTANCES = 500
+const ROUNDS = 15
+
+/** Start to first answer: bare, from a snapshot without Redis and with it, from Redis alone. */
+export const start: Part = async ({ built, redisUrl }) => {
+  const env = { ...await populate(redisUrl, 'start', INSTANCES), IMDS_STATE_DIR: built.directory }
+  await (await startImds(built, env, INSTANCES)).stop() // leaves its snapshot
+  const snapshot = join(built.directory, 'view.snapshot')
+  const kept = join(built.directory, 'kept')
+  cpSync(snapshot, kept)
+  const imds = (environment: Readonly<Record<string, string>>, hasSnapshot: boolean) => async (port: number) => {
+    rmSync(snapshot, { force: true })
+    if (hasSnapshot) cpSync(kept, snapshot)
+    return firstAnswer(port, [built.main], { ...environment, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_LISTEN: `127.0.0.1:${String(port)}` })
+  }
+  const cases: readonly [string, (port: number) => Promise<number>][] = [
+    ['a bare node:http server', (port) => firstAnswer(port, [built.bare, String(port), 'x'], {})],
+    ['imds from its snapshot, Redis away', imds({ ...env, IMDS_STORE: 'redis://127.0.0.1:1' }, true)],
+    ['imds from its snapshot, Redis there', imds(env, true)],
+    ['imds from Redis, no snapshot', imds(env, false)],
+  ]
+  const times = cases.map((): number[] => [])
+  for (let round = 0; round < ROUNDS; round++) {
+    for (const [i, [, run]] of cases.entries()) times[i]!.push(await run(await freePort()))
+  }
+  const bare = quantile(times[0]!, 0.5)
+  return [{
+    title: 'From the start of the process to its first answer',
+    columns: ['ms', 'median', 'p90', 'ratio to bare'],
+    rows: cases.map(([name], i) => [name, quantile(times[i]!, 0.5).toFixed(0), quantile(times[i]!, 0.9).toFixed(0), (quantile(times[i]!, 0.5) / bare).toFixed(2)]),
+    notes: [`${String(INSTANCES)} instances with 1 KiB of user-data; ${String(ROUNDS)} starts of each, taking turns. The aim: twice the bare server's start.`],
+  }]
+}
+
+/** Milliseconds from the start of a process to its first 200. */
+async function firstAnswer(port: number, args: readonly string[], env: Readonly<Record<string, string>>): Promise<number> {
+  const startedMs = performance.now()
+  const server = startProcess(args, env, 'ignore')
+  for (;;) {
+    if (await answers200(port)) break
+    await new Promise((resolve) => setTimeout(resolve, 1))
+  }
+  const tookMs = performance.now() - startedMs
+  await server.stop()
+  return tookMs
+}
+
+async function answers200(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => { socket.write('GET /latest/meta-data/instance-id HTTP/1.0\r\n\r\n') })
+    socket.setEncoding('latin1')
+    socket.on('data', (text: string) => {
+      resolve(text.startsWith('HTTP/1.1 200 '))
+      socket.destroy()
+    })
+    socket.on('close', () => { resolve(false) })
+    socket.on('error', () => { resolve(false) })
+  })
+}

@@ -1,0 +1,132 @@
+/**
+ * IPv6 as guests use it: a listener of its own, guests that make their own addresses, and the option that closes it.
+ */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until } from '../support/daemon.ts'
+import { must } from '../support/held.ts'
+import { anInstance } from '../support/instance.ts'
+import { makeHypervisor, withoutNamespaces, type Guest } from '../support/namespaces.ts'
+import { startRedis } from '../support/redis.ts'
+import { exchange } from '../support/socket.ts'
+
+const ID = '/latest/meta-data/instance-id'
+const SERVICE = 'fd00:ec2::254'
+const MAC = '02:24:19:00:00:ee'
+
+t.test('on an IPv6 listener', async (t) => {
+  const url = `file:${t.testdir()}`
+  const store = await openStore({ url })
+  let revision = 0
+  const put = (options: Record<string, string>) => store.put(anInstance({ revision: ++revision, options, interfaces: [{ id: 'int-a', macAddress: MAC, ipv6Addresses: ['::1/128'] }] }))
+  await put({})
+  const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: '[::1]:0' })
+  t.teardown(() => daemon.stop())
+  const ask = (bytes = `GET ${ID} HTTP/1.0\r\n\r\n`) => exchange(daemon.guestPort, bytes, { host: '::1' })
+  const counted = (reason: string) => daemon.metric(`imds_requests_total{route="unknown",method="other",status="403",reason="${reason}"}`)
+
+  for (const [number, options, reason] of [
+    ['E1', {}, 'ipv6-disabled'],
+    ['D6', { httpEndpoint: 'disabled', httpProtocolIpv6: 'enabled' }, 'endpoint-disabled'],
+  ] as const) {
+    await t.test(`${number}: ${JSON.stringify(options)} refuses everything with 403 and no body, also what is no request`, async (t) => {
+      await put(options)
+      await until(async () => await ask('garbage\r\n\r\n').then(({ status }) => status) === 403 && await counted(reason) > 0, 'the option')
+      const before = await counted(reason)
+      for (const bytes of [`GET ${ID} HTTP/1.0\r\n\r\n`, 'GET /%zz HTTP/1.0\r\n\r\n', 'PUT /latest/api/token HTTP/1.0\r\n\r\n', 'garbage\r\n\r\n', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n']) {
+        t.match(await ask(bytes), { status: 403, headers: { 'content-length': '0', connection: 'close' }, body: '' }, bytes)
+      }
+      t.equal(await counted(reason), before + 2, 'garbage and CONNECT are counted under the reason')
+      t.same(daemon.log.filter(({ msg }) => msg === 'request refused'), [], 'and are nothing that an operator should look at')
+    })
+  }
+
+  await t.test('E1: a guest whose record enables httpProtocolIpv6 is served', async (t) => {
+    await put({ httpProtocolIpv6: 'enabled' })
+    await until(async () => (await ask()).status === 200, 'the option')
+    t.equal((await ask()).body, 'srv-abcde')
+    t.match(await ask('garbage\r\n\r\n'), { status: 400 })
+  })
+})
+
+/** What a guest is answered over IPv6, on a connection of its own. */
+async function ask(guest: Guest, path = ID): Promise<{ status: number, body: string }> {
+  const code = `require('node:http').get({ host: '${SERVICE}', path: process.argv[1], agent: false }, async (response) => {
+    console.log(JSON.stringify({ status: response.statusCode, body: Buffer.concat(await response.toArray()).toString() }))
+  })`
+  return JSON.parse((await must([...guest.within, process.execPath, '-e', code, path])).toString()) as { status: number, body: string }
+}
+
+const ip = ({ within }: Pick<Guest, 'within'>, words: string) => must([...within, 'ip', '-6', ...words.split(' ')])
+
+/** A hypervisor that listens at both addresses of the service, and what joins a guest to it with a prefix routed to its wire. */
+async function aHypervisor(t: Test) {
+  const hypervisor = await makeHypervisor()
+  t.teardown(() => hypervisor.remove())
+  await ip(hypervisor, `address add ${SERVICE}/128 dev lo`)
+  let guests = 0
+  const addGuest = async (network: string, address: string) => {
+    const n = String(++guests)
+    const guest = await hypervisor.addGuest({ address: `10.88.${n}.2/30`, gateway: `10.88.${n}.1`, macAddress: `02:00:00:00:00:0${n}` })
+    await ip(hypervisor, `address add ${network}::1/64 dev guest${n} nodad`)
+    await ip(guest, `address add ${network}:${address}/64 dev eth0 nodad`)
+    await ip(guest, `route add ${SERVICE} via ${network}::1`)
+    return guest
+  }
+  return { hypervisor, addGuest }
+}
+
+const LISTEN = { IMDS_LISTEN: `169.254.169.254:80,[${SERVICE}]:80`, IMDS_OPERATOR_LISTEN: '127.0.0.1:9169' }
+const [ALPHA, BRAVO] = ['2a02:1348:178:1', '2a02:1348:178:2']
+const slaac = (word: string, prefix: string, n: number, change: Record<string, unknown> = {}) => anInstance({
+  id: `srv-${word}`, options: { httpProtocolIpv6: 'enabled' }, interfaces: [{ id: 'int-a', macAddress: MAC, ipv4Addresses: [`10.88.${String(n)}.2/30`], ipv6Prefixes: [`${prefix}::/64`] }], ...change,
+})
+
+t.test('E1: a guest that changes its address inside its prefix is still known, and told apart from its neighbour', { skip: withoutNamespaces() }, async (t) => {
+  const { hypervisor, addGuest } = await aHypervisor(t)
+  const url = `file:${t.testdir()}`
+  const store = await openStore({ url })
+  await store.put(slaac('alpha', ALPHA, 1))
+  const daemon = await startDaemon({ IMDS_STORE: url, ...LISTEN }, hypervisor.within)
+  t.teardown(() => daemon.stop())
+  const [alpha, bravo] = [await addGuest(ALPHA, '5054:ff:fe12:3456'), await addGuest(BRAVO, '5054:ff:fe12:3456')]
+  await until(async () => (await ask(alpha)).status === 200, 'alpha to be served')
+
+  let address = '5054:ff:fe12:3456'
+  for (const other of ['7c1d:9e1f:33a0:1', 'dead:beef:0:2', 'ffff:ffff:ffff:ffff']) {
+    await ip(alpha, `address add ${ALPHA}:${other}/64 dev eth0 nodad`)
+    await ip(alpha, `address del ${ALPHA}:${address}/64 dev eth0`)
+    address = other
+    t.same(await ask(alpha), { status: 200, body: 'srv-alpha' }, other)
+  }
+  t.equal((await alpha.ask({ path: ID })).body.toString(), 'srv-alpha', 'over IPv4 it is the same instance')
+  t.equal((await ask(bravo)).status, 503, 'an address that is in no prefix is nobody\'s')
+  await store.put(slaac('bravo', BRAVO, 2))
+  await until(async () => (await ask(bravo)).status === 200, 'bravo to be served')
+  t.same([await ask(bravo), await ask(alpha)], [{ status: 200, body: 'srv-bravo' }, { status: 200, body: 'srv-alpha' }])
+
+  await store.put(slaac('alpha', ALPHA, 1, { revision: 2, options: {} }))
+  await until(async () => (await ask(alpha)).status === 403, 'httpProtocolIpv6 to be disabled')
+  t.equal((await alpha.ask({ path: ID })).status, 200, 'over IPv4 it is still served')
+})
+
+t.test('a guest in a prefix whose notice has not arrived is answered at its first request', { skip: withoutNamespaces() }, async (t) => {
+  const { hypervisor, addGuest } = await aHypervisor(t)
+  const directory = mkdtempSync(join(tmpdir(), 'imds-socket-'))
+  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  const redis = await startRedis(['--unixsocket', join(directory, 'redis')])
+  t.teardown(() => redis.stop())
+  await hypervisor.forward(redis.port, join(directory, 'redis'))
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  await store.put(anInstance({ id: 'srv-known', interfaces: [{ id: 'int-a', macAddress: MAC, ipv4Addresses: ['10.88.1.2/30'] }] }))
+  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', ...LISTEN }, hypervisor.within)
+  t.teardown(() => daemon.stop())
+  const guest = await addGuest(ALPHA, 'a:b:c:d')
+  await until(async () => (await guest.ask({ path: ID })).status === 200, 'the view')
+  await store.put(slaac('alpha', ALPHA, 9, { hypervisors: ['hv2'] }))
+  t.same(await ask(guest), { status: 200, body: 'srv-alpha' }, 'no notice is sent to a hypervisor that the record does not name')
+})

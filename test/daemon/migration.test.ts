@@ -1,0 +1,77 @@
+/**
+ * Live migration: while a record names two hypervisors both answer, and afterwards the old one forgets. Two hypervisors that follow one
+ * Redis, and a guest whose wire moves from one to the other while it reads its tree without a pause.
+ */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until } from '../support/daemon.ts'
+import { must } from '../support/held.ts'
+import { anInstance } from '../support/instance.ts'
+import { startLoad, summary } from '../support/load.ts'
+import { makeHypervisor, withoutNamespaces, type Hypervisor } from '../support/namespaces.ts'
+import { startRedis } from '../support/redis.ts'
+
+const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
+const OPERATOR = '127.0.0.1:9169'
+const WIRE = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee', device: 'guest' }
+const MIGRATIONS = 6
+const CLIENTS = 4
+/** Requests from one step to the next, at least. */
+const BETWEEN = 200
+
+interface Side { readonly name: string, readonly hypervisor: Hypervisor, readonly instances: () => Promise<number> }
+
+t.test('a guest that migrates reads its tree without a failure', { skip: withoutNamespaces() }, async (t) => {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-socket-'))
+  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  const socketPath = join(directory, 'redis')
+  const redis = await startRedis(['--unixsocket', socketPath])
+  t.teardown(() => redis.stop())
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+
+  const startSide = async (name: string): Promise<Side> => {
+    const hypervisor = await makeHypervisor()
+    t.teardown(() => hypervisor.remove())
+    await hypervisor.forward(redis.port, socketPath)
+    const env = { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: name, IMDS_LISTEN: '169.254.169.254:80', IMDS_OPERATOR_LISTEN: OPERATOR }
+    const daemon = await startDaemon(env, hypervisor.within)
+    t.teardown(() => daemon.stop())
+    const metrics = () => must([...hypervisor.within, 'curl', '--silent', '--fail', `http://${OPERATOR}/metrics`])
+    return { name, hypervisor, instances: async () => Number(/^imds_view_instances (\d+)$/m.exec((await metrics()).toString())?.[1]) }
+  }
+  let revision = 0
+  const publish = async (...on: Side[]) => {
+    await store.put(anInstance({ revision: ++revision, hypervisors: on.map(({ name }) => name) }))
+    for (const { hypervisor } of on) await must([...hypervisor.within, process.execPath, IMDSCTL, 'wait', 'srv-abcde', '--revision', String(revision), '--operator', OPERATOR])
+  }
+
+  let [from, to] = [await startSide('hv1'), await startSide('hv2')]
+  await publish(from)
+  const guest = await from.hypervisor.addGuest(WIRE)
+  const load = await startLoad(guest, { clients: CLIENTS, keepAlive: false })
+  const moves: { from: number, to: number }[] = []
+  for (let i = 0; i < MIGRATIONS; i++) {
+    await load.more(BETWEEN)
+    await publish(from, to)
+    await load.more(BETWEEN)
+    const startMs = Date.now()
+    await from.hypervisor.handOver(WIRE, to.hypervisor)
+    moves.push({ from: startMs, to: Date.now() })
+    await load.more(BETWEEN)
+    await publish(to)
+    await until(async () => await from.instances() === 0, `${from.name} to forget it`)
+    t.equal(await to.instances(), 1)
+    ;[from, to] = [to, from]
+  }
+  await load.more(BETWEEN)
+  const figures = await load.stop()
+  t.comment(`${String(MIGRATIONS)} migrations: ${summary(figures)}`)
+  const wasCut = ({ startedMs, endedMs }: typeof figures.failed[number]) => moves.some((move) => startedMs <= move.to && endedMs >= move.from)
+  t.same(figures.failed.filter((failure) => !wasCut(failure)), [], 'nothing failed but what was on the wire when it moved')
+  t.same(figures.failed.filter(({ what }) => /^\d+$/.test(what)), [], 'and nothing was refused')
+  t.same(figures.answers['/latest/meta-data/instance-id'], ['srv-abcde'])
+})

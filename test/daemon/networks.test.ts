@@ -1,0 +1,96 @@
+/**
+ * Tenants that use one address on links of their own (contract E4): systemd binds a socket to each link, and the socket's name is the
+ * network (systemd/imds-network@.socket).
+ */
+import t from 'tap'
+import { bootHost, withoutSystemd, type BootedHost } from '../support/booted.ts'
+import { until } from '../support/daemon.ts'
+import { must } from '../support/held.ts'
+import { aFullInstance } from '../support/instance.ts'
+import { startLoad, summary, type Figures } from '../support/load.ts'
+import type { Guest, Wire } from '../support/namespaces.ts'
+
+const NETWORKS = ['red', 'blue'] as const
+const ID = '/latest/meta-data/instance-id'
+
+const wireOf = (network: string): Wire => ({ address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee', device: `br-${network}` })
+
+/** A record of which every leaf with words in it names its network. */
+function recordOf(network: string): Record<string, unknown> {
+  return aFullInstance({
+    id: `srv-${network}`, fqdn: `${network}.gb1.example.com`, account: `acc-${network}`, image: `img-${network}`, serverType: { id: `typ-${network}`, handle: `${network}.small` },
+    interfaces: [{ id: `int-${network}`, macAddress: '02:24:19:00:00:ee', network, ipv4Addresses: ['10.0.0.2/30'] }],
+    serverGroups: [{ id: `grp-${network}`, name: network }], publicKeys: [{ user: `usr-${network}`, key: `ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ${network}@example` }],
+    tags: { Name: network },
+  })
+}
+
+/** What a guest was told holds its own network's name and no other. */
+const strays = ({ answers }: Figures, other: string) => Object.entries(answers).filter(([, bodies]) => bodies.some((body) => body.includes(other))).map(([path]) => path)
+
+t.test('with a socket for each of two links whose guests have the same address', { skip: withoutSystemd() }, async (t) => {
+  const host = await bootHost(['red', 'blue', 'green'].map(wireOf))
+  t.teardown(() => host.stop())
+  const [red, blue, green] = host.guests as [Guest, Guest, Guest]
+  const guests = { red, blue }
+  for (const network of NETWORKS) await enable(host, network)
+  await host.systemctl('start', 'imds.service')
+  const idOf = async (guest: Guest) => (await guest.ask({ path: ID })).body.toString()
+  await until(async () => await idOf(red) === 'srv-red' && await idOf(blue) === 'srv-blue', 'each network\'s instance')
+
+  await t.test('each guest is told its own record only, while both ask at once', async (t) => {
+    for (const keepAlive of [false, true]) {
+      const loads = await Promise.all(NETWORKS.map((network) => startLoad(guests[network], { clients: 4, keepAlive })))
+      await Promise.all(loads.map((load) => load.more(1_000)))
+      const [ofRed, ofBlue] = await Promise.all(loads.map((load) => load.stop())) as [Figures, Figures]
+      for (const [network, other, figures] of [['red', 'blue', ofRed], ['blue', 'red', ofBlue]] as const) {
+        t.comment(`${network}: ${summary(figures)}`)
+        t.same(figures.failed, [])
+        t.same(figures.answers[ID], [`srv-${network}`])
+        t.same(strays(figures, other), [])
+      }
+    }
+  })
+
+  await t.test('so are two whose connections have the same address and port at both ends', async (t) => {
+    const loads = await Promise.all(NETWORKS.map((network) => startLoad(guests[network], { clients: 1, keepAlive: true, localPort: 40_000 })))
+    await Promise.all(loads.map((load) => load.more(300)))
+    const connections = await host.shell('ss --no-header --numeric state established "( sport = :80 and dport = :40000 )"')
+    t.equal(connections.trim().split('\n').length, 2, 'at the same time')
+    for (const [i, load] of loads.entries()) {
+      const figures = await load.stop()
+      t.same([figures.failed, figures.answers[ID]], [[], [`srv-${NETWORKS[i]!}`]])
+    }
+  })
+
+  await t.test('no header says which network a guest is on', async (t) => {
+    for (const headers of [{ Host: 'blue' }, { 'X-Network': 'blue' }, { 'X-Real-IP': '10.0.0.2' }, { 'X-Forwarded-Host': 'blue' }]) {
+      t.equal((await red.ask({ path: ID, headers })).body.toString(), 'srv-red')
+    }
+  })
+
+  await t.test('a link that no socket names is not answered, and a network without a link gets no socket', async (t) => {
+    await host.systemctl('enable', 'imds-network@green.socket')
+    await host.systemctl('restart', 'imds.service')
+    t.same((await host.shell('ss --no-header --listening --tcp --numeric "sport = :80"')).match(/\S+:80\b/g), [...NETWORKS].map((network) => `169.254.169.254%br-${network}:80`))
+    await t.rejects(green.ask({ path: ID }))
+    t.same([await idOf(red), await idOf(blue)], ['srv-red', 'srv-blue'])
+  })
+
+  await t.test('a restart gives the daemon a network that is new, and fails no request of the others', async (t) => {
+    const loads = await Promise.all(NETWORKS.map((network) => startLoad(guests[network], { clients: 2, keepAlive: false })))
+    await Promise.all(loads.map((load) => load.more(100)))
+    await enable(host, 'green')
+    await host.systemctl('restart', 'imds.service')
+    await until(async () => await idOf(green) === 'srv-green', 'the new network')
+    for (const load of loads) t.same((await load.stop()).failed, [])
+  })
+})
+
+/** What the template's head says, and the record of the guest there. */
+async function enable(host: BootedHost, network: string): Promise<void> {
+  await host.shell(`cat > /store/srv-${network}.json`, JSON.stringify(recordOf(network)))
+  await must([...host.within, 'sh', '-c', `echo 2 > /proc/sys/net/ipv4/conf/br-${network}/rp_filter`])
+  await host.dropIn(`imds-network@${network}.socket`, `[Socket]\nBindToDevice=br-${network}`)
+  await host.systemctl('enable', `imds-network@${network}.socket`)
+}

@@ -1,0 +1,65 @@
+/**
+ * What a stop does to the connections that are there. (That a restart refuses none: systemd-restart.test.ts.)
+ */
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import t, { type Test } from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { parseAnswer } from '../support/socket.ts'
+
+const ID = '/latest/meta-data/instance-id'
+const REQUEST = `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`
+
+async function start(t: Test): Promise<TestDaemon> {
+  const url = `file:${t.testdir()}`
+  await (await openStore({ url })).put(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
+  const daemon = await startDaemon({ IMDS_STORE: url })
+  t.teardown(() => daemon.stop())
+  await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
+  return daemon
+}
+
+/** A connection on which `bytes` have arrived: an answer on a later one tells. */
+async function open(daemon: TestDaemon, bytes: string): Promise<{ socket: Socket, ended: Promise<string> }> {
+  const socket = connect(daemon.guestPort, '127.0.0.1')
+  await once(socket, 'connect')
+  const ended = new Promise<string>((resolve, reject) => {
+    let text = ''
+    socket.setEncoding('latin1').on('data', (chunk: string) => { text += chunk })
+    socket.on('error', reject).on('close', () => { resolve(text) })
+  })
+  socket.write(bytes)
+  await daemon.get(ID)
+  return { socket, ended }
+}
+
+async function beginStop(daemon: TestDaemon): Promise<void> {
+  daemon.process.kill('SIGTERM')
+  await until(() => daemon.log.at(-1)?.msg === 'stopping', 'the stop')
+}
+
+t.test('a request that is half sent when the daemon stops is answered, and the answer says that the connection ends', async (t) => {
+  const daemon = await start(t)
+  const { socket, ended } = await open(daemon, REQUEST.slice(0, 20))
+  await beginStop(daemon)
+  socket.write(REQUEST.slice(20))
+  t.match(parseAnswer(await ended), { status: 200, body: 'srv-abcde', headers: { connection: 'close' } })
+  t.equal(await daemon.stop(), 0)
+})
+
+t.test('a kept connection is closed between two requests', async (t) => {
+  const daemon = await start(t)
+  const { ended } = await open(daemon, REQUEST)
+  await beginStop(daemon)
+  t.equal((await ended).match(/HTTP\/1\.1 200 OK/g)?.length, 1)
+  t.equal(await daemon.stop(), 0)
+})
+
+t.test('a request that never ends and a connection that never asks do not keep the daemon', async (t) => {
+  const daemon = await start(t)
+  const all = [await open(daemon, REQUEST.slice(0, 20)), await open(daemon, ''), await open(daemon, `POST ${ID} HTTP/1.1\r\nContent-Length: 9\r\n\r\nx`)]
+  for (const { ended } of all) ended.catch(() => { /* reset, which is what it gets */ })
+  t.equal(await daemon.stop(), 0)
+})

@@ -1,0 +1,75 @@
+/**
+ * A daemon that ends or stops turning without a word, with the socket in systemd's hands.
+ */
+import t from 'tap'
+import { bootHost, withoutSystemd } from '../support/booted.ts'
+import { until } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { startLoad, summary, type Failure, type Load } from '../support/load.ts'
+
+const KILLS = 20
+const CLIENTS = 8
+/** Requests from one kill to the next, at least. */
+const BETWEEN = 200
+const LOADS: readonly [string, Load][] = [
+  ['a connection per request', { clients: CLIENTS, keepAlive: false }],
+  ['connections that are kept', { clients: CLIENTS, keepAlive: true }],
+]
+
+t.test('with imds.socket', { skip: withoutSystemd() }, async (t) => {
+  const host = await bootHost()
+  t.teardown(() => host.stop())
+  const { systemctl, show, shell, guests: [guest] } = host
+  const answered = async () => (await guest!.ask({ path: '/latest/meta-data/instance-id' })).status === 200
+  const restarts = async () => Number((await show('NRestarts'))['NRestarts'])
+  await shell('cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
+  await systemctl('enable', 'imds.socket')
+  await systemctl('start', 'imds.service')
+  await until(answered, 'the instance')
+
+  await t.test(`${String(KILLS)} kills refuse no connection, and fail no more requests than were under way`, async (t) => {
+    const loads = await Promise.all(LOADS.map(([, load]) => startLoad(guest!, load)))
+    const kills: { from: number, to: number }[] = []
+    for (let i = 1; i <= KILLS; i++) {
+      await Promise.all(loads.map((load) => load.more(BETWEEN)))
+      const from = Date.now()
+      await systemctl('kill', '--signal=KILL', 'imds.service')
+      kills.push({ from, to: Date.now() })
+      await until(async () => await restarts() === i, 'the next start')
+    }
+    await Promise.all(loads.map((load) => load.more(BETWEEN)))
+    for (const [i, load] of loads.entries()) {
+      const figures = await load.stop()
+      t.comment(`${String(KILLS)} kills, ${LOADS[i]![0]}: ${summary(figures)}`)
+      t.same(figures.failed.filter(({ what }) => what !== 'ECONNRESET'), [], 'what failed was cut by the kill')
+      const at = ({ startedMs, endedMs }: Failure) => kills.findIndex(({ from, to }) => startedMs <= to && endedMs >= from)
+      const failed = Map.groupBy(figures.failed, at)
+      t.notOk(failed.has(-1), 'and was under way at it')
+      t.ok([...failed.values()].every(({ length }) => length <= CLIENTS), 'once for each of those who asked')
+    }
+  })
+
+  const WATCHDOG_SECONDS = 2
+  const PERIODS = 3
+
+  await t.test(`a daemon whose event loop turns is left alone for ${String(PERIODS)} periods of the watchdog`, async (t) => {
+    await host.dropIn('imds.service', `[Service]\nWatchdogSec=${String(WATCHDOG_SECONDS)}`)
+    await systemctl('restart', 'imds.service')
+    const { MainPID: pid } = await show('MainPID')
+    const lastSign = async () => Number((await show('WatchdogTimestampMonotonic'))['WatchdogTimestampMonotonic']) / 1_000_000
+    const first = await lastSign()
+    await until(async () => await lastSign() >= first + PERIODS * WATCHDOG_SECONDS, 'signs of life', 30_000)
+    t.match(await show('MainPID', 'NRestarts'), { MainPID: pid, NRestarts: '0' })
+  })
+
+  await t.test('a daemon whose event loop is stuck is killed and started anew, and guests are answered', async (t) => {
+    const { MainPID: pid } = await show('MainPID')
+    await shell(`kill -STOP ${pid!}`)
+    const asked = answered()
+    await until(async () => await restarts() === 1, 'the next start', 30_000)
+    t.not((await show('MainPID'))['MainPID'], pid)
+    await t.resolves(asked.catch(() => answered()), 'whose request the stuck one had taken asks again')
+    t.ok(await answered())
+    t.equal((await show('ActiveState'))['ActiveState'], 'active')
+  })
+})

@@ -1,0 +1,66 @@
+/**
+ * Restarts with the socket in systemd's hands (contract G3), under guests that read their trees without a pause.
+ */
+import t from 'tap'
+import { bootHost, withoutSystemd } from '../support/booted.ts'
+import { until } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { startLoad, summary, type Load } from '../support/load.ts'
+
+const ID = '/latest/meta-data/instance-id'
+const RESTARTS = 20
+/** Requests from one restart to the next, at least. */
+const BETWEEN = 200
+const LOADS: readonly [string, Load][] = [
+  ['a connection per request', { clients: 8, keepAlive: false }],
+  ['connections that are kept', { clients: 8, keepAlive: true }],
+]
+
+t.test('with imds.socket', { skip: withoutSystemd() }, async (t) => {
+  const host = await bootHost()
+  t.teardown(() => host.stop())
+  const { systemctl, show, shell, setEnv, guests: [guest] } = host
+  const ask = async () => (await guest!.ask({ path: ID })).body.toString()
+  await shell('cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
+
+  await t.test('a daemon that runs is given the socket by a restart', async (t) => {
+    await systemctl('start', 'imds.service')
+    await until(async () => await ask() === 'srv-abcde', 'the instance')
+    await systemctl('enable', 'imds.socket')
+    await systemctl('restart', 'imds.service')
+    t.match(await show('ActiveState', 'SubState'), { ActiveState: 'active', SubState: 'running' }, 'READY was said')
+    const [listening] = /.*169\.254\.169\.254:80.*/.exec(await shell('ss --no-header --listening --tcp --numeric --processes')) ?? []
+    t.match(listening, /"systemd",pid=1,/, 'the socket is systemd\'s')
+    t.match(listening, /LISTEN +0 +4096 /, 'and as long as its unit says')
+    t.equal(await ask(), 'srv-abcde')
+  })
+
+  await t.test(`${String(RESTARTS)} restarts fail no request`, async (t) => {
+    const loads = await Promise.all(LOADS.map(([, load]) => startLoad(guest!, load)))
+    for (let i = 0; i < RESTARTS; i++) {
+      await Promise.all(loads.map((load) => load.more(BETWEEN)))
+      await systemctl('restart', 'imds.service')
+    }
+    for (const [i, load] of loads.entries()) {
+      const figures = await load.stop()
+      t.comment(`${String(RESTARTS)} restarts, ${LOADS[i]![0]}: ${summary(figures)}`)
+      t.same(figures.failed, [])
+      t.same(figures.answers[ID], ['srv-abcde'])
+    }
+  })
+
+  await t.test('guests that ask while the daemon is stopped start it, and are answered', async (t) => {
+    await systemctl('stop', 'imds.service')
+    t.equal(await ask(), 'srv-abcde')
+    t.equal((await show('ActiveState'))['ActiveState'], 'active')
+  })
+
+  await t.test('guests that ask under a bad configuration are answered once it is mended, without a hand', async (t) => {
+    await setEnv('IMDS_STORE=nonsense')
+    await t.rejects(systemctl('restart', 'imds.service'))
+    const asked = ask()
+    await until(async () => (await shell('cat /log')).split('IMDS_STORE must be').length > 2, 'the second start')
+    await setEnv('IMDS_STORE=file:/store')
+    t.equal(await asked, 'srv-abcde')
+  })
+})

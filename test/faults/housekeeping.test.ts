@@ -1,0 +1,113 @@
+/**
+ * What a host runs out of, one after the other: guests are still answered, and the operator is told once and by a metric.
+ */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { rename, utimes } from 'node:fs/promises'
+import { connect, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { must, run } from '../support/held.ts'
+import { anInstance } from '../support/instance.ts'
+import { withoutNamespaces } from '../support/namespaces.ts'
+
+interface Env extends Readonly<Record<string, string>> { readonly IMDS_STORE: string, readonly IMDS_STATE_DIR: string }
+interface Host { readonly daemon: TestDaemon, readonly env: Env, change(): Promise<void> }
+
+/** A daemon on a store of files, whose guest is 127.0.0.1. `within` is given the state directory as its last word. */
+async function aHost(t: Test, within: (state: string) => readonly string[]): Promise<Host> {
+  const [records, state] = ['store', 'state'].map((name) => mkdtempSync(join(tmpdir(), `imds-${name}-`))) as [string, string]
+  t.teardown(() => { for (const directory of [records, state]) rmSync(directory, { recursive: true, force: true }) })
+  const env: Env = { IMDS_STORE: `file:${records}`, IMDS_STATE_DIR: state, IMDS_RESYNC_SECONDS: '1' }
+  const store = await openStore({ url: env.IMDS_STORE })
+  const daemon = await startDaemon(env, within(state))
+  t.teardown(() => daemon.stop())
+  let revision = 0
+  const change = async () => {
+    const fqdn = `r${String(++revision)}.example.com`
+    await store.put(anInstance({ revision, fqdn, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
+    await until(async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === fqdn, 'the change')
+  }
+  await change()
+  return { daemon, env, change }
+}
+
+/** Runs the daemon with a small tmpfs of its own as its state directory. */
+const ownDisk = (state: string) => ['unshare', '--mount', 'setpriv', '--pdeathsig', 'KILL', 'sh', '-c', 'mount -t tmpfs -o size=128k tmpfs "$0" && exec "$@"', state]
+/** A command that runs another one where the state directory is the daemon's. */
+const inside = ({ daemon, env }: Host, command: string) => ['nsenter', '--target', String(daemon.process.pid), '--mount', 'sh', '-c', `cd ${env.IMDS_STATE_DIR} && ${command}`]
+const FAILED = 'imds_snapshot_writes_total{result="failed"}'
+const warnings = (daemon: TestDaemon, of: string) => daemon.log.filter(({ level, msg }) => level === 'warn' && msg.startsWith(of))
+
+t.test('the disk full: guests get changes, the operator is told once, and what is missing is written when there is room', { skip: withoutNamespaces() }, async (t) => {
+  const host = await aHost(t, ownDisk)
+  const { daemon, change } = host
+  await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0, 'the first snapshot')
+  await run(inside(host, 'head -c 1M /dev/zero > filler'))
+  await change()
+  await until(async () => await daemon.metric(FAILED) > 0, 'the failed write')
+  await change()
+  t.same((await must(inside(host, 'ls'))).toString().split('\n'), ['filler', 'view.snapshot', ''], 'no torn file is left')
+  await must(inside(host, 'rm filler'))
+  daemon.process.kill('SIGTERM')
+  await until(() => daemon.log.some(({ msg }) => msg === 'snapshot written again'), 'the last write')
+  t.match(warnings(daemon, 'snapshot'), [{ err: { code: 'ENOSPC' } }])
+})
+
+t.test('the state directory read-only: guests get changes, the operator is told once, and a stop is a clean one', { skip: withoutNamespaces() }, async (t) => {
+  const host = await aHost(t, ownDisk)
+  const { daemon, change } = host
+  await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0, 'the first snapshot')
+  await must(inside(host, 'mount -o remount,ro "$PWD"'))
+  await change()
+  await until(async () => await daemon.metric(FAILED) > 0, 'the failed write')
+  await change()
+  t.equal(await daemon.stop(), 0)
+  t.match(warnings(daemon, 'snapshot'), [{ err: { code: 'EROFS' } }])
+})
+
+/** A connection of another guest's that stands there and asks nothing, or asked once. It may be dropped. */
+async function anIdle({ guestPort }: TestDaemon, since: 'connect' | 'data'): Promise<Socket> {
+  const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: '127.0.0.2' }).on('error', () => { /* dropped */ })
+  if (since === 'data') socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
+  await new Promise((resolve) => { socket.once(since, resolve).once('close', resolve) })
+  return socket
+}
+
+t.test('file descriptors used up by one guest: operators are answered, changes arrive and are kept, and guests are answered as soon as there is room', async (t) => {
+  const host = await aHost(t, () => ['prlimit', '--nofile=128'])
+  const { daemon, change } = host
+  const idle: Socket[] = []
+  for (let i = 0; i < 200; i++) idle.push(await anIdle(daemon, 'connect'))
+  await until(async () => await daemon.metric('imds_connections_dropped_total') > 0, 'dropped connections')
+  const before = await daemon.metric('imds_snapshot_writes_total{result="written"}')
+  for (const socket of idle.splice(0, 100)) socket.destroy()
+  await change()
+  await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > before, 'the change on disk')
+  t.equal(await daemon.metric(FAILED), 0)
+  t.match(warnings(daemon, 'connections dropped'), [{ network: 'default' }])
+  for (const socket of idle) socket.destroy()
+})
+
+t.test('connections that only idle make room for those that ask', async (t) => {
+  const { daemon } = await aHost(t, () => ['prlimit', '--nofile=128'])
+  const idle: Socket[] = []
+  while (await daemon.metric('imds_connections_dropped_total') === 0) idle.push(await anIdle(daemon, 'data'))
+  t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 200)
+  for (const socket of idle) socket.destroy()
+})
+
+t.test('the clock set back by a day while the daemon was down: guests are answered from the snapshot, the operator is told once', async (t) => {
+  const { daemon, env } = await aHost(t, () => [])
+  await daemon.stop()
+  await rename(env.IMDS_STORE.replace('file:', ''), `${env.IMDS_STATE_DIR}/away`)
+  const tomorrow = Date.now() / 1000 + 86_400
+  await utimes(`${env.IMDS_STATE_DIR}/view.snapshot`, tomorrow, tomorrow)
+  const next = await startDaemon(env)
+  t.teardown(() => next.stop())
+  t.equal((await next.get('/latest/meta-data/hostname')).body.toString(), 'r1.example.com')
+  t.equal(await next.metric('imds_clock_set_back_total'), 1)
+  t.match(warnings(next, 'the clock was set back'), [{ seconds: Number }])
+})

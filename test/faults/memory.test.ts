@@ -1,0 +1,100 @@
+/**
+ * Memory stays flat over requests and changes: what is in use, seen after the garbage is collected. IMDS_FAULTS_LONG=1: a million requests
+ * and 100,000 changes, and garbage is collected when Node sees fit until the end, for the figures.
+ */
+import { Agent, get } from 'node:http'
+import t from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { freePort, startRedis } from '../support/redis.ts'
+
+const isLong = process.env['IMDS_FAULTS_LONG'] === '1'
+/** In each of ROUNDS, after one that warms up. */
+const [REQUESTS, CHANGES] = isLong ? [100_000, 10_000] : [10_000, 1_000]
+const ROUNDS = isLong ? 10 : 5
+const INSTANCES = 20
+const CLIENTS = 16
+const MOST_GROWTH = 20 * 2 ** 20
+
+const PATHS = ['/latest/meta-data/', '/latest/meta-data/hostname', '/latest/meta-data/tags/instance', '/latest/meta-data/public-keys/0/openssh-key', '/latest/user-data', '/latest/nothing']
+
+/** The record of 127.0.0.N. Each revision takes a tag away, and the user-data changes its size. */
+function record(n: number, revision: number): Record<string, unknown> {
+  return anInstance({
+    id: `srv-n${String(n)}`, revision, tags: { [`t${String(revision)}`]: 'x'.repeat(revision % 200) }, options: { instanceMetadataTags: 'enabled' },
+    interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`] }],
+  })
+}
+
+/** Lets the daemon collect its garbage, by its debugger. */
+async function collectGarbage(debuggerPort: number): Promise<void> {
+  const [target] = await (await fetch(`http://127.0.0.1:${String(debuggerPort)}/json`)).json() as [{ webSocketDebuggerUrl: string }]
+  const socket = new WebSocket(target.webSocketDebuggerUrl)
+  socket.onopen = () => { socket.send('{"id":1,"method":"HeapProfiler.collectGarbage"}') }
+  await new Promise((resolve) => { socket.onmessage = resolve })
+  socket.close()
+}
+
+t.test('memory does not grow with requests and changes', { timeout: isLong ? 3_600_000 : 120_000 }, async (t) => {
+  const redis = await startRedis()
+  t.teardown(() => redis.stop())
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  const debuggerPort = await freePort()
+  const daemon = await startDaemon({
+    IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', NODE_OPTIONS: `--inspect=127.0.0.1:${String(debuggerPort)} --inspect-publish-uid=http`,
+  }, ['sh', '-c', 'exec "$@" 2> /dev/null', 'sh']) // where the debugger says that it is there
+  t.teardown(() => daemon.stop())
+
+  const address = (i: number) => `127.0.0.${String(1 + i % INSTANCES)}`
+  const statuses = new Map<number, number>()
+  const ask = async () => {
+    const agents = Array.from({ length: CLIENTS }, () => new Agent({ keepAlive: true, maxSockets: 1 }))
+    let asked = 0
+    await Promise.all(agents.map(async (agent, client) => {
+      while (asked < REQUESTS) {
+        const i = asked++
+        const path = PATHS[i % PATHS.length]!
+        const status = await new Promise<number>((resolve, reject) => {
+          get({ port: daemon.guestPort, host: '127.0.0.1', path, localAddress: address(client), agent: i % 10 === 0 ? false : agent }, (response) => {
+            response.resume().on('end', () => { resolve(response.statusCode ?? 0) })
+          }).on('error', reject)
+        })
+        statuses.set(status, (statuses.get(status) ?? 0) + 1)
+      }
+    }))
+    for (const agent of agents) agent.destroy()
+  }
+  let revision = 0
+  const change = async () => {
+    for (const last = revision + CHANGES / INSTANCES; revision < last;) {
+      revision++
+      await Promise.all(Array.from({ length: INSTANCES }, (_, i) => store.put(record(i + 1, revision), Buffer.alloc(1 + revision % 4096, 'x'))))
+    }
+    for (let i = 0; i < INSTANCES; i++) {
+      await until(async () => (await daemon.operator(`/instances/srv-n${String(i + 1)}`)).body.toString().includes(`"revision":${String(revision)}`), 'the last change')
+    }
+  }
+  await change()
+  statuses.clear()
+
+  const look = async (when: string) => {
+    const [resident, heap] = [await daemon.metric('process_resident_memory_bytes'), await daemon.metric('nodejs_heap_size_used_bytes')]
+    const mib = (bytes: number) => `${(bytes / 2 ** 20).toFixed(1)} MiB`
+    t.comment(`${when}: ${mib(resident)} resident, ${mib(heap)} of heap in use`)
+    return { resident, heap }
+  }
+  await Promise.all([ask(), change()])
+  await collectGarbage(debuggerPort)
+  const first = await look('warm')
+  for (let round = 1; round <= ROUNDS; round++) {
+    await Promise.all([ask(), change()])
+    if (!isLong || round === ROUNDS) await collectGarbage(debuggerPort)
+    await look(`after ${String(round * REQUESTS)} requests and ${String(round * CHANGES)} changes more`)
+  }
+  const last = await look('at the end')
+  t.ok(last.heap - first.heap < MOST_GROWTH, `the heap in use grew by ${String(last.heap - first.heap)} bytes`)
+  t.ok(last.resident - first.resident < MOST_GROWTH, `resident memory grew by ${String(last.resident - first.resident)} bytes`)
+  t.same([...statuses.keys()].sort(), [200, 404])
+})

@@ -1,0 +1,90 @@
+/**
+ * The launch gate: whoever starts a guest first waits until this hypervisor's daemon answers for it.
+ */
+import t, { type Test } from 'tap'
+import { openStore, waitForInstance, type Publisher } from '../../src/library.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { run } from '../support/held.ts'
+import { anInstance } from '../support/instance.ts'
+import { freePort, startRedis } from '../support/redis.ts'
+
+const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
+const LONG_MS = 60_000
+
+const record = (revision: number, hypervisors = ['hv1']) => anInstance({
+  revision, hypervisors, fqdn: `r${String(revision)}.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }],
+})
+
+async function start(t: Test): Promise<{ store: Publisher, daemon: TestDaemon, operator: string }> {
+  const redis = await startRedis()
+  t.teardown(() => redis.stop())
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
+  t.teardown(() => daemon.stop())
+  return { store, daemon, operator: `127.0.0.1:${String(daemon.operatorPort)}` }
+}
+
+/** imdsctl, which needs no store to wait. */
+const wait = async (operator: string, ...args: string[]) => {
+  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args, '--operator', operator], { env: { PATH: process.env['PATH'] } })
+  return { status, stdout: stdout.toString(), stderr }
+}
+const hostname = async (daemon: TestDaemon) => (await daemon.get('/latest/meta-data/hostname')).body.toString()
+
+t.test('a wait that began before the publish ends when the next GET of the guest is answered with that revision', async (t) => {
+  const { store, daemon, operator } = await start(t)
+  for (const revision of [1, 2]) {
+    const waits = [waitForInstance({ operator: `http://${operator}`, id: 'srv-abcde', revision, timeoutMs: LONG_MS }), wait(operator, 'wait', 'srv-abcde', '--revision', String(revision))] as const
+    await store.put(record(revision))
+    t.same(await waits[0], { result: 'answers', revision })
+    t.equal(await hostname(daemon), `r${String(revision)}.example.com`)
+    t.same(await waits[1], { status: 0, stdout: `srv-abcde is answered for at revision ${String(revision)}\n`, stderr: '' })
+  }
+})
+
+t.test('a later revision than the one that is waited for will do', async (t) => {
+  const { store, operator } = await start(t)
+  await store.put(record(7))
+  t.same(await wait(operator, '--json', 'wait', 'srv-abcde', '--revision', '3'), { status: 0, stdout: '{"id":"srv-abcde","revision":7}\n', stderr: '' })
+})
+
+t.test('a wait whose time is over says what the daemon has instead, with exit status 75', async (t) => {
+  const { store, daemon, operator } = await start(t)
+  const waitShortly = () => wait(operator, 'wait', 'srv-abcde', '--revision', '2', '--timeout', '3')
+  t.same(await waitShortly(), { status: 75, stdout: '', stderr: 'imdsctl: the daemon does not answer for revision 2 of srv-abcde: it does not know the instance\n' })
+  await store.put(record(1))
+  await until(async () => await hostname(daemon) === 'r1.example.com', 'revision 1')
+  t.match(await waitShortly(), { status: 75, stderr: /: it answers for revision 1\n$/ })
+  const { status, stdout } = await wait(operator, '--json', 'wait', 'srv-abcde', '--revision', '2', '--timeout', '3')
+  t.equal(status, 75)
+  t.match(JSON.parse(stdout), { id: 'srv-abcde', result: 'timeout', revision: 1, error: /does not answer for revision 2/ })
+})
+
+t.test('an instance of another hypervisor is not answered for here', async (t) => {
+  const { store, operator } = await start(t)
+  await store.put(record(1, ['hv2']))
+  await store.put(anInstance({ id: 'srv-other', interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['127.0.0.2/8'] }] }))
+  t.match(await wait(operator, 'wait', 'srv-other', '--revision', '1'), { status: 0 })
+  t.match(await wait(operator, 'wait', 'srv-abcde', '--revision', '1', '--timeout', '3'), { status: 75, stderr: /does not know the instance/ })
+})
+
+t.test('a daemon that cannot be asked, yet, is asked until it can be; in the end the wait says why', async (t) => {
+  const port = String(await freePort())
+  t.match(await wait(`127.0.0.1:${port}`, 'wait', 'srv-abcde', '--revision', '1', '--timeout', '3'), { status: 75, stderr: /it cannot be asked: .*ECONNREFUSED/ })
+  const redis = await startRedis()
+  t.teardown(() => redis.stop())
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  await store.put(record(1))
+  const waited = waitForInstance({ operator: `http://127.0.0.1:${port}`, id: 'srv-abcde', revision: 1, timeoutMs: LONG_MS })
+  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_OPERATOR_LISTEN: `127.0.0.1:${port}` })
+  t.teardown(() => daemon.stop())
+  t.same(await waited, { result: 'answers', revision: 1 })
+})
+
+t.test('what nobody can wait for is wrong usage', async (t) => {
+  for (const args of [['wait', 'nonsense', '--revision', '1'], ['wait', 'srv-abcde'], ['wait', 'srv-abcde', '--revision', '0']]) {
+    t.match(await wait('127.0.0.1:1', ...args), { status: 64 }, args.join(' '))
+  }
+})

@@ -1,0 +1,175 @@
+/**
+ * IPv6 addresses and prefixes in a real Redis: no two instances own one address of a network, and whose an address is can be asked.
+ */
+import { readFileSync } from 'node:fs'
+import t, { type Test } from 'tap'
+import { overlap } from '../../src/metadata/address.ts'
+import { keysOf } from '../../src/store/keys.ts'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { buildRedisSource } from '../../src/store/redis.ts'
+import type { Source } from '../../src/store/source.ts'
+import { until } from '../support/daemon.ts'
+import { random } from '../support/generate.ts'
+import { anInstance } from '../support/instance.ts'
+import { startRedis, type TestRedis } from '../support/redis.ts'
+
+const KEYS = keysOf('gb1')
+
+let redis: TestRedis
+t.before(async () => { redis = await startRedis() })
+t.teardown(() => redis.stop())
+
+async function aStore(t: Test): Promise<Publisher> {
+  await redis.client.flushall()
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  return store
+}
+
+/** The store as a daemon asks it. */
+async function aSource(t: Test): Promise<Source> {
+  const source = buildRedisSource({ url: redis.url }, 'gb1', 'hv1')
+  const said: string[] = []
+  const say = (word: string) => { said.push(word) }
+  source.start({ notice: say, connected: () => { say('connected') }, disconnected: say })
+  t.teardown(() => source.stop())
+  await until(() => said.includes('connected'), 'the connection')
+  return source
+}
+
+/** An instance that claims ranges of a network. */
+function owning(id: string, ranges: readonly string[], { network = 'default', revision = 1 } = {}): Record<string, unknown> {
+  const [ipv6Prefixes, ipv6Addresses] = [ranges.filter((range) => range.includes('/')), ranges.filter((range) => !range.includes('/'))]
+  return anInstance({ id: `srv-${id}`, revision, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv6Addresses, ipv6Prefixes }] })
+}
+
+const members = (network = 'default') => redis.client.zrange(KEYS.ranges(network), 0, '-1')
+
+for (const [what, theirs, mine] of [
+  ['the same prefix', '2a02:1348:178:1::/64', '2a02:1348:178:1::/64'],
+  ['a prefix inside its prefix', '2a02:1348:178:10::/60', '2a02:1348:178:1f::/64'],
+  ['a prefix around its prefix', '2a02:1348:178:1f::/64', '2a02:1348:178::/48'],
+  ['an address in its prefix', '2a02:1348:178:1::/64', '2a02:1348:178:1:5054:ff:fe12:3456'],
+  ['the first address of its prefix', '2a02:1348:178:1::/64', '2a02:1348:178:1::'],
+  ['the last address of its prefix', '2a02:1348:178:1::/64', '2a02:1348:178:1:ffff:ffff:ffff:ffff'],
+  ['a prefix around its address', '2a02:1348:178:1::7', '2a02:1348:178:1::/64'],
+  ['the same address', 'fd00::7', 'fd00::7'],
+] as const) {
+  t.test(`invariant 7: a publish that claims ${what} is refused, names the owner and writes nothing`, async (t) => {
+    const store = await aStore(t)
+    await store.put(owning('owner', [theirs]))
+    const before = await members()
+    t.same(await store.put(owning('other', ['fd00:9::/64', mine, 'fd00:9::9'])), { result: 'address-owned', network: 'default', address: mine, owner: 'srv-owner' })
+    t.same(await members(), before)
+    t.equal(await redis.client.exists(KEYS.instance('srv-other')), 0)
+    t.match(await store.put(owning('other', [mine], { network: 'red' })), { result: 'published' }, 'on another network it is free')
+    await store.remove('srv-owner')
+    t.match(await store.put(owning('other', [mine], { revision: 2 })), { result: 'published' }, 'once its owner is removed it is free')
+  })
+}
+
+t.test('ranges that lie side by side are no overlap', async (t) => {
+  const store = await aStore(t)
+  for (const [i, range] of ['2a02:1348:178:1::/64', '2a02:1348:178:2::/64', '2a02:1348:178:10::/60', '2a02:1348:178::1', '2a02:1348:178:3::', '2a02:1348:178:20::/124', '2a02:1348:178:20::10'].entries()) {
+    t.match(await store.put(owning(`n${String(i)}`, [range])), { result: 'published' }, range)
+  }
+})
+
+t.test('many ranges of one\'s own do not hide another\'s among them', async (t) => {
+  const store = await aStore(t)
+  const own = Array.from({ length: 60 }, (_, i) => `2a02:1348:178:1::${(i * 2 + 2).toString(16)}`)
+  await store.put(owning('first', own))
+  await store.put(owning('second', ['2a02:1348:178:1::79']))
+  t.same(await store.put(owning('first', ['2a02:1348:178:1::/64'], { revision: 2 })), { result: 'address-owned', network: 'default', address: '2a02:1348:178:1::/64', owner: 'srv-second' })
+  t.equal((await members()).length, 61)
+  await store.remove('srv-second')
+  t.match(await store.put(owning('first', ['2a02:1348:178:1::/64'], { revision: 2 })), { result: 'published' })
+  t.same(await members(), ['2a02134801780001 srv-first'])
+})
+
+t.test('an instance that changes, moves or hands on its ranges leaves no stale index behind', async (t) => {
+  const store = await aStore(t)
+  await store.put(owning('first', ['2a02:1348:178::/48', '2a02:1348:178:1::/64', '2a02:1348:178:1::7', 'fd00::7']))
+  t.same(await members(), ['2a0213480178 srv-first', 'fd000000000000000000000000000007 srv-first'], 'what lies inside another range of its own needs no entry')
+  t.match(await store.list(), [{ addresses: ['default 2a02:1348:178:1::7', 'default fd00::7', 'default 2a02:1348:178::/48', 'default 2a02:1348:178:1::/64'] }])
+  await store.put(owning('first', ['2a02:1348:178:1::/64', '2a02:1348:178:1::7'], { revision: 2 }))
+  t.same(await members(), ['2a02134801780001 srv-first'])
+  t.match(await store.put(owning('second', ['2a02:1348:178:2::/64'])), { result: 'published' }, 'what it gave up is free')
+  await store.put(owning('first', ['2a02:1348:178:1::7'], { revision: 3 }))
+  t.match(await store.put(owning('second', ['2a02:1348:178:2::/64', '2a02:1348:178:1::8'], { revision: 2 })), { result: 'published' })
+  await store.put(owning('first', ['2a02:1348:178:1::7'], { revision: 4, network: 'red' }))
+  t.match(await store.put(owning('second', ['2a02:1348:178::/48'], { revision: 3 })), { result: 'published' })
+  t.same([await members(), await members('red')], [['2a0213480178 srv-second'], ['2a021348017800010000000000000007 srv-first']])
+  for (const id of ['srv-first', 'srv-second']) await store.remove(id)
+  t.equal(await redis.client.exists(KEYS.ranges('default'), KEYS.ranges('red')), 0)
+})
+
+t.test('a record without IPv6 costs no look at ranges', async (t) => {
+  const store = await aStore(t)
+  await redis.client.config('RESETSTAT')
+  t.match(await store.put(anInstance()), { result: 'published' })
+  t.notMatch(await redis.client.info('commandstats'), /cmdstat_z/)
+})
+
+t.test('the script itself refuses IPv6 ranges that it cannot compare, for publishers in any language', async (t) => {
+  await aStore(t)
+  const script = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+  const put = (nic: object) => redis.client.eval(script, 1, KEYS.region, 'put', JSON.stringify(anInstance({ interfaces: [nic] })), 'none') as Promise<string[]>
+  for (const prefix of ['2a02::/32', '2a02::/63', '2a02::/128', '2a02::1/64', 'fe80::/64', 'ff02::/64', '::/64', 'x::/64', '2a02::/x', '2a02:1:2:3:4:5:6:7:8/64', '12a02::/64', '10.0.0.0/8']) {
+    t.match(await put({ ipv6Prefixes: [prefix] }), ['refused', 'invalid', /ipv6Prefixes/], prefix)
+  }
+  for (const address of ['1:2:3:4:5:6:7', '1:2:3:4:5:6:7:8:9', '::12345', 'fd00::2%eth0', '::ffff:10.0.0.2', '10.0.0.2', 'x', '', 'fd00:: 7']) {
+    t.match(await put({ ipv6Addresses: [address] }), ['refused', 'invalid'], address)
+  }
+  t.match(await put({ ipv6Prefixes: 'x' }), ['refused', 'invalid', /ipv6Prefixes is a list of strings/])
+  t.match(await put({ ipv4Addresses: ['x:y'] }), ['refused', 'invalid', /ipv4Addresses/])
+  t.same(await redis.client.keys('*'), [])
+  t.match(await put({ ipv6Prefixes: ['2A02:0:0:1::/64'], ipv6Addresses: ['FD00::2/64', '1:2:3:4:5:6:7:8', '::'] }), ['published', '1'])
+  t.same(await members(), ['00000000000000000000000000000000', '00010002000300040005000600070008', '2a02000000000001', 'fd000000000000000000000000000002'].map((digits) => `${digits} srv-abcde`))
+})
+
+t.test('invariant 7: after any row of publishes and removals no two instances own an address, nothing was refused without cause, and each address has its owner', async (t) => {
+  const store = await aStore(t)
+  const source = await aSource(t)
+  const next = random(20261120)
+  const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
+  const ranges = [
+    ...['1', '10', '11', '1f', '2'].flatMap((group) => [`2a02:1348:178:${group}::/64`, `2a02:1348:178:${group}::7`, `2a02:1348:178:${group}:1::/80`]),
+    '2a02:1348:178::/48', '2a02:1348:178::/64', '2a02:1348:178::7', '2a02:1348:178:10::/60', '2a02:1348:178::/56', 'fd00::7',
+  ]
+  const addresses = [...ranges.filter((range) => !range.includes('/')), '2a02:1348:178:10::8', '2a02:1348:178:1f:1::1', '2a02:1348:178:ff::1', '2a02:1348:179::1', 'fd00::8', '2a02:1348:178:1::']
+  const held = new Map<string, readonly string[]>()
+  let refused = 0
+  for (let revision = 1; revision <= 400; revision++) {
+    const id = pick(['a', 'b', 'c', 'd'])
+    if (next() < 0.2) {
+      await store.remove(`srv-${id}`, revision)
+      held.delete(id)
+    } else {
+      const wanted = [...new Set(Array.from({ length: 1 + Math.floor(next() * 3) }, () => pick(ranges)))]
+      const inTheWay = [...held].filter(([other, theirs]) => other !== id && theirs.some((range) => wanted.some((mine) => overlap(range, mine)))).map(([other]) => `srv-${other}`)
+      const put = await store.put(owning(id, wanted, { revision }))
+      if (inTheWay.length === 0) held.set(id, wanted)
+      else refused += 1
+      if (put.result !== (inTheWay.length === 0 ? 'published' : 'address-owned')) t.fail(JSON.stringify({ held: [...held], id, wanted, put }))
+      if (put.result === 'address-owned' && !inTheWay.includes(put.owner)) t.fail(`${put.owner} is not in the way`)
+    }
+    const address = pick(addresses)
+    const owner = [...held].find(([, theirs]) => theirs.some((range) => overlap(range, address)))?.[0]
+    const answer = await source.owner('default', address)
+    if (answer !== (owner === undefined ? null : `srv-${owner}`)) t.fail(`${address} is said to be ${String(answer)}'s, not ${String(owner)}'s`)
+  }
+  t.ok(refused > 50 && refused < 350, `${String(refused)} of 400 were refused`)
+})
+
+t.test('whose an address is can be asked for IPv4 and IPv6, on its network alone', async (t) => {
+  const store = await aStore(t)
+  await store.put(owning('first', ['2a02:1348:178:1::/64', 'fd00::7']))
+  await store.put(anInstance({ id: 'srv-second' }))
+  const source = await aSource(t)
+  for (const [address, owner] of [
+    ['2a02:1348:178:1::', 'srv-first'], ['2a02:1348:178:1:5054:ff:fe12:3456', 'srv-first'], ['2a02:1348:178:1:ffff:ffff:ffff:ffff', 'srv-first'], ['fd00::7', 'srv-first'], ['10.0.0.2', 'srv-second'],
+    ['2a02:1348:178:2::1', null], ['2a02:1348:178::1', null], ['fd00::70', null], ['fd00::', null], ['ffff::', null], ['::1', null], ['10.0.0.20', null],
+  ] as const) t.equal(await source.owner('default', address), owner, address)
+  t.equal(await source.owner('red', 'fd00::7'), null)
+})

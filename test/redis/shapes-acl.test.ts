@@ -1,0 +1,127 @@
+/**
+ * Redis with users: what deploy/redis.acl lets the daemon and the control plane do, and a password that is changed under way.
+ */
+import { readFileSync, writeFileSync } from 'node:fs'
+import { Redis } from 'ioredis'
+import t, { type Test } from 'tap'
+import { keysOf } from '../../src/store/keys.ts'
+import { openStore } from '../../src/store/open.ts'
+import { until } from '../support/daemon.ts'
+import { startRedis, type TestRedis } from '../support/redis.ts'
+import { aDaemon, aStore, connected, guestsWithoutPause, reasons, record, serves, told } from '../support/redis-shapes.ts'
+
+const KEYS = keysOf('gb1')
+const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll('>PASSWORD', '>secret')
+
+async function aRedisWithUsers(t: Test): Promise<TestRedis> {
+  const directory = t.testdir({ 'redis.acl': ACL })
+  const redis = await startRedis(['--aclfile', `${directory}/redis.acl`])
+  t.teardown(() => redis.stop())
+  return redis
+}
+
+const as = (redis: TestRedis, user: string) => redis.url.replace('//', `//${user}:secret@`)
+
+/** The commands among these that Redis refuses to a user, each with its arguments as one text. */
+async function refused(t: Test, redis: TestRedis, user: string, commands: readonly string[]): Promise<string[]> {
+  const client = new Redis(as(redis, user), { enableReadyCheck: false })
+  t.teardown(() => { client.disconnect() })
+  const answers = await Promise.all(commands.map(async (command) => {
+    const [name, ...args] = command.split(' ')
+    return client.call(name!, ...args).then(() => 'done', (error: unknown) => String(error))
+  }))
+  return commands.filter((_command, i) => answers[i]!.includes('NOPERM'))
+}
+
+t.test('with the users of deploy/redis.acl all of imds works, and Redis refuses nothing', async (t) => {
+  const redis = await aRedisWithUsers(t)
+  const daemon = await aDaemon(t, as(redis, 'imds-hv1'), {}, { IMDS_RESYNC_SECONDS: '1' })
+  const store = await aStore(t, as(redis, 'imds-publisher'))
+  const prefix = { id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.2/30'], ipv6Prefixes: ['2a02:1348:178:1::/64'] }
+  const first = record(1)
+  await store.put({ ...first, interfaces: [...first['interfaces'] as object[], prefix] }, Buffer.from('one'))
+  await serves(daemon, 1)
+  t.equal((await daemon.get('/latest/meta-data/hostname', '127.0.0.9')).status, 503, 'an unknown peer')
+  await store.put(record(2))
+  await serves(daemon, 2)
+  t.equal(Buffer.from((await store.get('srv-n1'))!.userData!).toString(), 'one')
+  await store.remove('srv-n1')
+  await until(async () => (await daemon.get('/latest/meta-data/hostname')).status === 503, 'the removal')
+  t.same(await redis.client.call('ACL', 'LOG'), [])
+})
+
+t.test('the daemon\'s user may neither write nor publish, nor read what is not imds\', nor hear of another host\'s changes', async (t) => {
+  const redis = await aRedisWithUsers(t)
+  await (await aStore(t, redis.url)).put(record(1))
+  const forbidden = [
+    `set ${KEYS.region} 1`, `del ${KEYS.instance('srv-n1')}`, `hset ${KEYS.instance('srv-n1')} record {}`, `hdel ${KEYS.hypervisor('hv1')} srv-n1`,
+    `expire ${KEYS.region} 1`, `rename ${KEYS.region} x`, `publish ${KEYS.notices('hv1')} srv-n1`, `eval return 1 ${KEYS.region}`, 'flushall', 'config get *', 'acl list',
+    'get other', 'get imds:{gb2}', 'hgetall imds:{gb2}:hypervisor:hv1', 'keys *', 'scan 0', `subscribe ${KEYS.notices('hv2')}`, 'psubscribe *', 'shutdown',
+  ]
+  t.same(await refused(t, redis, 'imds-hv1', forbidden), forbidden)
+  t.same(await refused(t, redis, 'imds-hv1', [`get ${KEYS.region}`, `subscribe ${KEYS.notices('hv1')}`]), [])
+})
+
+t.test('the control plane\'s user may publish to its region and do nothing else', async (t) => {
+  const redis = await aRedisWithUsers(t)
+  const forbidden = [
+    `hgetall ${KEYS.instances}`, `hgetall ${KEYS.hypervisor('hv1')}`, `expire ${KEYS.region} 1`, `rename ${KEYS.region} x`, 'keys *', 'scan 0', 'flushall', 'config get *', 'acl list',
+    'get other', 'set imds:{gb2} 1', 'publish imds:{gb2}:notices:hv1 x', 'publish other x', `subscribe ${KEYS.notices('hv1')}`, 'shutdown', 'script flush',
+  ]
+  t.same(await refused(t, redis, 'imds-publisher', forbidden), forbidden)
+  const elsewhere = await openStore({ url: as(redis, 'imds-publisher'), region: 'gb2' }).then(() => 'opened', (error: unknown) => String(error))
+  t.match(elsewhere, /NOPERM/)
+})
+
+t.test('a user who lacks a permission is told as such, in lines of the log and nothing else, and the daemon goes on trying', async (t) => {
+  const redis = await aRedisWithUsers(t)
+  const errors = `${t.testdirName}/standard-error`
+  for (const [change, back, reason] of [
+    ['-info', '+info', /NOPERM.*'info'/],
+    ['resetchannels', `&${KEYS.notices('hv1')}`, /NOPERM.*channel/],
+    ['resetkeys', '~imds:{gb1}*', /NOPERM.*key/],
+  ] as const) {
+    await redis.client.call('ACL', 'SETUSER', 'imds-hv1', change)
+    const daemon = await aDaemon(t, as(redis, 'imds-hv1'), {}, {}, ['sh', '-c', 'exec "$@" 2>> "$0"', errors])
+    await told(daemon, reason)
+    await redis.client.call('ACL', 'SETUSER', 'imds-hv1', back)
+    await connected(daemon)
+    t.equal(reasons(daemon).length, 1, `told once: ${change}`)
+  }
+  t.equal(readFileSync(errors, 'utf8'), '')
+})
+
+t.test('a password that is changed while the daemon runs is read again: guests see nothing, and changes arrive', async (t) => {
+  const redis = await aRedisWithUsers(t)
+  const directory = t.testdir({ daemon: 'secret\n', publisher: 'secret\n' })
+  const url = redis.url.replace('//', '//imds-hv1@')
+  const daemon = await aDaemon(t, url, { passwordFile: `${directory}/daemon` })
+  const store = await aStore(t, redis.url.replace('//', '//imds-publisher@'), { passwordFile: `${directory}/publisher` })
+  await store.put(record(1))
+  await serves(daemon, 1)
+  const guests = guestsWithoutPause(daemon)
+  for (const [user, file] of [['imds-hv1', 'daemon'], ['imds-publisher', 'publisher']] as const) {
+    await redis.client.call('ACL', 'SETUSER', user, '<secret', '>changed')
+    await redis.client.call('CLIENT', 'KILL', 'USER', user)
+    if (user === 'imds-hv1') await told(daemon, /WRONGPASS/)
+    writeFileSync(`${directory}/${file}`, 'changed\n')
+  }
+  await store.put(record(2))
+  await serves(daemon, 2)
+  t.same(await guests.stop(), [])
+  t.notMatch(JSON.stringify(daemon.log), /secret|changed/)
+})
+
+t.test('a requirepass that is changed while the daemon runs is read again', async (t) => {
+  const redis = await startRedis()
+  t.teardown(() => redis.stop())
+  const directory = t.testdir({ password: 'one' })
+  await redis.client.call('CONFIG', 'SET', 'requirepass', 'one')
+  const daemon = await aDaemon(t, redis.url, { passwordFile: `${directory}/password` })
+  await connected(daemon)
+  writeFileSync(`${directory}/password`, 'two')
+  await redis.client.call('CONFIG', 'SET', 'requirepass', 'two')
+  await redis.client.call('CLIENT', 'KILL', 'TYPE', 'pubsub')
+  await until(() => daemon.log.filter(({ msg }) => msg === 'store connected').length === 2, 'the daemon to come back')
+  t.match(reasons(daemon), ['the server closed the connection'])
+})

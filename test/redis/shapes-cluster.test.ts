@@ -1,0 +1,82 @@
+/**
+ * Redis as a Cluster: the region is found, followed when its slot is moved, and served by a replica when its primary dies.
+ */
+import t from 'tap'
+import { until } from '../support/daemon.ts'
+import { must } from '../support/held.ts'
+import { startCluster } from '../support/redis-cluster.ts'
+import type { TestRedis } from '../support/redis.ts'
+import { aDaemon, aStore, guestsWithoutPause, publish, record, serves } from '../support/redis-shapes.ts'
+
+const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
+
+const others = (n: number, revision = 1) => record(revision, { id: `srv-x${String(n)}`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.1.${String(n)}/8`] }] })
+const names = async ({ client }: TestRedis) => Array.from(String(await client.call('CLIENT', 'LIST')).matchAll(/ name=(imds\S*) /g), ([, name]) => name!).sort()
+
+t.test('daemon, library and imdsctl find the node that has the region, and notices arrive', async (t) => {
+  const { url, owner, other } = await startCluster(t)
+  const store = await aStore(t, url)
+  await store.put(record(1))
+  const daemon = await aDaemon(t, url)
+  await serves(daemon, 1)
+  const heard: string[] = []
+  t.teardown(await store.watch((id) => heard.push(id)))
+  await store.put(record(2))
+  await serves(daemon, 2)
+  await until(() => heard.includes('srv-n1'), 'the change to be heard')
+  t.match(await names(owner), ['imds', 'imds-notices', 'imds-publisher', 'imds-watch'])
+  await t.rejects(aStore(t, `redis://127.0.0.1:${String(other.port)}`), /cannot use the store: this is a node of a Cluster: its URL begins with redis-cluster/)
+  t.match((await must([process.execPath, IMDSCTL, '--store', url, '--region', 'gb1', 'list'])).toString(), /^srv-n1\t2\thv1/)
+})
+
+t.test('while the slot of the region is moved guests see nothing, everything can be read, and a publish waits and arrives', async (t) => {
+  const cluster = await startCluster(t)
+  const { url, owner, other } = cluster
+  const store = await aStore(t, url)
+  await store.put(record(1))
+  for (let n = 1; n <= 50; n++) await store.put(others(n), Buffer.from(`user-data ${String(n)}`))
+  const daemon = await aDaemon(t, url, {}, { IMDS_RESYNC_SECONDS: '1' })
+  await until(async () => await daemon.metric('imds_view_instances') === 51, 'all instances')
+  const guests = guestsWithoutPause(daemon)
+  const resyncs = (result: string) => daemon.metric(`imds_resyncs_total{result="${result}"}`)
+
+  await cluster.moveHalf()
+  const before = await resyncs('completed')
+  await until(async () => await resyncs('completed') > before + 2, 'three resyncs of a region that is in two places')
+  const late = await aDaemon(t, url)
+  await until(async () => await late.metric('imds_view_instances') === 51, 'a daemon that starts now to have all')
+  t.equal((await late.get('/latest/user-data', '127.0.1.7')).body.toString(), 'user-data 7')
+  let done = false
+  const publishing = Promise.all([store.put(record(2)), store.put(others(51)), store.remove('srv-x1')]).then((results) => {
+    done = true
+    return results
+  })
+  const script = (node: TestRedis) => node.client.call('INFO', 'ERRORSTATS').then((text) => /errorstat_(?:ERR|ASK):count=(\d+)/.exec(String(text))?.[1])
+  await until(async () => await script(owner) !== undefined, 'the publishes to be put off')
+  t.equal(done, false)
+
+  t.equal(await resyncs('failed'), 0)
+  await cluster.moveRest()
+  t.match(await publishing, [{ result: 'published' }, { result: 'published' }, { result: 'removed' }])
+  await serves(daemon, 2)
+  await until(async () => (await daemon.get('/latest/meta-data/instance-id', '127.0.1.51')).status === 200, 'the new instance')
+  await until(async () => (await daemon.get('/latest/meta-data/instance-id', '127.0.1.1')).status === 503, 'the removal')
+  t.same(await guests.stop(), [])
+  t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 0)
+  t.same([await names(owner), (await names(other)).includes('imds-notices')], [[], true], 'the daemons are where the region is')
+})
+
+t.test('guests see nothing when the region\'s primary dies; its replica takes over, and what is published to it arrives', async (t) => {
+  const { url, owner, replica } = await startCluster(t)
+  const store = await aStore(t, url)
+  await store.put(record(1))
+  const daemon = await aDaemon(t, url)
+  await serves(daemon, 1)
+  await until(async () => Number(await replica.client.call('DBSIZE')) > 0, 'the replica to have it')
+  const guests = guestsWithoutPause(daemon)
+  await owner.kill()
+  await publish(store, 2)
+  await serves(daemon, 2)
+  t.same(await guests.stop(), [])
+  t.match(await names(replica), ['imds', 'imds-notices', 'imds-publisher'])
+})

@@ -1,0 +1,43 @@
+/**
+ * A replica as the store, without Sentinel: it serves as long as it follows its primary, and again when it becomes one.
+ */
+import t from 'tap'
+import { until } from '../support/daemon.ts'
+import { startRedis } from '../support/redis.ts'
+import { aDaemon, aStore, connected, guestsWithoutPause, record, serves, told } from '../support/redis-shapes.ts'
+
+t.test('a replica serves while it follows its primary; one that lost it is told, and taken again with a resync when it is promoted', async (t) => {
+  const primary = await startRedis(['--repl-diskless-sync-delay', '0'])
+  t.teardown(() => primary.stop())
+  const replica = await startRedis(['--replicaof', `127.0.0.1 ${String(primary.port)}`])
+  t.teardown(() => replica.stop())
+  const store = await aStore(t, primary.url)
+  const daemon = await aDaemon(t, replica.url)
+  await connected(daemon)
+  await store.put(record(1))
+  await serves(daemon, 1)
+  const guests = guestsWithoutPause(daemon)
+  await primary.kill()
+  await told(daemon, /^this is a replica that lost its primary$/)
+  await connected(daemon, false)
+  await replica.client.call('REPLICAOF', 'NO', 'ONE')
+  await (await aStore(t, replica.url)).put(record(2))
+  await serves(daemon, 2)
+  t.same(await guests.stop(), [])
+})
+
+t.test('a primary that becomes a replica of another is connected to anew, so that its new content is seen', async (t) => {
+  const [first, second] = [await startRedis(), await startRedis(['--repl-diskless-sync-delay', '0'])]
+  t.teardown(() => first.stop())
+  t.teardown(() => second.stop())
+  const store = await aStore(t, second.url)
+  await store.put(record(2))
+  await (await aStore(t, first.url)).put(record(1))
+  const daemon = await aDaemon(t, first.url)
+  await serves(daemon, 1)
+  await first.client.call('REPLICAOF', '127.0.0.1', String(second.port))
+  await serves(daemon, 2)
+  await until(() => daemon.log.filter(({ msg }) => msg === 'store connected').length > 1, 'a second connection')
+  await store.put(record(3))
+  await serves(daemon, 3)
+})

@@ -1,0 +1,99 @@
+/**
+ * Redis behind Sentinel: the primary is killed, gives its place away, and the Sentinels themselves go and come back.
+ */
+import t, { type Test } from 'tap'
+import type { RedisFiles } from '../../src/store/url.ts'
+import { until } from '../support/daemon.ts'
+import type { TestRedis } from '../support/redis.ts'
+import { startWatched, type Watched } from '../support/redis-sentinel.ts'
+import { aDaemon, aStore, connected, guestsWithoutPause, publish, reasons, record, serves, told } from '../support/redis-shapes.ts'
+
+interface Behind { readonly watched: Watched, readonly url: string, readonly servers: Watched['servers'], readonly files: RedisFiles }
+
+async function behindSentinel(t: Test): Promise<Behind> {
+  const directory = t.testdir({ password: 'sentinels\n' })
+  const watched = await startWatched(t, 'sentinels')
+  return { watched, url: watched.url, servers: watched.servers, files: { sentinelPasswordFile: `${directory}/password` } }
+}
+
+const names = async ({ client }: TestRedis) => Array.from(String(await client.call('CLIENT', 'LIST')).matchAll(/ name=(imds\S*) /g), ([, name]) => name!).sort()
+
+t.test('guests see nothing of a failover after the primary was killed; what is published to the new primary reaches them', async (t) => {
+  const { url, servers, files } = await behindSentinel(t)
+  const store = await aStore(t, url, files)
+  await store.put(record(1))
+  const daemon = await aDaemon(t, url, files)
+  await serves(daemon, 1)
+  await until(async () => await servers[1].client.exists('imds:{gb1}') === 1, 'the replica to have it')
+  const guests = guestsWithoutPause(daemon)
+  await servers[0].kill()
+  await publish(store, 2)
+  await serves(daemon, 2)
+  t.match(await servers[1].client.hget('imds:{gb1}:instance:srv-n1', 'record'), '"revision":2', 'the new primary has it')
+  await servers[0].restart()
+  await until(async () => (await servers[0].client.info('replication')).includes('role:slave'), 'the old primary to be a replica', 30_000)
+  await store.put(record(3))
+  await serves(daemon, 3)
+  t.same(await guests.stop(), [])
+  const warnings = daemon.log.filter(({ level, msg }) => level === 'warn' && msg.includes('store')).map(({ msg }) => msg)
+  t.same(warnings, ['store lost: answering from what is known'], 'the operator is warned once')
+})
+
+t.test('a primary that gives its place away while it lives is left for the new one', async (t) => {
+  const { watched, url, servers, files } = await behindSentinel(t)
+  const daemon = await aDaemon(t, url, files)
+  const store = await aStore(t, url, files)
+  await store.put(record(1))
+  await serves(daemon, 1)
+  const guests = guestsWithoutPause(daemon)
+  await watched.failover()
+  await until(async () => await watched.primary() === servers[1], 'the other to be primary', 30_000)
+  await until(async () => (await names(servers[1])).includes('imds-notices'), 'the daemon to listen there', 20_000)
+  t.notMatch(await names(servers[0]), ['imds'])
+  await store.put(record(2))
+  await serves(daemon, 2)
+  t.same(await guests.stop(), [])
+})
+
+t.test('a primary that stands still without a word is noticed and left for the new one, and changes nothing when it wakes up', async (t) => {
+  const { watched, url, servers, files } = await behindSentinel(t)
+  const store = await aStore(t, url, files)
+  await store.put(record(1))
+  const daemon = await aDaemon(t, url, files)
+  await serves(daemon, 1)
+  const guests = guestsWithoutPause(daemon)
+  await until(async () => await servers[1].client.exists('imds:{gb1}') === 1, 'the replica to have it')
+  servers[0].process().kill('SIGSTOP')
+  await until(async () => await watched.primary() === servers[1], 'the other to be primary', 30_000)
+  await publish(await aStore(t, url, files), 2)
+  await serves(daemon, 2, 30_000)
+  servers[0].process().kill('SIGCONT')
+  await until(async () => (await servers[0].client.info('replication')).includes('role:slave'), 'the old primary to be a replica', 30_000)
+  await publish(store, 3)
+  await serves(daemon, 3)
+  t.same(await guests.stop(), [])
+})
+
+t.test('Sentinels that are away do not disturb a connection; one that is lost meanwhile is made again once they are back', async (t) => {
+  const { watched, url, servers, files } = await behindSentinel(t)
+  const daemon = await aDaemon(t, url, files)
+  const store = await aStore(t, url, files)
+  await store.put(record(1))
+  await serves(daemon, 1)
+  await watched.killSentinels()
+  await store.put(record(2))
+  await serves(daemon, 2)
+  t.same(reasons(daemon), [])
+  await servers[0].client.call('CLIENT', 'KILL', 'TYPE', 'pubsub')
+  await told(daemon, /^127\.0\.0\.1:\d+: .*ECONNREFUSED.*; .*; /)
+  await watched.restartSentinels()
+  await connected(daemon)
+  await store.put(record(3))
+  await serves(daemon, 3)
+})
+
+t.test('a Sentinel that wants a password, and one that does not know the name, are told as such', async (t) => {
+  const { url, files } = await behindSentinel(t)
+  await t.rejects(aStore(t, url), /cannot use the store: .*NOAUTH/)
+  await t.rejects(aStore(t, url.replace('/main', '/other'), files), /cannot use the store: .*knows no primary with the name other/)
+})

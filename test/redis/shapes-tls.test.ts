@@ -1,0 +1,90 @@
+/**
+ * Redis over TLS: a private authority, client certificates, and what goes wrong with them.
+ */
+import { copyFileSync } from 'node:fs'
+import t, { type Test } from 'tap'
+import { must } from '../support/held.ts'
+import { freePort, startRedis, type TestRedis } from '../support/redis.ts'
+import { aDaemon, aStore, connected, guestsWithoutPause, reasons, record, serves, told } from '../support/redis-shapes.ts'
+import { anAuthority, type Authority, type Certificate } from '../support/redis-tls.ts'
+
+const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
+
+interface Secure { readonly redis: TestRedis, readonly url: string, readonly directory: string, readonly ours: Authority, readonly server: Certificate }
+
+/** A redis-server with a TLS port that wants client certificates; the test's own connection is to a plain port beside it. */
+async function aSecureRedis(t: Test): Promise<Secure> {
+  const directory = t.testdir({})
+  const ours = await anAuthority(directory, 'ours')
+  const server = await ours.issue('redis')
+  const port = String(await freePort())
+  const redis = await startRedis(['--tls-port', port, '--tls-ca-cert-file', ours.caFile, '--tls-cert-file', server.certFile, '--tls-key-file', server.keyFile])
+  t.teardown(() => redis.stop())
+  return { redis, url: `rediss://127.0.0.1:${port}`, directory, ours, server }
+}
+
+const present = (redis: TestRedis, { certFile, keyFile }: Certificate) => redis.client.call('CONFIG', 'SET', 'tls-cert-file', certFile, 'tls-key-file', keyFile)
+
+t.test('with a private authority and a client certificate, daemon, library and imdsctl work as without', async (t) => {
+  const { url, ours } = await aSecureRedis(t)
+  const files = { caFile: ours.caFile, ...await ours.issue('client') }
+  const daemon = await aDaemon(t, url, files)
+  const store = await aStore(t, url, files)
+  await store.put(record(1))
+  await serves(daemon, 1)
+  await store.put(record(2))
+  await serves(daemon, 2)
+  const printed = await must([process.execPath, IMDSCTL, '--store', url, '--region', 'gb1', '--ca-file', files.caFile, '--cert-file', files.certFile, '--key-file', files.keyFile, 'get', 'srv-n1'])
+  t.match(JSON.parse(printed.toString()), { revision: 2 })
+})
+
+t.test('a wrong authority is told in plain words, and the right one is taken without a restart', async (t) => {
+  const { url, directory, ours } = await aSecureRedis(t)
+  const client = await ours.issue('client')
+  const foreign = await anAuthority(directory, 'foreign')
+  const caFile = `${directory}/ca.pem`
+  copyFileSync(foreign.caFile, caFile)
+  const daemon = await aDaemon(t, url, { caFile, ...client })
+  await t.rejects(aStore(t, url, { caFile, ...client }), /cannot use the store: the server's certificate is signed by nobody that we trust/)
+  await told(daemon, /^the server's certificate is signed by nobody that we trust/)
+  copyFileSync(ours.caFile, caFile)
+  await connected(daemon)
+  t.equal(reasons(daemon).length, 1, 'told once')
+})
+
+t.test('a missing or foreign client certificate is told in plain words, and a good one is taken without a restart', async (t) => {
+  const { redis, url, directory, ours } = await aSecureRedis(t)
+  const bare = await aDaemon(t, url, { caFile: ours.caFile })
+  await told(bare, /^the server wants a client certificate/)
+  const foreign = await (await anAuthority(directory, 'foreign')).issue('client')
+  const files = { certFile: `${directory}/client.pem`, keyFile: `${directory}/client.key` }
+  copyFileSync(foreign.certFile, files.certFile)
+  copyFileSync(foreign.keyFile, files.keyFile)
+  const daemon = await aDaemon(t, url, { caFile: ours.caFile, ...files })
+  await told(daemon, /^the server refuses our certificate/)
+  const good = await ours.issue('client')
+  copyFileSync(good.certFile, files.certFile)
+  copyFileSync(good.keyFile, files.keyFile)
+  await connected(daemon)
+  await redis.client.call('CONFIG', 'SET', 'tls-auth-clients', 'no')
+  await connected(bare)
+  for (const one of [bare, daemon]) t.match(JSON.parse((await one.operator('/readyz')).body.toString()), { connected: true })
+})
+
+t.test('while the server\'s certificate is out of date known guests are served, the operator is told why once, and a good one ends it', async (t) => {
+  const { redis, url, ours, server } = await aSecureRedis(t)
+  const files = { caFile: ours.caFile, ...await ours.issue('client') }
+  const daemon = await aDaemon(t, url, files)
+  const store = await aStore(t, redis.url)
+  await store.put(record(1))
+  await serves(daemon, 1)
+  const guests = guestsWithoutPause(daemon)
+  await present(redis, await ours.issue('expired', -1))
+  await redis.client.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
+  await told(daemon, /^the server's certificate is out of date/)
+  await store.put(record(2))
+  await present(redis, server)
+  await serves(daemon, 2)
+  t.same(await guests.stop(), [])
+  t.equal(reasons(daemon).filter((reason) => reason.includes('out of date')).length, 1)
+})

@@ -1,0 +1,139 @@
+/**
+ * A compute host that systemd boots: our units as they are, the daemon built and laid out as the package installs it, and guests.
+ *
+ * systemd is the first process of namespaces of its own, on an overlay of this machine's files that is thrown away, in a hypervisor's
+ * network. A distribution's targets are empty ones. Two things differ from a host: there is no journal (a drop-in sends the log to a
+ * file), and a machine whose root lacks CAP_SYS_RESOURCE cannot have OOMScoreAdjust= and LimitNOFILE= applied.
+ */
+import { spawnSync } from 'node:child_process'
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { buildInto } from './build.ts'
+import { until } from './daemon.ts'
+import { must, startHeld } from './held.ts'
+import { makeHypervisor, SERVICE, withoutNamespaces, type Guest, type Wire } from './namespaces.ts'
+
+const ROOT = new URL('../../', import.meta.url).pathname
+const SYSTEMD = '/usr/lib/systemd/systemd'
+
+/** The wire of a guest, for tests to which any is as good. */
+export const WIRE: Wire = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee' }
+
+/** A host that runs. Its daemon reads the records in /store, and is not started yet. `within`: as a hypervisor's. */
+export interface BootedHost {
+  readonly within: readonly string[]
+  /** In the order of their wires. */
+  readonly guests: readonly Guest[]
+  readonly systemctl: (...args: string[]) => Promise<void>
+  /** Runs a shell command on the host; gives its output, rejects when it fails. */
+  readonly shell: (command: string, input?: string) => Promise<string>
+  /** Properties of imds.service. */
+  readonly show: (...properties: string[]) => Promise<Record<string, string>>
+  /** Writes /etc/imds/imds.env. */
+  readonly setEnv: (lines: string) => Promise<void>
+  /** Writes a drop-in of a unit, and has systemd read it. */
+  readonly dropIn: (unit: string, lines: string) => Promise<void>
+  readonly stop: () => Promise<void>
+}
+
+/** Why no host can be booted here, or false: what `skip` of a test wants. */
+export function withoutSystemd(): string | false {
+  if (spawnSync(SYSTEMD, ['--version']).status !== 0) return 'systemd is missing: Debian has it in the package systemd'
+  return withoutNamespaces()
+}
+
+/** Waits for the end of its input, then takes down what it started and the control group that it made for it. */
+const HOLD = `
+set -eu
+mount -t cgroup2 cgroup2 /mnt
+group=/mnt/imds-test-$$
+mkdir $group
+unshare --mount --pid --fork --kill-child sh -c 'echo 0 > $0/cgroup.procs && exec unshare --cgroup --ipc --uts sh -c "$1" boot "$2" "$3" "$4"' $group "$0" "$@" &
+cat
+kill -KILL $! 2> /dev/null || true
+{ wait $!; } 2> /dev/null || true
+while grep -q "populated 1" $group/cgroup.events; do sleep 0.05; done
+find $group -depth -type d -exec rmdir {} +
+`
+
+const BOOT = `
+set -eu
+umask 022
+read -r pid rest < /proc/self/stat # before /proc is the machine's own: the number by which the test knows us
+repository=$1 dist=$2 node=$3
+mount -t tmpfs tmpfs /mnt
+cd /mnt
+mkdir upper work root
+mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work overlay root
+cd root
+mount -t proc proc proc
+mount -t sysfs -o ro sysfs sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+for empty in dev etc/systemd run tmp; do mount -t tmpfs -o mode=755 tmpfs $empty; done
+chmod 1777 tmp
+mkdir dev/shm dev/pts
+for device in full null random tty urandom zero; do
+  touch dev/$device
+  mount --bind /dev/$device dev/$device
+done
+mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
+ln -s pts/ptmx dev/ptmx
+mount --bind -o ro proc/sys proc/sys
+
+mkdir -p store units etc/imds opt/imds/bin opt/imds/lib/node_modules/imds/dist opt/imds/lib/node_modules/imds/node_modules
+cp $repository/systemd/imds* units
+for target in sysinit basic network multi-user sockets shutdown; do echo '[Unit]' > units/$target.target; done
+mkdir units/imds.service.d
+printf '[Service]\\nStandardOutput=append:/log\\nStandardError=append:/log\\n' > units/imds.service.d/log.conf
+touch opt/imds/bin/node
+mount --bind $node opt/imds/bin/node
+cp $repository/package.json opt/imds/lib/node_modules/imds
+mount --bind $dist opt/imds/lib/node_modules/imds/dist
+mount --bind $repository/node_modules opt/imds/lib/node_modules/imds/node_modules
+
+mkdir run/former
+pivot_root . run/former
+umount -l /run/former
+mount --make-rshared / # as on any host that systemd boots; credentials need it
+systemd-sysusers /units/imds.sysusers 2> /dev/null
+echo up $pid
+exec env -i container=test PATH=/usr/sbin:/usr/bin SYSTEMD_UNIT_PATH=/units:/etc/systemd/system ${SYSTEMD} --unit=sysinit.target --log-target=null --show-status=no > /dev/null 2>&1
+`
+
+/** Boots a host with a guest on each wire. */
+export async function bootHost(wires: readonly Wire[] = [WIRE]): Promise<BootedHost> {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-systemd-'))
+  chmodSync(directory, 0o755)
+  const dist = join(directory, 'dist')
+  buildInto(dist)
+  const hypervisor = await makeHypervisor()
+  const guests: Guest[] = []
+  for (const wire of wires) guests.push(await hypervisor.addGuest(wire))
+  await must([...hypervisor.within, 'ip', 'address', 'delete', `${SERVICE}/32`, 'dev', 'lo']) // it is the unit's to bring
+  const held = await startHeld([...hypervisor.within, 'unshare', '--mount', 'sh', '-c', HOLD, BOOT, ROOT, dist, process.execPath])
+  const shell = async (command: string, input = '') => {
+    const inside = ['nsenter', '--target', held.word, '--all', '--root', '--wd', 'sh', '-c', command]
+    return (await must(inside, { input, env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } })).toString()
+  }
+  const setEnv = async (lines: string) => { await shell('cat > /etc/imds/imds.env', `${lines}\n`) }
+  await until(() => shell('systemctl is-active sysinit.target').then(() => true, () => false), 'systemd')
+  await setEnv('IMDS_STORE=file:/store')
+  return {
+    within: hypervisor.within, guests, shell, setEnv,
+    systemctl: async (...args) => { await shell(['systemctl', ...args].join(' ')) },
+    show: async (...properties) => {
+      const lines = (await shell(`systemctl show --property=${properties.join()} imds.service`)).trim().split('\n')
+      return Object.fromEntries(lines.map((line) => line.split(/=(.*)/s).slice(0, 2) as [string, string]))
+    },
+    dropIn: async (unit, lines) => {
+      const directory = `/etc/systemd/system/${unit}.d`
+      await shell(`mkdir -p ${directory} && cat > ${directory}/test.conf && systemctl daemon-reload`, `${lines}\n`)
+    },
+    stop: async () => {
+      await held.release()
+      await hypervisor.remove()
+      rmSync(directory, { recursive: true })
+    },
+  }
+}

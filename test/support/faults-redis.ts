@@ -1,0 +1,67 @@
+/**
+ * A Redis at the end of a wire: in a network namespace of its own, joined to the hypervisor's. Tests reach it past that network, by a
+ * unix socket, so they see it when the daemon does not.
+ */
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Redis } from 'ioredis'
+import { startHeld } from './held.ts'
+import type { Hypervisor } from './namespaces.ts'
+import { freePort } from './redis.ts'
+
+/** A Redis that faults happen to. Nothing is saved unless a test says so. */
+export interface FaultyRedis {
+  /** As the daemon reaches it. */
+  readonly url: string
+  readonly address: string
+  /** As the test's publishers reach it. */
+  readonly publisherUrl: string
+  readonly client: Redis
+  /** Where it keeps dump.rdb. */
+  readonly directory: string
+  signal(name: 'SIGSTOP' | 'SIGCONT'): void
+  /** Ends it with SIGKILL. */
+  kill(): Promise<void>
+  start(): Promise<void>
+  /** Ends it for good. */
+  stop(): Promise<void>
+}
+
+const ADDRESS = '10.77.0.2'
+const FORWARDER = new URL('forwarder.ts', import.meta.url).pathname
+
+/** Starts it. */
+export async function startFaultyRedis(hypervisor: Hypervisor): Promise<FaultyRedis> {
+  const { within } = await hypervisor.addGuest({ address: `${ADDRESS}/30`, gateway: '10.77.0.1', macAddress: '02:24:19:00:77:02' })
+  const directory = mkdtempSync(join(tmpdir(), 'imds-redis-'))
+  const socketPath = join(directory, 'socket')
+  const args = ['--bind', ADDRESS, '--protected-mode', 'no', '--unixsocket', socketPath, '--dir', directory, '--save', '', '--appendonly', 'no']
+  const client = new Redis({ path: socketPath, lazyConnect: true, retryStrategy: () => 20, maxRetriesPerRequest: null })
+  client.on('error', () => { /* the test ended the server */ })
+  let child: ChildProcess
+  const kill = async () => {
+    if (child.exitCode !== null || child.signalCode !== null) return
+    child.kill('SIGKILL')
+    await once(child, 'exit')
+  }
+  const start = async () => {
+    child = spawn(within[0]!, [...within.slice(1), 'redis-server', ...args], { stdio: 'ignore' })
+    await client.ping()
+  }
+  await start()
+  const port = await freePort()
+  const forwarder = await startHeld([process.execPath, FORWARDER, String(port), socketPath])
+  return {
+    url: `redis://${ADDRESS}`, address: ADDRESS, publisherUrl: `redis://127.0.0.1:${String(port)}`, client, directory, kill, start,
+    signal: (name) => { child.kill(name) },
+    stop: async () => {
+      client.disconnect()
+      await kill()
+      await forwarder.release()
+      rmSync(directory, { recursive: true, force: true })
+    },
+  }
+}

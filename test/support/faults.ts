@@ -1,0 +1,114 @@
+/**
+ * A compute host to which things happen, and what its guests and its operator see of them.
+ *
+ * Four guests, each in a namespace of its own; the daemon in the hypervisor's, on sockets that are held for it; Redis at the end of a
+ * wire. While a fault lasts every guest reads its whole tree and its user-data, again and again, on a connection per request.
+ */
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Test } from 'tap'
+import { sha256 } from '../../src/store/assemble.ts'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from './daemon.ts'
+import { startFaultyRedis, type FaultyRedis } from './faults-redis.ts'
+import { holdSocket, holdSocketWithin } from './faults-socket.ts'
+import { anInstance } from './instance.ts'
+import { makeHypervisor, SERVICE, type Guest, type Hypervisor, type Wire } from './namespaces.ts'
+
+/** A state of an instance, as publishers write it. */
+export interface State { readonly id: string, readonly revision: number, readonly text: string, readonly userData: Buffer }
+
+/** A host that runs. Where several guests are meant they are counted from 0. */
+export interface FaultHost {
+  readonly hypervisor: Hypervisor
+  readonly redis: FaultyRedis
+  readonly store: Publisher
+  readonly guests: readonly { readonly id: string, readonly guest: Guest }[]
+  /** The daemon that runs now. */
+  readonly daemon: () => TestDaemon
+  /** The next state of a guest's instance: from now on `arrived` waits for it. Not published yet. */
+  next(n: number): State
+  /** Publishes a change of every instance. */
+  publish(): Promise<void>
+  /** Publishes every instance as it was last, as a control plane does for a store that lost them. */
+  publishAgain(): Promise<void>
+  /** Waits until every guest gets the last state of its instance. */
+  arrived(): Promise<void>
+  /** Ends the daemon by a signal. Connections wait from then on. */
+  endDaemon(signal: 'SIGTERM' | 'SIGKILL'): Promise<void>
+  /** Starts the next daemon on the same sockets and the same state; from another build where `main` says so. */
+  startDaemon(main?: string): Promise<void>
+}
+
+const GUESTS = 4
+const REGION = 'gb1'
+/** systemd's own protocol, sd_listen_fds(3): the variables are for the process that they name. */
+const HAND_OVER = ['sh', '-c', 'export LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=default:operator; exec "$@"', 'sh']
+
+/** Starts a host that ends with the test, its guests published and answered. */
+export async function startFaultHost(t: Test): Promise<FaultHost> {
+  const hypervisor = await makeHypervisor()
+  t.teardown(() => hypervisor.remove())
+  const redis = await startFaultyRedis(hypervisor)
+  t.teardown(() => redis.stop())
+  const store = await openStore({ url: redis.publisherUrl, region: REGION })
+  t.teardown(() => store.close())
+  const stateDirectory = mkdtempSync(join(tmpdir(), 'imds-state-'))
+  t.teardown(() => { rmSync(stateDirectory, { recursive: true, force: true }) })
+  const sockets = [await holdSocketWithin(hypervisor.within, SERVICE, 80), holdSocket('127.0.0.1', 0)]
+  t.teardown(() => { for (const socket of sockets) socket.close() })
+
+  const guests = await Promise.all(Array.from({ length: GUESTS }, async (_, n) => {
+    const wire: Wire = { address: `10.88.${String(n)}.2/29`, gateway: `10.88.${String(n)}.1`, macAddress: `02:24:19:00:01:0${String(n)}` }
+    return { id: `srv-g${String(n)}`, guest: await hypervisor.addGuest(wire), wire, revision: 0 }
+  }))
+  const stateOf = (n: number): State => {
+    const { id, wire, revision } = guests[n]!
+    const userData = Buffer.from(`#cloud-config\n# ${id} r${String(revision)}\n`.padEnd(4096, '#'))
+    const record = anInstance({
+      id, revision, fqdn: `r${String(revision)}.${id}.example.com`,
+      interfaces: [{ id: `int-g${String(n)}`, macAddress: wire.macAddress, ipv4Addresses: [wire.address] }],
+      userData: { size: userData.length, sha256: sha256(userData) },
+    })
+    return { id, revision, text: JSON.stringify(record), userData }
+  }
+  const put = async ({ id, text, userData }: State) => {
+    const { result } = await store.put(JSON.parse(text), userData)
+    if (result !== 'published' && result !== 'unchanged') throw new Error(`the publish of ${id} is ${result}`)
+  }
+  const next = (n: number) => {
+    guests[n]!.revision += 1
+    return stateOf(n)
+  }
+  const all = <T>(of: (n: number) => T) => guests.map((_guest, n) => of(n))
+
+  let daemon: TestDaemon
+  const start = async (main?: string) => {
+    const env = { IMDS_STORE: redis.url, IMDS_REGION: REGION, IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1', IMDS_STATE_DIR: stateDirectory }
+    daemon = await startDaemon(env, [...hypervisor.within, ...HAND_OVER], { fds: sockets.map(({ fd }) => fd), ...main !== undefined && { main } })
+    t.teardown(daemon.stop)
+  }
+  const host: FaultHost = {
+    hypervisor, redis, store, guests, next,
+    daemon: () => daemon,
+    publish: async () => { await Promise.all(all(next).map(put)) },
+    publishAgain: async () => { await Promise.all(all(stateOf).map(put)) },
+    arrived: async () => {
+      await Promise.all(guests.map(async ({ guest }, n) => {
+        const { id, userData } = stateOf(n)
+        await until(async () => (await guest.ask({ path: '/latest/user-data' })).body.equals(userData), `the change of ${id}`, 20_000)
+      }))
+    },
+    endDaemon: async (signal) => {
+      daemon.process.kill(signal)
+      await once(daemon.process, 'exit')
+    },
+    startDaemon: start,
+  }
+  await start()
+  await host.publish()
+  await host.arrived()
+  return host
+}

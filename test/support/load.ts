@@ -1,0 +1,62 @@
+/**
+ * A load that a guest puts on the service while something happens to it.
+ */
+import { until } from './daemon.ts'
+import { startHeld } from './held.ts'
+import { SERVICE, type Guest } from './namespaces.ts'
+
+/** Who asks: so many clients of one guest at once, each on a connection per request (as cloud-init) or on one that it keeps. */
+export interface Load { readonly clients: number, readonly keepAlive: boolean, readonly localPort?: number }
+
+/** A request that was not answered 200: the status or the error's code, and when it was under way (Unix time). */
+export interface Failure { readonly path: string, readonly what: string, readonly startedMs: number, readonly endedMs: number }
+
+/** What a load saw. `retried`: requests on a kept connection that was found closed, which were asked again on another. */
+export interface Figures {
+  readonly requests: number
+  readonly retried: number
+  readonly slowestMs: number
+  readonly failed: readonly Failure[]
+  /** Each body (latin1) that a path was answered with. */
+  readonly answers: Readonly<Record<string, readonly string[]>>
+}
+
+const AGENT = new URL('load-agent.ts', import.meta.url).pathname
+
+/** A load that runs. */
+export interface RunningLoad {
+  /** Resolves once it has asked that many times more. */
+  more(requests: number): Promise<void>
+  /** Lets the requests that are under way end, and tells. */
+  stop(): Promise<Figures>
+}
+
+/** Starts a load. */
+export async function startLoad({ within }: Guest, load: Load): Promise<RunningLoad> {
+  const held = await startHeld([...within, process.execPath, AGENT, SERVICE, JSON.stringify(load)])
+  let heard: (line: string) => void
+  let failed: (error: Error) => void
+  held.listen((line) => { heard(line) })
+  void held.ended.then(() => { failed(new Error('the load is gone')) })
+  const tell = (word: string) => new Promise<string>((resolve, reject) => {
+    [heard, failed] = [resolve, reject]
+    held.tell(word)
+  })
+  return {
+    more: async (requests) => {
+      const before = Number(await tell('count'))
+      await until(async () => Number(await tell('count')) >= before + requests, `${String(requests)} more requests`, 30_000)
+    },
+    stop: async () => {
+      const figures = JSON.parse(await tell('stop')) as Figures
+      await held.release()
+      return figures
+    },
+  }
+}
+
+/** The figures in a line. */
+export function summary({ requests, retried, slowestMs, failed }: Figures): string {
+  const found = retried > 0 ? `, ${String(retried)} asked again because their connection had been closed` : ''
+  return `${String(requests)} requests, ${String(failed.length)} failed${found}; the slowest took ${String(slowestMs)} ms`
+}

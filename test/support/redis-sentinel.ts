@@ -1,0 +1,90 @@
+/**
+ * A primary, a replica and three Sentinels, all real, with ports and directories of their own.
+ */
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Test } from 'tap'
+import { Redis } from 'ioredis'
+import { until } from './daemon.ts'
+import { freePort, startRedis, untilAccepts, type TestRedis } from './redis.ts'
+
+/** Servers watched by Sentinels, until the end of the test. */
+export interface Watched {
+  /** `redis-sentinel://` with all three, for the primary `main`. */
+  readonly url: string
+  /** The servers, the first primary first. */
+  readonly servers: readonly [TestRedis, TestRedis]
+  /** The server that a Sentinel takes for the primary now. */
+  primary(): Promise<TestRedis>
+  /** Asks one Sentinel for a failover although nothing is wrong. */
+  failover(): Promise<void>
+  /** Ends all Sentinels (SIGKILL). */
+  killSentinels(): Promise<void>
+  /** Starts them again, on their ports, with what they knew. */
+  restartSentinels(): Promise<void>
+}
+
+/** Milliseconds, tenths of the usual ones; and no pause of 30 s when the machine of the test is slow. */
+const PACE = ['INFO-PERIOD', '500', 'PUBLISH-PERIOD', '200', 'ASK-PERIOD', '200', 'ELECTION-TIMEOUT', '2000', 'MIN-LINK-RECONNECT-PERIOD', '500', 'TILT-TRIGGER', '600000']
+
+/** Starts all of it. Sentinels want `password` and take a server for dead after half a second. */
+export async function startWatched(t: Test, password: string): Promise<Watched> {
+  const atOnce = ['--repl-diskless-sync-delay', '0']
+  const first = await startRedis(atOnce)
+  t.teardown(() => first.stop())
+  const second = await startRedis([...atOnce, '--replicaof', `127.0.0.1 ${String(first.port)}`])
+  t.teardown(() => second.stop())
+  await until(async () => (await second.client.info('replication')).includes('master_link_status:up'), 'the replica to be in step')
+  const servers = [first, second] as const
+
+  const directory = mkdtempSync(join(tmpdir(), 'imds-sentinel-'))
+  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  const ports = [await freePort(), await freePort(), await freePort()]
+  for (const port of ports) writeFileSync(join(directory, `${String(port)}.conf`), configuration(port, first.port, directory, password))
+  const clients = ports.map((port) => new Redis(port, '127.0.0.1', { password, retryStrategy: () => 50, maxRetriesPerRequest: null, enableReadyCheck: false }))
+  for (const client of clients) client.on('error', () => { /* the test ended it */ })
+  let processes: ChildProcess[] = []
+  const killSentinels = async () => {
+    await Promise.all(processes.map(async (child) => {
+      if (child.exitCode === null && child.kill('SIGKILL')) await once(child, 'exit')
+    }))
+    processes = []
+  }
+  const restartSentinels = async () => {
+    processes = ports.map((port) => spawn('redis-server', [join(directory, `${String(port)}.conf`), '--sentinel'], { stdio: 'ignore' }))
+    await Promise.all(ports.map(untilAccepts))
+    for (const client of clients) await client.call('SENTINEL', 'DEBUG', ...PACE)
+  }
+  t.teardown(async () => {
+    for (const client of clients) client.disconnect()
+    await killSentinels()
+  })
+  await restartSentinels()
+  await until(async () => (await Promise.all(clients.map((client) => client.call('SENTINEL', 'CKQUORUM', 'main').catch(() => '')))).every((answer) => String(answer).startsWith('OK 3')),
+    'the Sentinels to know each other')
+  await until(async () => (await Promise.all(clients.map((client) => client.call('SENTINEL', 'REPLICAS', 'main') as Promise<unknown[]>))).every(({ length }) => length === 1),
+    'the Sentinels to know the replica', 20_000)
+  return {
+    url: `redis-sentinel://${ports.map((port) => `127.0.0.1:${String(port)}`).join()}/main`,
+    servers, killSentinels, restartSentinels,
+    primary: async () => {
+      const [, port] = await clients[0]!.call('SENTINEL', 'GET-MASTER-ADDR-BY-NAME', 'main') as [string, string]
+      return servers.find((server) => server.port === Number(port))!
+    },
+    failover: async () => { await clients[0]!.call('SENTINEL', 'FAILOVER', 'main') },
+  }
+}
+
+function configuration(port: number, primaryPort: number, directory: string, password: string): string {
+  return `port ${String(port)}
+bind 127.0.0.1
+dir ${directory}
+requirepass ${password}
+sentinel monitor main 127.0.0.1 ${String(primaryPort)} 2
+sentinel down-after-milliseconds main 500
+sentinel failover-timeout main 3000
+`
+}

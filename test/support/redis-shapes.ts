@@ -1,0 +1,87 @@
+/**
+ * What the tests of every shape of Redis have in common: a record whose revision shows, a host that serves it, guests that ask without
+ * pause.
+ */
+import type { Test } from 'tap'
+import type { RedisFiles } from '../../src/store/url.ts'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from './daemon.ts'
+import { anInstance } from './instance.ts'
+
+/** How a test's files are named to the daemon. */
+const VARIABLES = {
+  passwordFile: 'IMDS_REDIS_PASSWORD_FILE', sentinelPasswordFile: 'IMDS_REDIS_SENTINEL_PASSWORD_FILE',
+  caFile: 'IMDS_REDIS_CA_FILE', certFile: 'IMDS_REDIS_CERT_FILE', keyFile: 'IMDS_REDIS_KEY_FILE',
+} as const satisfies Record<keyof RedisFiles, string>
+
+/** A record for 127.0.0.1 whose host name tells its revision. */
+export function record(revision: number, change: Record<string, unknown> = {}): Record<string, unknown> {
+  const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]
+  return anInstance({ id: 'srv-n1', revision, fqdn: `r${String(revision)}.example.com`, interfaces, ...change })
+}
+
+/**
+ * Starts a daemon whose only timely way to learn of a change is a notice, or the resync after a reconnect. `env` and `within` as in
+ * startDaemon.
+ */
+export async function aDaemon(t: Test, url: string, files: RedisFiles = {}, env: Record<string, string> = {}, within: readonly string[] = []): Promise<TestDaemon> {
+  const named = Object.entries(files).map(([file, path]) => [VARIABLES[file as keyof RedisFiles], path as string])
+  const daemon = await startDaemon({
+    IMDS_STORE: url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '3600', ...Object.fromEntries(named) as Record<string, string>, ...env,
+  }, within)
+  t.teardown(() => daemon.stop())
+  return daemon
+}
+
+/** Opens the store of gb1 until the end of the test. */
+export async function aStore(t: Test, url: string, files: RedisFiles = {}): Promise<Publisher> {
+  const store = await openStore({ url, region: 'gb1', ...files })
+  t.teardown(() => store.close())
+  return store
+}
+
+/** Publishes a revision of `record`, again where a failover takes longer than the library waits. */
+export async function publish(store: Publisher, revision: number): Promise<void> {
+  await until(() => store.put(record(revision)).then(() => true, () => false), `revision ${String(revision)} to be published`, 60_000)
+}
+
+/** Waits until the guest at 127.0.0.1 sees a revision of `record`. */
+export async function serves(daemon: TestDaemon, revision: number, timeoutMs = 15_000): Promise<void> {
+  await until(async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === `r${String(revision)}.example.com`, `revision ${String(revision)}`, timeoutMs)
+}
+
+/** Waits until the daemon has a store, or has none. */
+export async function connected(daemon: TestDaemon, is = true): Promise<void> {
+  await until(async () => await daemon.metric('imds_store_connected') === (is ? 1 : 0), is ? 'the store to be connected' : 'the loss to be seen', 20_000)
+}
+
+/** Why the store could not be used, as far as the operator was told at the default level. */
+export function reasons({ log }: TestDaemon): string[] {
+  return log.filter(({ level, msg }) => level !== 'debug' && msg.startsWith('store ') && msg !== 'store connected').map(({ reason }) => String(reason))
+}
+
+/** Waits until the operator was told such a reason. */
+export async function told(daemon: TestDaemon, reason: RegExp): Promise<void> {
+  await until(() => reasons(daemon).some((one) => reason.test(one)), `the reason ${String(reason)} (told: ${reasons(daemon).join('; ')})`)
+}
+
+/** Asks as the guest at 127.0.0.1, four at a time and without pause; `stop` gives what was not a 200. */
+export function guestsWithoutPause(daemon: TestDaemon): { stop(): Promise<unknown[]> } {
+  let asking = true
+  let asked = 0
+  const failures: unknown[] = []
+  const loops = Promise.all(Array.from({ length: 4 }, async () => {
+    for (; asking; asked++) {
+      const answer = await daemon.get('/latest/meta-data/hostname').catch((error: unknown) => error)
+      if ((answer as { status?: number }).status !== 200) failures.push(answer)
+    }
+  }))
+  return {
+    stop: async () => {
+      await until(() => asked > 100, 'a hundred answers')
+      asking = false
+      await loops
+      return failures
+    },
+  }
+}

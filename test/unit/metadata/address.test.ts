@@ -1,0 +1,46 @@
+import { Address6 } from 'ip-address'
+import { describe, expect, test } from 'vitest'
+import { canonicalAddress, ipv6Digits, isIpv6Prefix, overlap } from '../../../src/metadata/address.ts'
+import { random } from '../../support/generate.ts'
+
+test.each([
+  ['10.0.0.2', '10.0.0.2'], ['::ffff:10.0.0.2', '10.0.0.2'], ['FD00:0:0::2', 'fd00::2'], ['::', '::'], ['10.0.0.2/30', undefined], ['fe80::1%eth0', undefined],
+  ['10.0.0', undefined], ['', undefined], ['x', undefined], ['10.0.0.256', undefined],
+])('the canonical form of "%s" is %s', (address, canonical) => { expect(canonicalAddress(address)).toBe(canonical) })
+
+test.each([
+  ['2a02:1348:178:1::/64', '2a02134801780001'], ['2a02:1348:178::/48', '2a0213480178'], ['fd00::/124', 'fd00000000000000000000000000000'],
+  ['::1', '00000000000000000000000000000001'], ['::', '00000000000000000000000000000000'], ['FD00:0::2', 'fd000000000000000000000000000002'],
+])('the digits of %s are %s', (range, digits) => { expect(ipv6Digits(range)).toBe(digits) })
+
+test('the digits of any IPv6 address are those of its longest form', () => {
+  const next = random(7)
+  for (let i = 0; i < 2000; i++) {
+    const groups = Array.from({ length: 8 }, () => next() < 0.5 ? 0 : Math.floor(next() * 65536))
+    const address = new Address6(groups.map((group) => group.toString(16)).join(':'))
+    expect(ipv6Digits(address.correctForm())).toBe(address.canonicalForm().replaceAll(':', ''))
+  }
+})
+
+test('what is no IPv6 address, or has dots, is no error and has the digits of no guest', () => {
+  for (const text of ['', ':', 'x', '/', '::1.2.3.4', '1:2:3:4:5:6:7:8:9:a', 'fd00::x']) expect(ipv6Digits(text)).not.toMatch(/^[23f][0-9a-f]{31}$/)
+})
+
+describe('an interface may own', () => {
+  test.each(['2a02:1348:178:1::/64', '2a02:1348:178::/48', '3fff::/52', 'fd00:ec2:1::/56', 'fc00::/60', '2a02::1:0:0:0/80', '2a02::10/124'])('%s', (prefix) => { expect(isIpv6Prefix(prefix)).toBe(true) })
+})
+
+describe('an interface may not own', () => {
+  test.each([
+    ['a prefix that would take the addresses of many', '2a02:1348::/32'], ['a prefix of another length than a multiple of 4', '2a02:1348:178:1::/63'],
+    ['an address', '2a02::1/128'], ['an address without a length', '2a02::1'], ['an address inside the network', '2a02:1348:178:1::1/64'],
+    ['a network in a longer form', '2a02:1348:178:1:0::/64'], ['a network in capitals', 'FD00::/64'], ['a length with a leading zero', 'fd00::/064'], ['a length that is none', 'fd00::/x'],
+    ['no length', 'fd00::/'], ['two lengths', 'fd00::/64/64'],
+    ['the link-local addresses of everybody', 'fe80::/64'], ['multicast', 'ff02::/64'], ['loopback', '::/64'], ['IPv4 in disguise', '::ffff:0:0/96'], ['IPv4', '10.0.0.0/8'],
+  ])('%s: %s', (_what, prefix) => { expect(isIpv6Prefix(prefix)).toBe(false) })
+})
+
+test.each([
+  ['10.0.0.2', '10.0.0.2', true], ['10.0.0.2', '10.0.0.20', false], ['fd00::/64', 'fd00::2', true], ['fd00::/64', 'fd00:0:0:1::2', false], ['fd00::/64', 'fd00::/48', true],
+  ['fd00::/64', 'fd00::/64', true], ['fd00:0:0:1::/64', 'fd00::/64', false], ['fd00::2', 'fd00::2', true], ['fd00::2', 'fd00::20', false], ['10.0.0.2', 'fd00::2', false],
+])('%s and %s overlap: %s', (a, b, overlapping) => { expect([overlap(a, b), overlap(b, a)]).toEqual([overlapping, overlapping]) })

@@ -45,6 +45,9 @@ const LIMITS = {
   maxHeaderSize: 16_384,
 }
 
+/** To find the idle among all connections takes milliseconds where they are many; in a flood of drops it is done so often, in ms. */
+const MAKE_ROOM_EVERY_MS = 100
+
 /** Builds the server of one listener; it does not listen yet. */
 export function buildGuestServer({ network, maxConnections, directory, meter, complaints, log }: GuestServerParts): FastifyInstance {
   const tracing = log.isLevelEnabled('debug')
@@ -69,9 +72,12 @@ export function buildGuestServer({ network, maxConnections, directory, meter, co
 
   server.addHook('onRequest', serve)
   server.server.maxConnections = maxConnections
+  let makeRoomAtMs = 0
   server.server.on('drop', () => {
     meter.dropped()
     complaints.dropped(network, maxConnections)
+    if (performance.now() < makeRoomAtMs) return
+    makeRoomAtMs = performance.now() + MAKE_ROOM_EVERY_MS
     server.server.closeIdleConnections() // who asks comes before who has asked
   })
   server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => server.server.emit('request', request, response))

@@ -93,13 +93,14 @@ t.test('a user who lacks a permission is told as such, in lines of the log and n
 
 t.test('a password that is changed while the daemon runs is read again: guests see nothing, and changes arrive', async (t) => {
   const redis = await aRedisWithUsers(t)
-  const directory = t.testdir({ daemon: 'secret\n', publisher: 'secret\n' })
+  const directory = t.testdirName
+  for (const file of ['daemon', 'publisher']) writeFileSync(`${directory}/${file}`, 'secret\n')
   const url = redis.url.replace('//', '//imds-hv1@')
   const daemon = await aDaemon(t, url, { passwordFile: `${directory}/daemon` })
   const store = await aStore(t, redis.url.replace('//', '//imds-publisher@'), { passwordFile: `${directory}/publisher` })
   await store.put(record(1))
   await serves(daemon, 1)
-  const guests = guestsWithoutPause(daemon)
+  const guests = guestsWithoutPause(t, daemon)
   for (const [user, file] of [['imds-hv1', 'daemon'], ['imds-publisher', 'publisher']] as const) {
     await redis.client.call('ACL', 'SETUSER', user, '<secret', '>changed')
     await redis.client.call('CLIENT', 'KILL', 'USER', user)

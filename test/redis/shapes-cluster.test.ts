@@ -37,7 +37,7 @@ t.test('while the slot of the region is moved guests see nothing, everything can
   for (let n = 1; n <= 50; n++) await store.put(others(n), Buffer.from(`user-data ${String(n)}`))
   const daemon = await aDaemon(t, url, {}, { IMDS_RESYNC_SECONDS: '1' })
   await until(async () => await daemon.metric('imds_view_instances') === 51, 'all instances')
-  const guests = guestsWithoutPause(daemon)
+  const guests = guestsWithoutPause(t, daemon)
   const resyncs = (result: string) => daemon.metric(`imds_resyncs_total{result="${result}"}`)
 
   await cluster.moveHalf()
@@ -73,7 +73,7 @@ t.test('guests see nothing when the region\'s primary dies; its replica takes ov
   const daemon = await aDaemon(t, url)
   await serves(daemon, 1)
   await until(async () => Number(await replica.client.call('DBSIZE')) > 0, 'the replica to have it')
-  const guests = guestsWithoutPause(daemon)
+  const guests = guestsWithoutPause(t, daemon)
   await owner.kill()
   await publish(store, 2)
   await serves(daemon, 2)

@@ -16,7 +16,7 @@ t.test('a replica serves while it follows its primary; one that lost it is told,
   await connected(daemon)
   await store.put(record(1))
   await serves(daemon, 1)
-  const guests = guestsWithoutPause(daemon)
+  const guests = guestsWithoutPause(t, daemon)
   await primary.kill()
   await told(daemon, /^this is a replica that lost its primary$/)
   await connected(daemon, false)

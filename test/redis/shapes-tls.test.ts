@@ -78,7 +78,7 @@ t.test('while the server\'s certificate is out of date known guests are served, 
   const store = await aStore(t, redis.url)
   await store.put(record(1))
   await serves(daemon, 1)
-  const guests = guestsWithoutPause(daemon)
+  const guests = guestsWithoutPause(t, daemon)
   await present(redis, await ours.issue('expired', -1))
   await redis.client.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
   await told(daemon, /^the server's certificate is out of date/)

@@ -9,8 +9,7 @@ import type { Answer } from './daemon.ts'
 import type { Failure, Figures, Load } from './load.ts'
 
 const [, , host, load] = process.argv
-const { clients, keepAlive, localPort } = JSON.parse(load!) as Load
-const NO_ANSWER_MS = 30_000
+const { clients, keepAlive, localPort, patienceMs = 30_000 } = JSON.parse(load!) as Load
 
 let requests = 0
 let retried = 0
@@ -32,7 +31,7 @@ async function get(path: string, agent: Agent | false): Promise<Answer> {
 
 /** A connection that the server closed between two requests is no failure (RFC 9112, 9.3.1): who finds it closed asks on another. */
 async function ask(path: string, agent: Agent | false): Promise<Answer> {
-  const asked = request({ host, path, agent, timeout: NO_ANSWER_MS, ...localPort !== undefined && { localPort } })
+  const asked = request({ host, path, agent, timeout: patienceMs, ...localPort !== undefined && { localPort } })
   try {
     return await answerOf(asked)
   } catch (error) {
@@ -54,7 +53,7 @@ function answerOf(asked: ClientRequest): Promise<Answer> {
         resolve({ status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks as Buffer[]) })
       }, reject)
     })
-    asked.on('timeout', () => { asked.destroy(new Error('no answer')) })
+    asked.on('timeout', () => { asked.destroy(Object.assign(new Error(), { code: 'no answer' })) })
     asked.on('error', reject).end()
   })
 }

@@ -5,8 +5,11 @@ import { until } from './daemon.ts'
 import { startHeld } from './held.ts'
 import { SERVICE, type Guest } from './namespaces.ts'
 
-/** Who asks: so many clients of one guest at once, each on a connection per request (as cloud-init) or on one that it keeps. */
-export interface Load { readonly clients: number, readonly keepAlive: boolean, readonly localPort?: number }
+/**
+ * Who asks: so many clients of one guest at once, each on a connection per request (as cloud-init) or on one that it keeps. A connection
+ * on which nothing comes for `patienceMs` (default 30 s) is given up.
+ */
+export interface Load { readonly clients: number, readonly keepAlive: boolean, readonly localPort?: number, readonly patienceMs?: number }
 
 /** A request that was not answered 200: the status or the error's code, and when it was under way (Unix time). */
 export interface Failure { readonly path: string, readonly what: string, readonly startedMs: number, readonly endedMs: number }
@@ -57,6 +60,7 @@ export async function startLoad({ within }: Guest, load: Load): Promise<RunningL
 
 /** The figures in a line. */
 export function summary({ requests, retried, slowestMs, failed }: Figures): string {
+  const kinds = [...Map.groupBy(failed, ({ what }) => what)].map(([what, { length }]) => `${String(length)} ${what}`).join(', ')
   const found = retried > 0 ? `, ${String(retried)} asked again because their connection had been closed` : ''
-  return `${String(requests)} requests, ${String(failed.length)} failed${found}; the slowest took ${String(slowestMs)} ms`
+  return `${String(requests)} requests, ${String(failed.length)} failed${kinds && ` (${kinds})`}${found}; the slowest took ${String(slowestMs)} ms`
 }

@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import type { Test } from 'tap'
 import { Redis } from 'ioredis'
 import { until } from './daemon.ts'
-import { freePort, startRedis, untilAccepts, type TestRedis } from './redis.ts'
+import { freePort, startRedis, untilAnswers, type TestRedis } from './redis.ts'
 
 /** Servers watched by Sentinels, until the end of the test. */
 export interface Watched {
@@ -55,7 +55,7 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
   }
   const restartSentinels = async () => {
     processes = ports.map((port) => spawn('redis-server', [join(directory, `${String(port)}.conf`), '--sentinel'], { stdio: 'ignore' }))
-    await Promise.all(ports.map(untilAccepts))
+    await Promise.all(ports.map(untilAnswers))
     for (const client of clients) await client.call('SENTINEL', 'DEBUG', ...PACE)
   }
   t.teardown(async () => {

@@ -66,8 +66,9 @@ export async function told(daemon: TestDaemon, reason: RegExp): Promise<void> {
 }
 
 /** Asks as the guest at 127.0.0.1, four at a time and without pause; `stop` gives what was not a 200. */
-export function guestsWithoutPause(daemon: TestDaemon): { stop(): Promise<unknown[]> } {
+export function guestsWithoutPause(t: Test, daemon: TestDaemon): { stop(): Promise<unknown[]> } {
   let asking = true
+  t.teardown(() => { asking = false })
   let asked = 0
   const failures: unknown[] = []
   const loops = Promise.all(Array.from({ length: 4 }, async () => {

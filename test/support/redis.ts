@@ -32,7 +32,7 @@ export async function startRedis(args: readonly string[] = []): Promise<TestRedi
   let child: ChildProcess
   const start = async () => {
     child = spawn('redis-server', ['--port', String(port), '--bind', '127.0.0.1', '--dir', directory, '--save', '', '--appendonly', 'no', ...args], { stdio: 'ignore' })
-    await untilAccepts(port)
+    await untilAnswers(port)
   }
   const kill = async () => {
     if (child.exitCode !== null || child.signalCode !== null) return
@@ -65,17 +65,20 @@ export async function freePort(): Promise<number> {
   }
 }
 
-/** Waits until something accepts connections on a port of 127.0.0.1. */
-export async function untilAccepts(port: number): Promise<void> {
-  for (let i = 0; i < 500; i++) {
-    const accepted = await new Promise<boolean>((resolve) => {
-      const socket = connect(port, '127.0.0.1', () => {
+/** Waits until a server of Redis' protocol answers on a port of 127.0.0.1, whatever it says: it listens before it has read its files. */
+export async function untilAnswers(port: number): Promise<void> {
+  for (let i = 0; i < 1000; i++) {
+    const answered = await new Promise<boolean>((resolve) => {
+      const socket = connect(port, '127.0.0.1', () => { socket.write('PING\r\n') })
+      const end = (is: boolean) => {
         socket.destroy()
-        resolve(true)
-      }).on('error', () => { resolve(false) })
+        resolve(is)
+      }
+      socket.on('data', () => { end(true) })
+      for (const event of ['error', 'close']) socket.on(event, () => { end(false) })
     })
-    if (accepted) return
+    if (answered) return
     await sleep(10)
   }
-  throw new Error(`nothing accepts connections on port ${String(port)}`)
+  throw new Error(`nothing answers on port ${String(port)}`)
 }

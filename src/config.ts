@@ -76,14 +76,12 @@ const REDIS_FILES = {
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/
 
-/** The name of the socket that systemd holds for operators; any other name is a network's. */
-const OPERATOR_SOCKET = 'operator'
 /** Names that a socket has when nobody gave it one. */
 const UNNAMED = /^$|^unknown$|\.socket$/
 
 /**
  * Reads the environment. An empty variable counts as one that is not set. Sockets that systemd holds for us take the place of
- * IMDS_LISTEN, and of IMDS_OPERATOR_LISTEN where one is named so.
+ * IMDS_LISTEN.
  */
 export function parseConfig(env: Readonly<Record<string, string | undefined>>, sockets: readonly InheritedSocket[] = []): ParsedConfig {
   const faults: ConfigFault[] = []
@@ -103,8 +101,7 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>, s
     return value
   }
 
-  const held = sockets.filter(({ name: socket }) => socket !== OPERATOR_SOCKET)
-    .map(({ fd, name: socket }): GuestListener => ({ fd, network: UNNAMED.test(socket) ? DEFAULT_NETWORK : socket }))
+  const held = sockets.map(({ fd, name: socket }): GuestListener => ({ fd, network: UNNAMED.test(socket) ? DEFAULT_NETWORK : socket }))
   const listed = list(read('IMDS_LISTEN')).map((text) => {
     const [network, address] = text.includes('=') ? [text.slice(0, text.indexOf('=')), text.slice(text.indexOf('=') + 1)] : [DEFAULT_NETWORK, text]
     const listener = parseListener(address)
@@ -115,7 +112,6 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>, s
   const places = listed.filter(({ port }) => port !== 0).map(({ host, port }) => `${host} ${String(port)}`)
   if (new Set(places).size < places.length) fault('IMDS_LISTEN', 'names one address and port twice')
 
-  const operatorSocket = sockets.find(({ name: socket }) => socket === OPERATOR_SOCKET)
   const operator = parseListener(read('IMDS_OPERATOR_LISTEN') ?? '')
   const allow = list(read('IMDS_OPERATOR_ALLOW'))
   for (const network of allow) {
@@ -139,7 +135,7 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>, s
   if (faults.length > 0 || operator === undefined || store === undefined || logLevel === undefined) return { ok: false, faults }
   const config: Config = {
     listen: held.length > 0 ? held : listed,
-    operator: { ...operatorSocket ? { fd: operatorSocket.fd } : operator, allow },
+    operator: { ...operator, allow },
     store, stateDirectory, logLevel, userDataMaxBytes,
     resyncMs: resyncSeconds * 1000, snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
     provider: { ...domain !== undefined && { domain }, ...partition !== undefined && { partition } },

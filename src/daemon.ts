@@ -46,7 +46,9 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
   for (const assembled of snapshot?.instances ?? []) view.replace(assembled)
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
   clock.aheadMs(-(snapshot?.ageMs ?? 0))
-  const writer = new SnapshotWriter({ path, owner, instances: () => view.held().filter(({ visiting }) => !visiting), writes: metrics.snapshotWrites, log })
+  const asOfMs = Date.now() - (snapshot?.ageMs ?? 0)
+  const instances = () => view.held().filter(({ visiting }) => !visiting)
+  const writer = new SnapshotWriter({ path, owner, asOfMs, instances, writes: metrics.snapshotWrites, log })
   const watch = new Watch({
     source, view, hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.watch, log,
     changed: () => { writer.changed() }, confirmed: () => { writer.confirmed() },
@@ -66,7 +68,9 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
   const readiness = () => readinessOf(watch, view, source, viewAgeSeconds())
   const revisionOf = (id: string) => {
     const held = view.get(id)
-    return held === undefined || held.visiting ? null : held.instance.revision
+    const isAnswered = held?.instance.interfaces.some(({ network }) => config.listen.some((listener) => listener.network === network)) === true
+    const isContested = [...view.contested().values()].some((ids) => ids.includes(id))
+    return held === undefined || held.visiting || !isAnswered || isContested ? null : held.instance.revision
   }
   const operatorServer = buildOperatorServer({ allow: config.operator.allow, metrics: metrics.registry, readiness, revisionOf })
 

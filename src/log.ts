@@ -15,7 +15,7 @@ export type LogLevel = typeof LOG_LEVELS[number]
 const SECRETS = ['password', 'userData', 'publicKeys', 'token', 'headers', 'document', 'command']
 
 /** Builds the daemon's log. `destination` defaults to standard output, written synchronously: the last line before an end counts most. */
-export function buildLog(level: LogLevel, destination: DestinationStream = pino.destination({ dest: 1, sync: true })): Logger {
+export function buildLog(level: LogLevel, destination: DestinationStream = standardOutput()): Logger {
   return pino({
     level,
     base: null,
@@ -23,4 +23,9 @@ export function buildLog(level: LogLevel, destination: DestinationStream = pino.
     formatters: { level: (label) => ({ level: label }) },
     redact: { paths: SECRETS.flatMap((name) => [name, `*.${name}`]), censor: '[redacted]' },
   }, destination)
+}
+
+/** A full disk behind standard output loses lines; it is no reason to leave the guests alone. */
+function standardOutput(): DestinationStream {
+  return pino.destination({ dest: 1, sync: true, maxLength: 1 << 20 }).on('error', () => { /* nowhere to tell it */ })
 }

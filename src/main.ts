@@ -21,6 +21,7 @@ const sockets = inheritedSockets(env, process.pid)
 const parsed = parseConfig(env, sockets)
 if (!parsed.ok) {
   console.error('imds: the configuration is not usable:')
+  demo?.clean()
   for (const { variable, message } of parsed.faults) console.error(`  ${variable} ${message}`)
   if (sockets.length > 0) await sleep(EX_CONFIG_EVERY_MS)
   process.exit(EX_CONFIG)

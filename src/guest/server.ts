@@ -36,7 +36,7 @@ interface Decision { readonly guest: Guest | null, readonly route: Route, readon
 
 const LIMITS = {
   /** A's contract: idle connections close soon, since AWS's JavaScript client waits for that (reference/clients.md 2.5). */
-  keepAliveTimeout: 5_000,
+  keepAliveTimeout: 3_500, // Node adds a second of grace, and looks once a second
   /** A whole request, headers and body, must arrive in this time. */
   requestTimeout: 10_000,
   /** A connection on which nothing moves, such as one that never reads its answer. */
@@ -91,6 +91,10 @@ export function buildGuestServer({ network, maxConnections, directory, meter, co
     const startedMs = performance.now()
     reply.hijack()
     const address = peerAddress(request.socket)
+    if (address === '') { // reset since: there is nobody to answer, and nobody to count
+      request.socket.destroy()
+      return
+    }
     const found = directory.find(network, address)
     const question = found === 'unknown' ? directory.ask(network, address) : null
     if (question === null) answer(request, reply.raw, address, found, startedMs)
@@ -116,7 +120,7 @@ export function buildGuestServer({ network, maxConnections, directory, meter, co
 
   /** No request could be read: Node's parser refused it, or it did not arrive in time. */
   function refuseUnread(error: NodeJS.ErrnoException, socket: Socket): void {
-    if (error.code === 'ECONNRESET' || !socket.writable) {
+    if (error.code === 'ECONNRESET' || error.code === 'HPE_CLOSED_CONNECTION' || !socket.writable || peerAddress(socket) === '') {
       socket.destroy()
       return
     }

@@ -163,10 +163,16 @@ export function parse(untrusted: unknown): Parsed {
   if (typeof untrusted !== 'object' || untrusted === null || Array.isArray(untrusted)) {
     return { ok: false, faults: [{ path: '', message: 'must be a JSON object' }] }
   }
-  const value = Value.Clean(InstanceSchema, Value.Default(InstanceSchema, Value.Clone(untrusted)))
+  let value: unknown
+  try {
+    value = Value.Default(InstanceSchema, Value.Clone(untrusted))
+  } catch { // the library walks a document by recursion
+    return { ok: false, faults: [{ path: '', message: 'is nested too deeply' }] }
+  }
   if (!check.Check(value)) return { ok: false, faults: check.Errors(value).flatMap(faultsOf) }
-  const faults = contradictions(value)
-  return faults.length > 0 ? { ok: false, faults } : { ok: true, instance: freeze(value) }
+  const record = Value.Clean(InstanceSchema, value) as Static<typeof InstanceSchema> // after the check: it throws at a list in the place of an object
+  const faults = contradictions(record)
+  return faults.length > 0 ? { ok: false, faults } : { ok: true, instance: freeze(record) }
 }
 
 /**

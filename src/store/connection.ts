@@ -118,7 +118,7 @@ export function reasonOf(error: unknown): string {
   const { code = '', message, reason } = error as Error & { code?: string, reason?: string }
   if (message.startsWith('MOVED ')) return 'this is a node of a Cluster: its URL begins with redis-cluster or rediss-cluster'
   const meaning = TLS_MEANINGS.find(([pattern]) => pattern.test(code))?.[1]
-  const text = reason ?? (message === '' ? code : message)
+  const text = (reason ?? (message === '' ? code : message)).replace(/, with args beginning with:.*/s, '') // Redis quotes what it was told: a password
   return meaning === undefined ? text : `${meaning} (${text})`
 }
 

@@ -74,7 +74,7 @@ class FileSource implements Source {
 
   async load(ids: readonly string[]): Promise<readonly Loaded[]> {
     const all: Loaded[] = []
-    for (const id of ids) all.push(await loadFiles(this.#directory, id))
+    for (const id of ids) all.push(await loadFiles(this.#directory, id).catch((error: unknown) => unreadable(id, error)))
     return all
   }
 
@@ -110,11 +110,17 @@ export async function loadFiles(directory: string, id: string): Promise<Loaded> 
   if (found.length > 1) return { kind: 'unreadable', id, digest, reason: `more than one record: ${found.map((ending) => id + ending).join(', ')}` }
   try {
     const text = record.toString('utf8')
-    const document = (found[0] === '.json' ? JSON.parse(text) : parseYaml(text)) as unknown
+    const document = (found[0] === '.json' ? JSON.parse(text) : parseYaml(text, { logLevel: 'error' })) as unknown
     return { kind: 'record', id, digest, document: fillUserData(document, userData ?? null), userData: userData ?? null }
   } catch (error) {
-    return { kind: 'unreadable', id, digest, reason: `${id}${found[0] ?? ''} is not ${found[0] === '.json' ? 'JSON' : 'YAML'}: ${firstLine(error)}` }
+    return { kind: 'unreadable', id, digest, reason: `${id}${found[0] ?? ''} is not ${found[0] === '.json' ? 'JSON' : 'YAML'}${lineOf(error)}` }
   }
+}
+
+/** A file that is there and cannot be read (rights, a directory) is one instance's fault, not the store's. */
+function unreadable(id: string, error: unknown): Loaded {
+  const { code = 'error' } = error as NodeJS.ErrnoException
+  return { kind: 'unreadable', id, digest: code, reason: `a file of ${id} cannot be read: ${code}` }
 }
 
 async function readIfThere(path: string): Promise<Buffer | null> {
@@ -126,7 +132,8 @@ async function readIfThere(path: string): Promise<Buffer | null> {
   }
 }
 
-/** A reader's complaint without the text that it complains about. */
-function firstLine(error: unknown): string {
-  return String(error instanceof Error ? error.message : error).split('\n', 1)[0]?.replace(/"[^"]*"\.*/g, '…') ?? ''
+/** Where a reader met what it cannot read, without its words: they would quote the record. */
+function lineOf(error: unknown): string {
+  const line = (error as { linePos?: readonly { line: number }[] }).linePos?.[0]?.line
+  return line === undefined ? '' : ` from line ${String(line)} on`
 }

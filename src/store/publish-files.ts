@@ -13,10 +13,9 @@ import { publish, type Backend, type Listed, type Publisher, type Published, typ
 
 const LOCK_WAIT_MS = 5000
 
-/** Opens a directory for writing, making it where it is missing. Rejects when that fails. */
-export async function openFilePublisher(directory: string, userDataMaxBytes: number): Promise<Publisher> {
-  await mkdir(directory, { recursive: true, mode: 0o700 })
-  return new FilePublisher(directory, userDataMaxBytes)
+/** Opens a directory for writing; the first write makes it where it is missing. */
+export function openFilePublisher(directory: string, userDataMaxBytes: number): Promise<Publisher> {
+  return Promise.resolve(new FilePublisher(directory, userDataMaxBytes))
 }
 
 class FilePublisher implements Publisher, Backend {
@@ -53,9 +52,10 @@ class FilePublisher implements Publisher, Backend {
       const taken = other.id === id ? undefined : overlapOf(instance, other)
       if (taken !== undefined) return { result: 'address-owned', network: taken.network, address: taken.range, owner: other.id }
     }
+    const record = await this.#prepare(this.#path(id, '.json'), pretty)
     if (userData === 'none') await rm(this.#path(id, '.user-data'), { force: true })
-    else if (userData !== 'keep') await this.#replace(this.#path(id, '.user-data'), userData)
-    await this.#replace(this.#path(id, '.json'), pretty)
+    else if (userData !== 'keep') await rename(await this.#prepare(this.#path(id, '.user-data'), userData), this.#path(id, '.user-data'))
+    await rename(record, this.#path(id, '.json')) // right behind its user-data: a watcher hardly sees one without the other
     for (const ending of RECORD_ENDINGS.slice(1)) await rm(this.#path(id, ending), { force: true })
     await rm(this.#path(id, '.removed'), { force: true })
     return 'published'
@@ -69,7 +69,7 @@ class FilePublisher implements Publisher, Backend {
       const there = loaded.kind === 'record' || loaded.kind === 'unreadable'
       const revision = given ?? (there ? last + 1 : Math.max(last, 1))
       if (revision < last) return { result: 'stale', revision: last }
-      await this.#replace(this.#path(id, '.removed'), `${String(revision)}\n`)
+      await rename(await this.#prepare(this.#path(id, '.removed'), `${String(revision)}\n`), this.#path(id, '.removed'))
       for (const ending of [...RECORD_ENDINGS, '.user-data']) await rm(this.#path(id, ending), { force: true })
       return { result: there ? 'removed' : 'unchanged', revision }
     })
@@ -117,13 +117,15 @@ class FilePublisher implements Publisher, Backend {
 
   async #tombstone(id: string): Promise<number | undefined> {
     const text = await readFile(this.#path(id, '.removed'), 'utf8').catch(() => undefined)
-    return text === undefined ? undefined : Number.parseInt(text, 10)
+    const revision = Number.parseInt(text ?? '', 10)
+    return Number.isNaN(revision) ? undefined : revision
   }
 
-  async #replace(path: string, content: string | Uint8Array): Promise<void> {
+  /** Writes a file beside its place, durably; gives its path, to be renamed. */
+  async #prepare(path: string, content: string | Uint8Array): Promise<string> {
     const temporary = `${path}.${String(process.pid)}.tmp`
     await writeFile(temporary, content, { mode: 0o600, flush: true })
-    await rename(temporary, path)
+    return temporary
   }
 
   #path(id: string, ending: string): string {
@@ -131,6 +133,7 @@ class FilePublisher implements Publisher, Backend {
   }
 
   async #locked<T>(task: () => Promise<T>): Promise<T> {
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 })
     const path = join(this.#directory, '.lock')
     for (const deadline = performance.now() + LOCK_WAIT_MS; ;) {
       try {

@@ -142,6 +142,9 @@ local function put(text, mode, bytes)
   if type(record.id) ~= 'string' or not string.match(record.id, '^srv%-%w+$') then return refused('invalid', 'id is not an id such as srv-x1y2z') end
   if not is_revision(record.revision) then return refused('invalid', 'revision is not a whole number of at least 1') end
   if not is_table(record.interfaces) or not is_table(record.hypervisors) then return refused('invalid', 'interfaces and hypervisors are lists') end
+  for _, name in ipairs(record.hypervisors) do
+    if type(name) ~= 'string' then return refused('invalid', 'hypervisors is a list of strings') end
+  end
   local claims, why = claims_of(record)
   if not claims then return refused('invalid', why) end
 

@@ -79,8 +79,13 @@ function decode(bytes: Buffer, owner: SnapshotOwner): Assembled[] {
   return instances
 }
 
+/** The reader's own complaint would quote the line, which may be user-data. */
 function json(line: Buffer): Record<string, unknown> {
-  return JSON.parse(line.toString('utf8')) as Record<string, unknown>
+  try {
+    return JSON.parse(line.toString('utf8')) as Record<string, unknown>
+  } catch {
+    throw new Error('it is torn or was changed')
+  }
 }
 
 /** What a writer needs. `instances` gives what is to be kept, `failures` counts writes that failed. */
@@ -88,6 +93,8 @@ export interface SnapshotParts {
   readonly path: string
   readonly owner: SnapshotOwner
   readonly instances: () => Iterable<Assembled>
+  /** When the view was last in step with the store, in milliseconds since 1970: a snapshot's own time, until the store confirms it. */
+  readonly asOfMs: number
   readonly writes: { inc(labels: { result: 'written' | 'failed' }): void }
   readonly log: Logger
 }
@@ -102,9 +109,11 @@ export class SnapshotWriter {
   #timer: NodeJS.Timeout | undefined
   #restMs = 0
   #isFailing = false
+  #asOfMs: number
 
   constructor(parts: SnapshotParts) {
     this.#parts = parts
+    this.#asOfMs = parts.asOfMs
   }
 
   /** The view changed: the file will have it soon. */
@@ -115,8 +124,9 @@ export class SnapshotWriter {
 
   /** The view was found to be in step with the store: says so in the file's time. */
   confirmed(): void {
+    this.#asOfMs = Date.now()
     if (this.#changes !== this.#written || this.#writing !== undefined) return
-    const now = new Date()
+    const now = new Date(this.#asOfMs)
     utimes(this.#parts.path, now, now).catch(() => { this.changed() }) // there is no file yet, or it was taken away
   }
 
@@ -163,6 +173,8 @@ export class SnapshotWriter {
     const temporary = `${path}.tmp`
     try {
       await this.#writeFile(temporary)
+      const asOf = new Date(this.#asOfMs)
+      await utimes(temporary, asOf, asOf)
       await rename(temporary, path)
     } catch (error) {
       await rm(temporary, { force: true }).catch(() => { /* the first error says more */ })

@@ -1,7 +1,8 @@
 /**
  * What was the operator told already?
  *
- * Things that stay wrong until somebody mends them: faulty records, instances that the store no longer knows, addresses that two claim.
+ * Things that stay wrong until somebody mends them: a store that is away or empty, faulty records, instances that the store no longer
+ * knows, addresses that two claim.
  * Each is told once for each state of it, and counted as long as it lasts.
  */
 import type { Logger } from 'pino'
@@ -17,6 +18,9 @@ export class Told {
   readonly #faults = new Map<string, string>()
   readonly #unconfirmed = new Set<string>()
   readonly #contested = new Set<string>()
+  /** Why the store cannot be used, as told since it was lost. */
+  readonly #lossReasons = new Set<string>()
+  #isEmptyTold = false
 
   constructor(view: View, faultCounter: { inc(labels: { reason: AssemblyFault['reason'] }): void }, log: Logger) {
     this.#view = view
@@ -63,9 +67,35 @@ export class Told {
     this.#log.warn({ instance: id }, `the store no longer knows this instance: kept, since absence is not removal. \`imdsctl remove ${id}\` removes it`)
   }
 
-  /** The store holds nothing at all of what we hold: told by whoever saw it. */
-  allAbsent(): void {
-    for (const id of this.#view.ids()) this.#unconfirmed.add(id)
+  /** The store holds nothing at all of this region. */
+  allAbsent(store: string): void {
+    if (!this.#isEmptyTold) {
+      this.#log.warn({ store, instances: this.#view.size }, 'the store holds nothing of this region: a wrong or an emptied one? Keeping what is known')
+    }
+    this.#isEmptyTold = true
+    for (const { instance, visiting } of this.#view.held()) {
+      if (!visiting) this.#unconfirmed.add(instance.id)
+    }
+  }
+
+  /** The store holds something of this region. */
+  initialised(): void {
+    this.#isEmptyTold = false
+  }
+
+  /** The store went away, or cannot be used. A new reason since it was lost is worth a line, a repeated one is not. */
+  lost(store: string, reason: string, wasConnected: boolean): void {
+    const facts = { store, reason, instances: this.#view.size }
+    if (wasConnected) this.#log.warn(facts, 'store lost: answering from what is known')
+    else if (this.#lossReasons.size === 0) this.#log.warn(facts, 'store not usable: answering from what is known, trying again')
+    else this.#log[this.#lossReasons.has(reason) ? 'debug' : 'info'](facts, 'store still not usable')
+    this.#lossReasons.add(reason)
+  }
+
+  /** The store is there, and its notices flow. */
+  connected(store: string): void {
+    this.#log.info({ store }, 'store connected')
+    this.#lossReasons.clear()
   }
 
   /** The store knows this instance. */
@@ -76,19 +106,23 @@ export class Told {
   /** Forgets faults of ids that the store's index no longer has. */
   keepFaultsOf(known: { has(id: string): boolean }): void {
     for (const id of this.#faults.keys()) {
-      if (!known.has(id)) this.#faults.delete(id)
+      if (!known.has(id) && this.#view.get(id) === undefined) this.#faults.delete(id)
     }
   }
 
-  /** Tells of addresses that are newly contested. */
-  contested(): void {
+  /** Tells of addresses that are newly contested, and gives the ids of those who claim them. */
+  contested(): string[] {
+    const claimants: string[] = []
     const now = this.#view.contested()
     for (const [address, ids] of now) {
-      if (!this.#contested.has(address)) this.#log.warn({ address, instances: ids }, 'an address is claimed by more than one instance: answered to none')
+      if (this.#contested.has(address)) continue
       this.#contested.add(address)
+      claimants.push(...ids)
+      this.#log.warn({ address, instances: ids }, 'an address is claimed by more than one instance: answered to none')
     }
     for (const address of this.#contested) {
       if (!now.has(address)) this.#contested.delete(address)
     }
+    return claimants
   }
 }

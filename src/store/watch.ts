@@ -75,15 +75,12 @@ export class Watch {
   readonly #elsewhere = new Map<string, string>()
   readonly #told: Told
   #connected = false
-  /** Why the store cannot be used, as told since it was lost. */
-  readonly #lossReasons = new Set<string>()
   #resyncWanted = false
   #working = false
   #stopped = false
   #resyncedAtMs: number | undefined
   #resyncBeganAtMs = 0
   #resyncTookMs = 0
-  #uninitialisedTold = false
   readonly #timers = new Set<NodeJS.Timeout>()
 
   constructor(parts: WatchParts) {
@@ -92,7 +89,7 @@ export class Watch {
   }
 
   start(): void {
-    const { source, view, metrics, log } = this.#parts
+    const { source, metrics } = this.#parts
     source.start({
       notice: (id) => {
         metrics.notices.inc()
@@ -101,18 +98,13 @@ export class Watch {
         this.#work()
       },
       connected: () => {
-        log.info({ store: source.description }, 'store connected')
+        this.#told.connected(source.description)
         this.#connected = true
-        this.#lossReasons.clear()
         const jitter = this.#resyncedAtMs === undefined ? 0 : Math.random() * RESYNC_JITTER_MS
         this.#later(jitter, () => { this.resync() })
       },
       disconnected: (reason) => {
-        const facts = { store: source.description, reason, instances: view.size }
-        if (this.#connected) log.warn(facts, 'store lost: answering from what is known')
-        else if (this.#lossReasons.size === 0) log.warn(facts, 'store not usable: answering from what is known, trying again')
-        else log[this.#lossReasons.has(reason) ? 'debug' : 'info'](facts, 'store still not usable')
-        this.#lossReasons.add(reason)
+        this.#told.lost(source.description, reason, this.#connected)
         this.#connected = false
       },
     })
@@ -136,8 +128,9 @@ export class Watch {
   async welcome(network: string, address: string): Promise<void> {
     const id = await this.#parts.source.owner(network, address)
     if (id === null) return
-    for (const loaded of await this.#parts.source.load([id])) this.#apply(loaded, 'guest')
-    this.#told.contested()
+    for (const loaded of await this.#parts.source.load([id])) this.#applySafely(loaded, 'guest')
+    this.#settleContested()
+    this.#work()
   }
 
   status(): WatchStatus {
@@ -152,7 +145,7 @@ export class Watch {
     if (this.#working || this.#stopped || !this.#connected) return
     this.#working = true
     this.#loop().catch((error: unknown) => {
-      if (this.#stopped) return
+      if (this.#stopped || !this.#connected) return // a store that went away is told as that; what it has is asked for when it is back
       this.#parts.metrics.resyncs.inc({ result: 'failed' })
       this.#parts.log.warn({ err: error }, 'reading the store failed: trying again')
       this.#resyncWanted = true
@@ -171,21 +164,17 @@ export class Watch {
   }
 
   async #beginResync(): Promise<void> {
-    const { source, view, metrics, log } = this.#parts
+    const { source, view, metrics } = this.#parts
     this.#resyncWanted = false
     this.#stale = undefined
     this.#resyncBeganAtMs = performance.now()
     const { initialised, digests } = await source.index()
     if (!initialised) {
       metrics.resyncs.inc({ result: 'uninitialised' })
-      if (!this.#uninitialisedTold) {
-        log.warn({ store: source.description, instances: view.size }, 'the store holds nothing of this region: a wrong or an emptied one? Keeping what is known')
-      }
-      this.#uninitialisedTold = true
-      this.#told.allAbsent()
+      this.#told.allAbsent(source.description)
       return
     }
-    this.#uninitialisedTold = false
+    this.#told.initialised()
     this.#stale = new Set()
     for (const [id, digest] of digests) {
       this.#told.present(id)
@@ -213,17 +202,32 @@ export class Watch {
   async #readSome(ids: Set<string>, origin: Origin): Promise<void> {
     const some = [...ids.values().take(BATCH)]
     for (const id of some) ids.delete(id)
-    const all = await this.#parts.source.load(some)
-    for (const loaded of all) this.#apply(loaded, origin)
-    this.#told.contested()
+    for (const loaded of await this.#parts.source.load(some)) this.#applySafely(loaded, origin)
+    this.#settleContested()
+  }
+
+  /** A record that meets a bug of ours costs one instance, not the host's following of the store. */
+  #applySafely(loaded: Loaded, origin: Origin): void {
+    try {
+      this.#apply(loaded, origin)
+    } catch (error) {
+      this.#parts.log.error({ err: error, instance: loaded.id }, 'a record could not be processed')
+      this.#told.fault(loaded.id, 'digest' in loaded ? loaded.digest : '', { reason: 'record', faults: [{ path: '', message: 'could not be processed' }] })
+    }
+  }
+
+  /** A visitor's address that somebody else claims now is most likely not the visitor's any more: its record is read again at once. */
+  #settleContested(): void {
+    for (const id of this.#told.contested()) {
+      if (this.#parts.view.get(id)?.visiting === true) this.#dirty.add(id)
+    }
   }
 
   #apply(loaded: Loaded, origin: Origin): void {
     const { view, hypervisor, userDataMaxBytes } = this.#parts
     const { id } = loaded
     if (loaded.kind === 'absent') {
-      if (view.get(id)?.visiting === true) this.#forget(id, 'visited')
-      else if (view.get(id) !== undefined || origin === 'index') this.#told.absent(id)
+      if (view.get(id)?.visiting !== true && (view.get(id) !== undefined || origin === 'index')) this.#told.absent(id)
       return
     }
     this.#told.present(id)
@@ -252,14 +256,17 @@ export class Watch {
       this.#parts.log.warn({ instance: id, revision, heldRevision: before.instance.revision }, 'the store went back to an older revision: taken as it is')
     }
     view.replace(assembled, !isOurs)
-    this.#parts.changed()
+    if (isOurs || before?.visiting === false) this.#parts.changed()
     this.#parts.log.debug({ instance: id, revision }, 'instance taken into the view')
   }
 
   #forget(id: string, why: string): void {
     this.#told.good(id)
-    if (!this.#parts.view.remove(id)) return
-    this.#parts.changed()
+    this.#told.present(id)
+    const { view, changed } = this.#parts
+    const isVisitor = view.get(id)?.visiting === true
+    if (!view.remove(id)) return
+    if (!isVisitor) changed()
     this.#parts.log.debug({ instance: id, why }, 'instance left the view')
   }
 
@@ -272,8 +279,7 @@ export class Watch {
 
   #scheduleVisits(): void {
     this.#later(VISIT_MS, () => {
-      for (const held of this.#parts.view.held()) {
-        if (!held.visiting) continue
+      for (const held of this.#parts.view.held().filter(({ visiting }) => visiting)) {
         if (held.asked) this.#dirty.add(held.instance.id)
         else this.#forget(held.instance.id, 'visited')
         held.asked = false

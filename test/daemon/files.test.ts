@@ -177,3 +177,12 @@ t.test('imdsctl watch prints each change until it is interrupted', async (t) => 
   await once(child, 'exit')
   t.equal(child.exitCode, 0)
 })
+
+t.test('a file that cannot be read is one instance\'s fault', async (t) => {
+  const { directory, daemon } = await aHost(t)
+  mkdirSync(join(directory, 'srv-bad00.json'))
+  writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local()))
+  await until(async () => (await daemon.get('/')).status === 200, 'the good record')
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
+  t.equal(await daemon.metric('imds_view_faulty_records'), 1)
+})

@@ -100,3 +100,18 @@ t.test('npm start: the demo serves its instance, says what to try, and leaves no
   t.equal(child.exitCode, 0)
   t.notOk(existsSync(directory))
 })
+
+t.test('a full disk behind standard output loses lines and no guest', async (t) => {
+  const port = await freePort()
+  const url = `file:${t.testdir()}`
+  const store = await openStore({ url })
+  await store.put(LOCAL)
+  const main = new URL('../../src/main.ts', import.meta.url).pathname
+  const child = spawn('sh', ['-c', 'exec "$0" "$1" > /dev/full', process.execPath, main], {
+    env: { PATH: process.env['PATH'], IMDS_STORE: url, IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_LOG_LEVEL: 'debug', IMDS_STATE_DIR: t.testdirName }, stdio: ['ignore', 'ignore', 'inherit'],
+  })
+  t.teardown(() => { child.kill('SIGKILL') })
+  await until(() => request(port, '/').then(({ status }) => status === 200, () => false), 'an answer')
+  for (let i = 0; i < 50; i++) t.equal((await request(port, '/')).status, 200)
+  t.equal(child.exitCode, null)
+})

@@ -60,7 +60,7 @@ t.test('A5: an idle connection is closed by the server, which says so', async (t
   let text = ''
   socket.setEncoding('latin1').on('data', (chunk: string) => { text += chunk })
   await once(socket, 'close')
-  t.match(parseAnswer(text).headers, { connection: 'keep-alive', 'keep-alive': 'timeout=5' })
+  t.match(parseAnswer(text).headers, { connection: 'keep-alive', 'keep-alive': 'timeout=3' })
 })
 
 const REFUSED: [string, string, string, string, number, string][] = [

@@ -1,6 +1,7 @@
 /**
  * The daemon follows a real Redis: what reaches the guest, what stays, and what an operator is told.
  */
+import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
@@ -233,4 +234,19 @@ t.test('a password comes from a file and never shows', async (t) => {
   await store.put(record(1))
   await serves(daemon, 'r1.srv-n1.example.com')
   t.notMatch(JSON.stringify(daemon.log) + (await daemon.operator('/readyz')).body.toString(), /PaSsWoRd/)
+})
+
+t.test('invariant 6: one record that no encoder should have written costs no other instance anything', async (t) => {
+  const { redis, store, daemon } = await aHost(t)
+  await store.put(record(1))
+  await store.put(record(1, { n: 2 }))
+  await serves(daemon, 'r1.srv-n1.example.com')
+  const script = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+  const bad = JSON.stringify({ ...record(2, { n: 2 }), blockDevices: [] })
+  t.same(await redis.client.eval(script, 1, KEYS.region, 'put', bad, 'none'), ['published', '2'])
+  await until(async () => await daemon.metric('imds_record_faults_total{reason="record"}') === 1, 'the fault')
+  await store.put(record(2))
+  await serves(daemon, 'r2.srv-n1.example.com')
+  t.equal(await hostname(daemon, '127.0.0.2'), 'r1.srv-n2.example.com')
+  await resynced(daemon)
 })

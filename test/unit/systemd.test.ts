@@ -16,10 +16,6 @@ test('a socket that nobody named is for the default network', () => {
   for (const name of ['imds.socket', 'unknown', '']) expect(listen(name)).toMatchObject({ config: { listen: [{ fd: 3, network: 'default' }] } })
 })
 
-test('a socket that is named for operators is theirs, and guests are answered as IMDS_LISTEN says', () => {
-  expect(listen('operator')).toMatchObject({ config: { listen: [{ host: '169.254.169.254', port: 80 }], operator: { fd: 3 } } })
-})
-
 test('sockets of another process, which left them in the environment, are not ours', () => {
   expect(inheritedSockets({ LISTEN_PID: '8', LISTEN_FDS: '1', LISTEN_FDNAMES: 'red' }, 7)).toEqual([])
   expect(inheritedSockets({}, 7)).toEqual([])

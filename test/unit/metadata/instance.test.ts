@@ -73,6 +73,8 @@ describe('a record is faulty', () => {
     ['with a digest of another form', anInstance({ userData: { size: 1, sha256: 'x' } }), /userData\/sha256/],
     ['on no hypervisor', anInstance({ hypervisors: [] }), /^\/hypervisors/],
     ['on three hypervisors', anInstance({ hypervisors: ['a', 'b', 'c'] }), /^\/hypervisors/],
+    ['with a list in the place of an object, as some encoders write an empty one', anInstance({ blockDevices: [] }), /^\/blockDevices/],
+    ['that is nested too deeply', anInstance({ deep: JSON.parse('['.repeat(20_000) + ']'.repeat(20_000)) as unknown }), /nested too deeply/],
     ['on one hypervisor twice', anInstance({ hypervisors: ['a', 'a'] }), /hypervisors\/1 is the same hypervisor/],
   ]
   test.each(ROWS)('%s', (_what, record, fault) => { expect(faultsOf(record).join('\n')).toMatch(fault) })

@@ -22,7 +22,7 @@ const INSTANCES: Assembled[] = Array.from({ length: 200 }, (_, i) => ({
 }))
 
 function aWriter(instances: () => Iterable<Assembled> = () => INSTANCES) {
-  return new SnapshotWriter({ path, owner: OWNER, instances, writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger })
+  return new SnapshotWriter({ path, owner: OWNER, asOfMs: Date.now(), instances, writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger })
 }
 
 async function written(): Promise<void> {
@@ -67,7 +67,7 @@ describe('a file that cannot be trusted is set aside with one line and never ser
     ['one bit changed in a record', () => { flip(0.4) }, /changed/],
     ['one bit changed in the header', () => { flip(0.00005) }, /changed/],
     ['random bytes', () => { writeFileSync(path, Buffer.from(Array.from({ length: 5000 }, (_, i) => (i * 7919) & 255))) }, /./],
-    ['something else', () => { writeFileSync(path, 'hello\nworld\n') }, /JSON/],
+    ['something else', () => { writeFileSync(path, 'hello\nS3CRET\n') }, /^it is torn or was changed$/],
     ['too old', () => { utimesSync(path, new Date(), new Date(Date.now() - DAY_MS - 1000)) }, /IMDS_SNAPSHOT_MAX_AGE_SECONDS/],
   ])('%s', async (_what, spoil, reason) => {
     await written()
@@ -133,7 +133,7 @@ test('a write that fails is told once, counted, and leaves the last good file in
   const before = readFileSync(path)
   rmSync(`${path}.tmp`, { force: true })
   const writer = new SnapshotWriter({
-    path, owner: OWNER, writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger,
+    path, owner: OWNER, asOfMs: Date.now(), writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger,
     instances: () => { throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }) },
   })
   writer.changed()
@@ -143,4 +143,12 @@ test('a write that fails is told once, counted, and leaves the last good file in
   expect(log.filter(({ msg }) => msg.startsWith('snapshot not written'))).toHaveLength(1)
   expect(readFileSync(path).equals(before)).toBe(true)
   chmodSync(directory, 0o700)
+})
+
+test('a write keeps the time at which the view was last in step with the store', async () => {
+  const asOfMs = Date.now() - 7_200_000
+  const writer = new SnapshotWriter({ path, owner: OWNER, asOfMs, instances: () => INSTANCES, writes: { inc: () => { /* not counted */ } }, log: logger })
+  writer.changed()
+  await writer.stop()
+  expect(read()?.ageMs).toBeCloseTo(7_200_000, -4)
 })

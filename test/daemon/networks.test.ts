@@ -29,8 +29,7 @@ function recordOf(network: string): Record<string, unknown> {
 const strays = ({ answers }: Figures, other: string) => Object.entries(answers).filter(([, bodies]) => bodies.some((body) => body.includes(other))).map(([path]) => path)
 
 t.test('with a socket for each of two links whose guests have the same address', { skip: withoutSystemd() }, async (t) => {
-  const host = await bootHost(['red', 'blue', 'green'].map(wireOf))
-  t.teardown(() => host.stop())
+  const host = await bootHost(t, ['red', 'blue', 'green'].map(wireOf))
   const [red, blue, green] = host.guests as [Guest, Guest, Guest]
   const guests = { red, blue }
   for (const network of NETWORKS) await enable(host, network)

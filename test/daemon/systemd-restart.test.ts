@@ -17,8 +17,7 @@ const LOADS: readonly [string, Load][] = [
 ]
 
 t.test('with imds.socket', { skip: withoutSystemd() }, async (t) => {
-  const host = await bootHost()
-  t.teardown(() => host.stop())
+  const host = await bootHost(t)
   const { systemctl, show, shell, setEnv, guests: [guest] } = host
   const ask = async () => (await guest!.ask({ path: ID })).body.toString()
   await shell('cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
@@ -52,7 +51,7 @@ t.test('with imds.socket', { skip: withoutSystemd() }, async (t) => {
   await t.test('guests that ask while the daemon is stopped start it, and are answered', async (t) => {
     await systemctl('stop', 'imds.service')
     t.equal(await ask(), 'srv-abcde')
-    t.equal((await show('ActiveState'))['ActiveState'], 'active')
+    await until(async () => (await show('ActiveState'))['ActiveState'] === 'active', 'READY, which comes a little later')
   })
 
   await t.test('guests that ask under a bad configuration are answered once it is mended, without a hand', async (t) => {

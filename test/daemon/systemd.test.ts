@@ -66,8 +66,7 @@ t.test('the daemon is the last to be killed for memory, and a crash loop never g
 })
 
 t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async (t) => {
-  const host = await bootHost()
-  t.teardown(() => host.stop())
+  const host = await bootHost(t)
   const { systemctl, shell, show, setEnv, guests: [guest] } = host
   await shell('cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
   const answered = async () => (await guest!.ask({ path: '/latest/meta-data/instance-id' })).body.toString() === 'srv-abcde'

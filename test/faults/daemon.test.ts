@@ -8,6 +8,8 @@ import { startFaultHost } from '../support/faults.ts'
 import { underFault } from '../support/faults-seen.ts'
 import { withoutNamespaces } from '../support/namespaces.ts'
 
+const TIMES = 3
+
 t.test('no guest notices what happens to the daemon', { skip: withoutNamespaces() }, async (t) => {
   const host = await startFaultHost(t)
   const { redis } = host
@@ -26,25 +28,31 @@ t.test('no guest notices what happens to the daemon', { skip: withoutNamespaces(
     await published
   }))
 
-  await t.test('killed, and started again: no more fails than was under way', (t) => underFault(t, host, 'daemon killed (SIGKILL), started', async (operator) => {
-    await host.endDaemon('SIGKILL')
+  /** A change is made meanwhile, and has arrived at the end. */
+  const replaced = async (signal: 'SIGTERM' | 'SIGKILL', main?: string) => {
+    await host.endDaemon(signal)
     const published = host.publish()
-    await host.startDaemon()
+    await host.startDaemon(main)
     await published
-    await operator.reads('listening')
-    await operator.sees('imds_ready', 1)
-  }, host.guests.length))
+    await host.arrived()
+  }
+
+  await t.test('stopped, and started again, while a change is made', (t) => underFault(t, host, `daemon stopped (SIGTERM) and started, ${String(TIMES)} times`, async (operator) => {
+    for (let i = 0; i < TIMES; i++) await replaced('SIGTERM')
+    await operator.reads('first resync completed: ready')
+  }))
+
+  await t.test('killed, and started again: no more fails than was under way', (t) => underFault(t, host, `daemon killed (SIGKILL) and started, ${String(TIMES)} times`, async (operator) => {
+    for (let i = 0; i < TIMES; i++) await replaced('SIGKILL')
+    await operator.reads('first resync completed: ready')
+  }, TIMES * host.guests.length))
 
   await t.test('upgraded: another build in its place', async (t) => {
     const dist = join(t.testdir(), 'dist') // below the repository, where it finds node_modules
     buildInto(dist)
-    await underFault(t, host, 'daemon upgraded', async (operator) => {
-      await host.endDaemon('SIGTERM')
-      const published = host.publish()
-      await host.startDaemon(join(dist, 'main.js'))
-      await published
-      await operator.reads('listening')
-      await operator.sees('imds_ready', 1)
+    await underFault(t, host, 'daemon upgraded (another build in its place)', async (operator) => {
+      await replaced('SIGTERM', join(dist, 'main.js'))
+      await operator.reads('first resync completed: ready')
     })
   })
 })

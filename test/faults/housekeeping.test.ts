@@ -84,6 +84,7 @@ t.test('file descriptors used up by one guest: operators are answered, changes a
   await until(async () => await daemon.metric('imds_connections_dropped_total') > 0, 'dropped connections')
   const before = await daemon.metric('imds_snapshot_writes_total{result="written"}')
   for (const socket of idle.splice(0, 100)) socket.destroy()
+  await until(() => daemon.get('/latest/meta-data/').then(({ status }) => status === 200, () => false), 'room')
   await change()
   await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > before, 'the change on disk')
   t.equal(await daemon.metric(FAILED), 0)

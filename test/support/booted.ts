@@ -9,6 +9,7 @@ import { spawnSync } from 'node:child_process'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { Test } from 'tap'
 import { buildInto } from './build.ts'
 import { until } from './daemon.ts'
 import { must, startHeld } from './held.ts'
@@ -34,7 +35,6 @@ export interface BootedHost {
   readonly setEnv: (lines: string) => Promise<void>
   /** Writes a drop-in of a unit, and has systemd read it. */
   readonly dropIn: (unit: string, lines: string) => Promise<void>
-  readonly stop: () => Promise<void>
 }
 
 /** Why no host can be booted here, or false: what `skip` of a test wants. */
@@ -101,17 +101,20 @@ echo up $pid
 exec env -i container=test PATH=/usr/sbin:/usr/bin SYSTEMD_UNIT_PATH=/units:/etc/systemd/system ${SYSTEMD} --unit=sysinit.target --log-target=null --show-status=no > /dev/null 2>&1
 `
 
-/** Boots a host with a guest on each wire. */
-export async function bootHost(wires: readonly Wire[] = [WIRE]): Promise<BootedHost> {
+/** Boots a host, with a guest on each wire, that ends with the test. */
+export async function bootHost(t: Test, wires: readonly Wire[] = [WIRE]): Promise<BootedHost> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-systemd-'))
+  t.teardown(() => { rmSync(directory, { recursive: true }) })
   chmodSync(directory, 0o755)
   const dist = join(directory, 'dist')
   buildInto(dist)
   const hypervisor = await makeHypervisor()
+  t.teardown(() => hypervisor.remove())
   const guests: Guest[] = []
   for (const wire of wires) guests.push(await hypervisor.addGuest(wire))
   await must([...hypervisor.within, 'ip', 'address', 'delete', `${SERVICE}/32`, 'dev', 'lo']) // it is the unit's to bring
   const held = await startHeld([...hypervisor.within, 'unshare', '--mount', 'sh', '-c', HOLD, BOOT, ROOT, dist, process.execPath])
+  t.teardown(() => held.release())
   const shell = async (command: string, input = '') => {
     const inside = ['nsenter', '--target', held.word, '--all', '--root', '--wd', 'sh', '-c', command]
     return (await must(inside, { input, env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } })).toString()
@@ -129,11 +132,6 @@ export async function bootHost(wires: readonly Wire[] = [WIRE]): Promise<BootedH
     dropIn: async (unit, lines) => {
       const directory = `/etc/systemd/system/${unit}.d`
       await shell(`mkdir -p ${directory} && cat > ${directory}/test.conf && systemctl daemon-reload`, `${lines}\n`)
-    },
-    stop: async () => {
-      await held.release()
-      await hypervisor.remove()
-      rmSync(directory, { recursive: true })
     },
   }
 }

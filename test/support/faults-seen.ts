@@ -81,18 +81,18 @@ async function isInStep(host: FaultHost): Promise<void> {
 }
 
 async function metricsOf(host: FaultHost): Promise<Map<string, number>> {
-  const lines = (await host.daemon().operator('/metrics')).body.toString().split('\n').filter((line) => line.startsWith('imds_'))
+  const lines = (await host.metrics()).split('\n').filter((line) => line.startsWith('imds_'))
   return new Map(lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ') + 1))]))
 }
 
 function tell(t: Test, fault: string, figures: readonly Figures[], failed: number, seen: readonly string[]): void {
   const requests = figures.reduce((sum, of) => sum + of.requests, 0).toLocaleString('en-US')
-  const slowest = `slowest ${String(Math.max(...figures.map(({ slowestMs }) => slowestMs)))} ms`
-  t.comment(`${fault}: ${String(failed)} of ${requests} requests failed, ${slowest}; the operator sees ${seen.join('; ')}`)
+  const slowestMs = Math.max(...figures.map((of) => of.slowestMs))
+  t.comment(`${fault}: ${String(failed)} of ${requests} requests failed, the slowest took ${String(slowestMs)} ms; the operator sees ${seen.join('; ')}`)
   const file = process.env['IMDS_FAULTS_MARKDOWN']
   if (file === undefined) return
   try {
     writeFileSync(file, '| fault | guests saw: failed of requests | the operator sees |\n|---|---|---|\n', { flag: 'wx' })
   } catch { /* another file of the suite wrote the head */ }
-  appendFileSync(file, `| ${fault} | ${String(failed)} of ${requests}, ${slowest} | ${seen.join('; ')} |\n`)
+  appendFileSync(file, `| ${fault} | ${String(failed)} of ${requests} | ${seen.join('; ')} |\n`)
 }

@@ -1,7 +1,7 @@
 /**
  * A compute host to which things happen, and what its guests and its operator see of them.
  *
- * Four guests, each in a namespace of its own; the daemon in the hypervisor's, on sockets that are held for it; Redis at the end of a
+ * Four guests, each in a namespace of its own; the daemon in the hypervisor's, on a socket that is held for it; Redis at the end of a
  * wire. While a fault lasts every guest reads its whole tree and its user-data, again and again, on a connection per request.
  */
 import { once } from 'node:events'
@@ -13,7 +13,8 @@ import { sha256 } from '../../src/store/assemble.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from './daemon.ts'
 import { startFaultyRedis, type FaultyRedis } from './faults-redis.ts'
-import { holdSocket, holdSocketWithin } from './faults-socket.ts'
+import { holdSocket } from './faults-socket.ts'
+import { must } from './held.ts'
 import { anInstance } from './instance.ts'
 import { makeHypervisor, SERVICE, type Guest, type Hypervisor, type Wire } from './namespaces.ts'
 
@@ -28,6 +29,8 @@ export interface FaultHost {
   readonly guests: readonly { readonly id: string, readonly guest: Guest }[]
   /** The daemon that runs now. */
   readonly daemon: () => TestDaemon
+  /** Its metrics, as Prometheus gets them. */
+  metrics(): Promise<string>
   /** The next state of a guest's instance: from now on `arrived` waits for it. Not published yet. */
   next(n: number): State
   /** Publishes a change of every instance. */
@@ -38,14 +41,14 @@ export interface FaultHost {
   arrived(): Promise<void>
   /** Ends the daemon by a signal. Connections wait from then on. */
   endDaemon(signal: 'SIGTERM' | 'SIGKILL'): Promise<void>
-  /** Starts the next daemon on the same sockets and the same state; from another build where `main` says so. */
+  /** Starts the next daemon on the same socket and the same state; from another build where `main` says so. */
   startDaemon(main?: string): Promise<void>
 }
 
 const GUESTS = 4
 const REGION = 'gb1'
 /** systemd's own protocol, sd_listen_fds(3): the variables are for the process that they name. */
-const HAND_OVER = ['sh', '-c', 'export LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=default:operator; exec "$@"', 'sh']
+const HAND_OVER = ['sh', '-c', 'export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=default; exec "$@"', 'sh']
 
 /** Starts a host that ends with the test, its guests published and answered. */
 export async function startFaultHost(t: Test): Promise<FaultHost> {
@@ -57,8 +60,8 @@ export async function startFaultHost(t: Test): Promise<FaultHost> {
   t.teardown(() => store.close())
   const stateDirectory = mkdtempSync(join(tmpdir(), 'imds-state-'))
   t.teardown(() => { rmSync(stateDirectory, { recursive: true, force: true }) })
-  const sockets = [await holdSocketWithin(hypervisor.within, SERVICE, 80), holdSocket('127.0.0.1', 0)]
-  t.teardown(() => { for (const socket of sockets) socket.close() })
+  const socket = await holdSocket(hypervisor.within, SERVICE, 80)
+  t.teardown(() => { socket.close() })
 
   const guests = await Promise.all(Array.from({ length: GUESTS }, async (_, n) => {
     const wire: Wire = { address: `10.88.${String(n)}.2/29`, gateway: `10.88.${String(n)}.1`, macAddress: `02:24:19:00:01:0${String(n)}` }
@@ -87,12 +90,13 @@ export async function startFaultHost(t: Test): Promise<FaultHost> {
   let daemon: TestDaemon
   const start = async (main?: string) => {
     const env = { IMDS_STORE: redis.url, IMDS_REGION: REGION, IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1', IMDS_STATE_DIR: stateDirectory }
-    daemon = await startDaemon(env, [...hypervisor.within, ...HAND_OVER], { fds: sockets.map(({ fd }) => fd), ...main !== undefined && { main } })
+    daemon = await startDaemon(env, [...hypervisor.within, ...HAND_OVER], { fds: [socket.fd], ...main !== undefined && { main } })
     t.teardown(daemon.stop)
   }
   const host: FaultHost = {
     hypervisor, redis, store, guests, next,
     daemon: () => daemon,
+    metrics: async () => (await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}/metrics`])).toString(),
     publish: async () => { await Promise.all(all(next).map(put)) },
     publishAgain: async () => { await Promise.all(all(stateOf).map(put)) },
     arrived: async () => {

@@ -41,7 +41,8 @@ export function aGuestServer({ network = 'default', provider = {}, level = 'info
   const logger = pino({ level }, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } })
   const view = new View(provider, () => clock.ms)
   const meter = new RequestMeter()
-  const server = buildGuestServer({ network, maxConnections: Infinity, directory: { find: (on, address) => view.find(on, address), ask: () => null }, meter, complaints: new Complaints(logger, () => clock.ms), log: logger })
+  const directory = { find: (on: string, address: string) => view.find(on, address), ask: () => null }
+  const server = buildGuestServer({ network, maxConnections: Infinity, directory, meter, complaints: new Complaints(logger, () => clock.ms), log: logger })
   return {
     view, meter, clock, log,
     put: (record, userData = null) => {

@@ -37,14 +37,14 @@ export interface RunningLoad {
 /** Starts a load. */
 export async function startLoad({ within }: Guest, load: Load): Promise<RunningLoad> {
   const held = await startHeld([...within, process.execPath, AGENT, SERVICE, JSON.stringify(load)])
-  let heard: (line: string) => void
-  let failed: (error: Error) => void
+  let heard: (line: string) => void = () => { /* it says nothing unasked */ }
   held.listen((line) => { heard(line) })
-  void held.ended.then(() => { failed(new Error('the load is gone')) })
-  const tell = (word: string) => new Promise<string>((resolve, reject) => {
-    [heard, failed] = [resolve, reject]
+  const gone = held.ended.then(() => { throw new Error('the load is gone') })
+  gone.catch(() => { /* whoever asks is told */ })
+  const tell = (word: string) => Promise.race([gone, new Promise<string>((resolve) => {
+    heard = resolve
     held.tell(word)
-  })
+  })])
   return {
     more: async (requests) => {
       const before = Number(await tell('count'))

@@ -15,7 +15,7 @@ export const SERVICE = '169.254.169.254'
 export interface Wire { readonly address: string, readonly gateway: string, readonly macAddress: string, readonly device?: string }
 
 /** A request. `path` may be any request target; the service's address is the Host unless `headers` say otherwise. */
-export interface Ask { readonly path: string, readonly method?: string, readonly headers?: Readonly<Record<string, string>>, readonly localPort?: number }
+export interface Ask { readonly path: string, readonly method?: string, readonly headers?: Readonly<Record<string, string>> }
 
 /** A guest. `within` is a command that runs another one inside, at most as long as the test lives. */
 export interface Guest {

@@ -1,0 +1,54 @@
+/**
+ * A notice is a hint (invariant 4): lost, doubled or out of order, it changes nothing; guests read their trees all the while.
+ */
+import { readFileSync } from 'node:fs'
+import t from 'tap'
+import { keysOf } from '../../src/store/keys.ts'
+import { startFaultHost, type State } from '../support/faults.ts'
+import { underFault } from '../support/faults-seen.ts'
+import { withoutNamespaces } from '../support/namespaces.ts'
+
+const KEYS = keysOf('gb1')
+const SCRIPT = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+const SILENT = SCRIPT.replace('redis.call(\'PUBLISH\'', 'tostring(\'no notice\'')
+
+t.test('no guest notices what happens to notices', { skip: withoutNamespaces() }, async (t) => {
+  const host = await startFaultHost(t)
+  const { redis: { client }, guests } = host
+  const published = ({ text, userData }: State) => [1, KEYS.region, 'put', text, 'set', userData] as const
+  const told = async (ids: readonly string[]) => {
+    const pipeline = client.pipeline()
+    for (const id of ids) pipeline.publish(KEYS.notices('hv1'), id)
+    await pipeline.exec()
+  }
+
+  await t.test('notices lost with their connection', (t) => underFault(t, host, 'notices lost: their connection cut', async (operator) => {
+    const cut = client.multi().call('CLIENT', 'KILL', 'TYPE', 'pubsub')
+    for (const n of guests.keys()) cut.eval(SCRIPT, ...published(host.next(n)))
+    await cut.exec()
+    await operator.reads('store lost')
+    await operator.counts('imds_resyncs_total{result="completed"}')
+  }))
+
+  t.not(SILENT, SCRIPT)
+  await t.test('notices that nobody sends', (t) => underFault(t, host, 'notices never sent', async (operator) => {
+    for (const n of guests.keys()) await client.eval(SILENT, ...published(host.next(n)))
+    await operator.counts('imds_resyncs_total{result="completed"}')
+  }))
+
+  await t.test('notices doubled, a hundred times each', (t) => underFault(t, host, 'notices doubled, 100 times each', async (operator) => {
+    for (let i = 0; i < 10; i++) {
+      await host.publish()
+      await told(guests.flatMap(({ id }) => Array<string>(100).fill(id)))
+    }
+    await operator.counts('imds_notices_total')
+  }))
+
+  await t.test('notices out of order, and of nobody', (t) => underFault(t, host, 'notices out of order, some of nobody', async (operator) => {
+    for (let i = 0; i < 10; i++) {
+      for (const n of guests.keys()) await client.eval(SILENT, ...published(host.next(n)))
+      await told([...guests.map(({ id }) => id).reverse(), 'srv-nobody', ''])
+    }
+    await operator.counts('imds_notices_total')
+  }))
+})

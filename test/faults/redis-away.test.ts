@@ -1,0 +1,44 @@
+/**
+ * G1: Redis goes away or says nothing any more; guests read their trees all the while, and a change that is made meanwhile arrives.
+ */
+import t from 'tap'
+import { startFaultHost } from '../support/faults.ts'
+import { underFault } from '../support/faults-seen.ts'
+import { must } from '../support/held.ts'
+import { withoutNamespaces } from '../support/namespaces.ts'
+
+t.test('no guest notices that Redis is away', { skip: withoutNamespaces() }, async (t) => {
+  const host = await startFaultHost(t)
+  const { redis, hypervisor } = host
+
+  await t.test('killed, and started again', (t) => underFault(t, host, 'Redis killed, and started again', async (operator) => {
+    await redis.client.save()
+    await redis.kill()
+    const published = host.publish()
+    await operator.sees('imds_store_connected', 0)
+    await operator.reads('store lost')
+    await redis.start()
+    await published
+  }))
+
+  await t.test('stopped in its tracks by SIGSTOP, and let go on', (t) => underFault(t, host, 'Redis paused (SIGSTOP)', async (operator) => {
+    redis.signal('SIGSTOP')
+    await operator.sees('imds_store_connected', 0)
+    await operator.reads('store lost')
+    const published = host.publish()
+    redis.signal('SIGCONT')
+    await published
+  }))
+
+  await t.test('cut off: packets vanish without a word', (t) => underFault(t, host, 'the network to Redis cut (packets dropped)', async (operator) => {
+    const nft = (rules: string) => must([...hypervisor.within, 'nft', '-f', '-'], { input: rules })
+    await nft(`table inet cut {
+      chain out { type filter hook output priority 0; ip daddr ${redis.address} drop; }
+      chain in { type filter hook input priority 0; ip saddr ${redis.address} drop; }
+    }`)
+    await host.publish()
+    await operator.sees('imds_store_connected', 0)
+    await operator.reads('store lost')
+    await nft('delete table inet cut')
+  }))
+})

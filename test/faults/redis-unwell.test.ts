@@ -1,0 +1,48 @@
+/**
+ * G1: Redis is there, but slow, full or read-only; guests read their trees all the while, and a change that is made meanwhile arrives.
+ */
+import t from 'tap'
+import { startFaultHost } from '../support/faults.ts'
+import { underFault } from '../support/faults-seen.ts'
+import { withoutNamespaces } from '../support/namespaces.ts'
+
+/** A script that takes all of Redis' time for so long, as somebody's KEYS on a big store does. */
+const BUSY = `local function now() local t = redis.call('TIME'); return t[1] * 1000 + t[2] / 1000 end
+  local start = now(); while now() - start < 400 do end`
+
+t.test('no guest notices that Redis is not well', { skip: withoutNamespaces() }, async (t) => {
+  const host = await startFaultHost(t)
+  const { redis } = host
+
+  await t.test('slow: others take 400 ms of it at a time', (t) => underFault(t, host, 'Redis slow: every command waits 400 ms', async (operator) => {
+    const mended = new AbortController()
+    const others = (async () => { while (!mended.signal.aborted) await redis.client.eval(BUSY, 0) })()
+    for (let i = 0; i < 3; i++) {
+      await host.publish()
+      await host.arrived()
+    }
+    operator.notes('changes take longer')
+    await operator.sees('imds_store_connected', 1)
+    mended.abort()
+    await others
+  }))
+
+  await t.test('out of memory', (t) => underFault(t, host, 'Redis out of memory (noeviction)', async (operator) => {
+    await redis.client.config('SET', 'maxmemory-policy', 'noeviction', 'maxmemory', '1mb')
+    const { text, userData } = host.next(0)
+    await t.rejects(host.store.put(JSON.parse(text), userData), { message: /OOM command not allowed when used memory > 'maxmemory'/ })
+    operator.notes('the publisher: "OOM command not allowed"')
+    await operator.sees('imds_store_connected', 1)
+    await redis.client.config('SET', 'maxmemory', '0')
+    await host.store.put(JSON.parse(text), userData)
+  }))
+
+  await t.test('turned into a read-only replica, and back', (t) => underFault(t, host, 'Redis made a read-only replica', async (operator) => {
+    await redis.client.replicaof('127.0.0.1', 1)
+    const published = host.publish()
+    await operator.sees('imds_store_connected', 0)
+    await operator.reads('store lost')
+    await redis.client.replicaof('NO', 'ONE')
+    await published
+  }))
+})

@@ -10,12 +10,12 @@ import { cpuSeconds, LOAD_CORE, SERVER_CORE, TICKS_PER_SECOND } from './processe
 
 /** Of the CPU time of one core. */
 const QUIET_SHARE = 0.05
-const ATTEMPTS = 10
+const ATTEMPTS = 3
 /** How long to wait for quiet before an attempt is made anyway. */
-const PATIENCE_MS = 30_000
+const PATIENCE_MS = 5_000
 const SAMPLE_MS = 500
 
-/** Runs something until it was not disturbed, at most ten times, and gives the least disturbed run, with the others' share of a core during it. */
+/** Runs something until it was not disturbed, at most three times, and gives the least disturbed run, with the others' share of a core during it. */
 export async function undisturbed<T>(serverPid: number, run: () => Promise<T>): Promise<T & { readonly othersShare: number }> {
   let best: T & { othersShare: number } | undefined
   for (let attempt = 0; attempt < ATTEMPTS && (best === undefined || best.othersShare > QUIET_SHARE); attempt++) {

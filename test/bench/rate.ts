@@ -34,7 +34,7 @@ export const rate: Part = async ({ built, redisUrl, effort }) => {
         ],
         notes: [
           `GET ${PATH}, 32 connections of wrk on another core, ${String(INSTANCES)} instances in the view; ${String(effort.warmUpSeconds)} s to warm up, medians of ${String(effort.rounds)} rounds of ${String(effort.seconds)} s.`,
-          'others: what other processes took of a core in the worst round; rounds above 5 % are taken again, up to ten times.',
+          'others: what other processes took of a core in the worst round; rounds above 5 % are taken again, up to three times.',
         ],
       })
     }

@@ -1,6 +1,6 @@
 /**
- * Memory stays flat over requests and changes: what is in use, seen after the garbage is collected. IMDS_FAULTS_LONG=1: a million requests
- * and 100,000 changes, and garbage is collected when Node sees fit until the end, for the figures.
+ * Memory stays flat over requests and changes: what is in use, seen after the garbage is collected. A million requests and 100,000
+ * changes, with garbage collected when Node sees fit until the end: `IMDS_FAULTS_LONG=1 tap run --timeout=3600 test/faults/memory.test.ts`.
  */
 import { Agent, get } from 'node:http'
 import t from 'tap'

@@ -3,10 +3,11 @@
  *
  *   socket -> identify -> parse the target -> resolve -> answer
  *
- * It runs as Fastify's first hook, before a body is looked at: whatever a request brings is drained by Node and ignored (contract
- * A4). An answer goes out in one write with its headers ready, past Fastify's own reply, which would
- * add a charset and cost a third of the rate. LIMITS end slow and idle connections. The one answer that may wait is that of an address
- * which the view does not know: the store is asked, within bounds.
+ * It runs as Fastify's first hook, before a body is looked at: whatever a request brings is drained by Node and ignored (contract A4).
+ * To the router every target is `/`: the tree knows what a path is, and looking for a route in vain costs a fifth of the rate. An
+ * answer goes out in one write with its headers ready, past Fastify's own reply, which would add a charset and cost a third of the
+ * rate. LIMITS end slow and idle connections. The one answer that may wait is that of an address which the view does not know: the
+ * store is asked, within bounds.
  */
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -59,6 +60,8 @@ export function buildGuestServer({ network, maxConnections, directory, meter, co
     connectionTimeout: LIMITS.connectionTimeout,
     return503OnClosing: false,
     exposeHeadRoutes: false,
+    rewriteUrl: () => '/',
+    genReqId: () => '', // no line names it
     http: {
       maxHeaderSize: LIMITS.maxHeaderSize,
       headersTimeout: LIMITS.requestTimeout,
@@ -66,11 +69,11 @@ export function buildGuestServer({ network, maxConnections, directory, meter, co
       requireHostHeader: false,
       optimizeEmptyRequests: true,
     },
-    frameworkErrors: (_error, request, reply) => { serve(request, reply) }, // a target that Fastify cannot route: ours to judge
     clientErrorHandler: (error, socket) => { refuseUnread(error, socket) },
   })
 
   server.addHook('onRequest', serve)
+  server.all('/', () => null) // never reached: the hook answers
   server.server.maxConnections = maxConnections
   let makeRoomAtMs = 0
   server.server.on('drop', () => {
@@ -87,7 +90,7 @@ export function buildGuestServer({ network, maxConnections, directory, meter, co
   })
   return server
 
-  function serve({ raw: request }: FastifyRequest, reply: FastifyReply): void {
+  function serve({ raw: request, originalUrl: target }: FastifyRequest, reply: FastifyReply): void {
     const startedMs = performance.now()
     reply.hijack()
     const address = peerAddress(request.socket)
@@ -97,14 +100,14 @@ export function buildGuestServer({ network, maxConnections, directory, meter, co
     }
     const found = directory.find(network, address)
     const question = found === 'unknown' ? directory.ask(network, address) : null
-    if (question === null) answer(request, reply.raw, address, found, startedMs)
-    else void question.then((late) => { answer(request, reply.raw, address, late, startedMs) })
+    if (question === null) answer(request, target, reply.raw, address, found, startedMs)
+    else void question.then((late) => { answer(request, target, reply.raw, address, late, startedMs) })
   }
 
-  function answer(request: IncomingMessage, response: ServerResponse, address: string, found: Found, startedMs: number): void {
+  function answer(request: IncomingMessage, target: string, response: ServerResponse, address: string, found: Found, startedMs: number): void {
     let decision: Decision
     try {
-      decision = decide(request, found, address)
+      decision = decide(request.method ?? '', target, found, address)
     } catch (error) {
       log.error({ err: error }, 'request failed')
       decision = { guest: guestOf(found), route: 'unknown', content: null, outcome: 'internal-error' }
@@ -143,15 +146,15 @@ function guestOf(found: Found): Guest | null {
 }
 
 /** What a request comes to, once it is known who asks. */
-function decide(request: IncomingMessage, found: Found, address: string): Decision {
+function decide(method: string, rawTarget: string, found: Found, address: string): Decision {
   const refusal = refusalOf(found, address)
   if (refusal !== null) return { guest: guestOf(found), route: 'unknown', content: null, outcome: refusal }
   const guest = found as Guest
-  const target = parseTarget(request.url ?? '')
+  const target = parseTarget(rawTarget)
   if (target === 'malformed') return { guest, route: 'unknown', content: null, outcome: 'malformed-target' }
   const { route, version, path } = target
   if (route === 'unknown') return { guest, route, content: null, outcome: 'not-found' }
-  if (request.method !== 'GET' && request.method !== 'HEAD') return { guest, route, content: null, outcome: 'method-not-allowed' }
+  if (method !== 'GET' && method !== 'HEAD') return { guest, route, content: null, outcome: 'method-not-allowed' }
   const content = route === '/' ? VERSION_LIST : guest.resolve(version, path) ?? null
   return { guest, route, content, outcome: content === null ? 'not-found' : 'served' }
 }

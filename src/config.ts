@@ -6,6 +6,8 @@
  * the README's table is held to it by a test.
  */
 import { Address4, Address6 } from 'ip-address'
+import { FORWARDED_RULES } from './guest/decide.ts'
+import type { Allowance } from './guest/share.ts'
 import { canonicalAddress } from './metadata/address.ts'
 import { DEFAULT_NETWORK } from './metadata/instance.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
@@ -32,11 +34,26 @@ export interface Config {
   readonly userDataMaxBytes: number
   readonly resyncMs: number
   readonly snapshotMaxAgeMs: number
+  /** Null: the key that this host keeps in its state directory. */
+  readonly tokenKeysFile: string | null
+  /** Of every guest. */
+  readonly share: Allowance
+  readonly forwarded: typeof FORWARDED_RULES[number]
   readonly provider: { readonly domain?: string, readonly partition?: string }
 }
 
 /** Something wrong with one variable. */
 export interface ConfigFault { readonly variable: string, readonly message: string }
+/** Something wrong with a file that a variable names, found when it was opened. */
+export class FileFault extends Error implements ConfigFault {
+  readonly variable: string
+
+  constructor(variable: string, message: string) {
+    super(message)
+    this.variable = variable
+  }
+}
+
 /** The result of `parseConfig`. `unknown` names variables that start with IMDS_ and mean nothing: worth a warning. */
 export type ParsedConfig =
   | { readonly ok: true, readonly config: Config, readonly unknown: readonly string[] }
@@ -57,6 +74,11 @@ export const SETTINGS = {
   IMDS_REDIS_KEY_FILE: undefined,
   IMDS_STATE_DIR: '/var/lib/imds',
   IMDS_SNAPSHOT_MAX_AGE_SECONDS: '86400',
+  IMDS_TOKEN_KEYS_FILE: undefined,
+  IMDS_FORWARDED: 'refuse',
+  IMDS_GUEST_BURST: '600',
+  IMDS_GUEST_REQUESTS_PER_SECOND: '100',
+  IMDS_GUEST_CONNECTIONS: '64',
   IMDS_LOG_LEVEL: 'info',
   IMDS_USER_DATA_MAX_BYTES: String(USER_DATA_MAX_BYTES),
   IMDS_RESYNC_SECONDS: '60',
@@ -126,17 +148,26 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>, s
   if (!stateDirectory.startsWith('/')) fault('IMDS_STATE_DIR', 'must be an absolute path')
   const logLevel = LOG_LEVELS.find((level) => level === read('IMDS_LOG_LEVEL'))
   if (logLevel === undefined) fault('IMDS_LOG_LEVEL', `must be one of ${LOG_LEVELS.join(', ')}`)
+  const forwarded = FORWARDED_RULES.find((rule) => rule === read('IMDS_FORWARDED'))
+  if (forwarded === undefined) fault('IMDS_FORWARDED', `must be one of ${FORWARDED_RULES.join(', ')}`)
+  // Less than these (contract F1) would cost a guest with cloud-init, which gives up after six refusals, its boot.
+  const share = {
+    burst: whole('IMDS_GUEST_BURST', 600, 1_000_000_000),
+    perSecond: whole('IMDS_GUEST_REQUESTS_PER_SECOND', 100, 1_000_000_000),
+    connections: whole('IMDS_GUEST_CONNECTIONS', 16, 65_536),
+  }
   const userDataMaxBytes = whole('IMDS_USER_DATA_MAX_BYTES', 1, 16 * 1024 * 1024)
   const resyncSeconds = whole('IMDS_RESYNC_SECONDS', 1, 86_400)
   const snapshotMaxAgeSeconds = whole('IMDS_SNAPSHOT_MAX_AGE_SECONDS', 1, 31_536_000)
   const domain = name('IMDS_SERVICES_DOMAIN')
   const partition = name('IMDS_SERVICES_PARTITION')
 
-  if (faults.length > 0 || operator === undefined || store === undefined || logLevel === undefined) return { ok: false, faults }
+  if (faults.length > 0 || operator === undefined || store === undefined || logLevel === undefined || forwarded === undefined) return { ok: false, faults }
   const config: Config = {
     listen: held.length > 0 ? held : listed,
     operator: { ...operator, allow },
-    store, stateDirectory, logLevel, userDataMaxBytes,
+    store, stateDirectory, logLevel, userDataMaxBytes, share, forwarded,
+    tokenKeysFile: read('IMDS_TOKEN_KEYS_FILE') ?? null,
     resyncMs: resyncSeconds * 1000, snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
     provider: { ...domain !== undefined && { domain }, ...partition !== undefined && { partition } },
   }

@@ -8,6 +8,8 @@ import type { Config, StoreConfig } from './config.ts'
 import { Complaints } from './guest/complaints.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { buildGuestServer } from './guest/server.ts'
+import { Shares, STRANGERS } from './guest/share.ts'
+import { Tokens } from './guest/token.ts'
 import { listen, maxConnections, written, type Place } from './listen.ts'
 import { buildMetrics } from './metrics.ts'
 import { buildOperatorServer } from './operator/server.ts'
@@ -16,6 +18,7 @@ import type { Source } from './store/source.ts'
 import { Strangers } from './store/strangers.ts'
 import { View } from './store/view.ts'
 import { Watch } from './store/watch.ts'
+import { loadTokenKeys } from './token-keys.ts'
 
 /** Where Linux says how many file descriptors we may have open. */
 const LIMITS = '/proc/self/limits'
@@ -30,11 +33,12 @@ export interface Daemon {
 }
 
 /**
- * Starts a daemon: it listens at once and answers 503 until it has data. Rejects when a listener cannot be had, with nothing left
- * running.
+ * Starts a daemon: it listens at once and answers 503 until it has data. Rejects when a listener cannot be had, or with a FileFault
+ * where a file of the configuration is unusable, with nothing left running.
  */
 export async function startDaemon(config: Config, log: Logger): Promise<Daemon> {
   const now = () => performance.now()
+  const tokens = new Tokens(loadTokenKeys(config.tokenKeysFile, config.stateDirectory, log), () => Date.now() / 1000)
   const metrics = buildMetrics()
   const meter = new RequestMeter()
   const view = new View(config.provider, now)
@@ -64,7 +68,9 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
   })
   const directory = { find, ask: (network: string, address: string) => strangers.ask(network, address) }
   const most = maxConnections(existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : '', config.listen.length)
-  const guestServers = config.listen.map(({ network }) => buildGuestServer({ network, maxConnections: most, directory, meter, complaints, log }))
+  const shares = new Shares(config.share, STRANGERS)
+  const rules = { tokens, forwarded: config.forwarded }
+  const guestServers = config.listen.map(({ network }) => buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, complaints, log }))
   const readiness = () => readinessOf(watch, view, source, viewAgeSeconds())
   const revisionOf = (id: string) => {
     const held = view.get(id)

@@ -6,7 +6,7 @@
  * listens. With `--demo`: an embedded store with one instance for 127.0.0.1, where the environment says nothing else.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parseConfig } from './config.ts'
+import { FileFault, parseConfig, type ConfigFault } from './config.ts'
 import { startDaemon } from './daemon.ts'
 import { buildLog } from './log.ts'
 import { inheritedSockets, superviseBy } from './systemd.ts'
@@ -19,13 +19,7 @@ const demo = process.argv.includes('--demo') ? await (await import('./demo.ts'))
 const env = demo?.env ?? process.env
 const sockets = inheritedSockets(env, process.pid)
 const parsed = parseConfig(env, sockets)
-if (!parsed.ok) {
-  console.error('imds: the configuration is not usable:')
-  demo?.clean()
-  for (const { variable, message } of parsed.faults) console.error(`  ${variable} ${message}`)
-  if (sockets.length > 0) await sleep(EX_CONFIG_EVERY_MS)
-  process.exit(EX_CONFIG)
-}
+if (!parsed.ok) throw new Error(await endUnusable(parsed.faults))
 const log = buildLog(parsed.config.logLevel)
 if (parsed.unknown.length > 0) log.warn({ variables: parsed.unknown }, 'unknown variables: ignored')
 
@@ -55,6 +49,15 @@ try {
   process.on('SIGTERM', stop)
   process.on('SIGINT', stop)
 } catch (error) {
+  if (error instanceof FileFault) await endUnusable([error])
   log.fatal({ err: error }, 'could not start')
   end(1)
+}
+
+async function endUnusable(faults: readonly ConfigFault[]): Promise<never> {
+  console.error('imds: the configuration is not usable:')
+  demo?.clean()
+  for (const { variable, message } of faults) console.error(`  ${variable} ${message}`)
+  if (sockets.length > 0) await sleep(EX_CONFIG_EVERY_MS)
+  process.exit(EX_CONFIG)
 }

@@ -62,11 +62,20 @@ export function buildMetrics(): Metrics {
       },
     })
     registry.registerMetric(requestDurations(meter))
-    new Counter({
-      name: 'imds_connections_dropped_total', help: 'Connections of guests that were closed unanswered, since a listener held its share of the file descriptors.', registers,
+    const counters = <T extends string>(name: string, help: string, label: T, read: () => Readonly<Record<string, number>>) => new Counter({
+      name, help, registers, labelNames: [label],
       collect() {
         this.reset()
-        this.inc(meter.drops)
+        for (const [value, count] of Object.entries(read())) this.inc({ [label]: value } as Record<T, string>, count)
+      },
+    })
+    counters('imds_connections_dropped_total', 'Connections of guests that were closed unanswered: the listener held its share of the file descriptors, the guest more than twice its own share, or it did not take its answer (stalled).', 'reason', () => meter.drops)
+    counters('imds_session_requests_total', 'Requests for metadata with a valid session token, with none, or refused since it was missing or invalid.', 'session', () => meter.sessions)
+    new Counter({
+      name: 'imds_forwarded_requests_total', help: 'Requests that said that they were forwarded, refused or not.', registers,
+      collect() {
+        this.reset()
+        this.inc(meter.forwards)
       },
     })
     gauge('imds_view_instances', 'Instances that this host answers for.', instances)

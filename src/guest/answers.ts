@@ -4,32 +4,51 @@
  * The only writer of status and body on the guest side. A refusal is a value; this table turns it into a status, a body and the
  * reason that metrics and logs name (contract A7; the page is reference/imds.md 3.1). Every answer has its exact length.
  */
-import { STATUS_CODES, type ServerResponse } from 'node:http'
+import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Content } from '../metadata/tree.ts'
 
-interface RefusalRow { readonly status: number, readonly page: boolean, readonly headers: readonly string[] }
+/** `page`: a GET gets the XHTML page. `ordinary`: no news to an operator. */
+interface RefusalRow { readonly status: number, readonly page: boolean, readonly ordinary: boolean, readonly headers: readonly string[] }
+
+/** Not node:http's STATUS_CODES: whoever imports a value from there starts 40 ms later, since Node then loads its client too. */
+const REASONS: Readonly<Record<number, string>> = {
+  400: 'Bad Request', 401: 'Unauthorized', 403: 'Forbidden', 404: 'Not Found', 405: 'Method Not Allowed', 500: 'Internal Server Error', 503: 'Service Unavailable',
+}
 
 const RETRY_AFTER = ['Retry-After', '1']
 
 const TABLE = {
-  'malformed-target': { status: 400, page: true, headers: [] },
-  'malformed-request': { status: 400, page: true, headers: [] },
-  'headers-too-large': { status: 400, page: true, headers: [] },
-  'request-timeout': { status: 400, page: true, headers: [] },
-  'not-found': { status: 404, page: true, headers: [] },
-  'endpoint-disabled': { status: 403, page: false, headers: [] },
-  'ipv6-disabled': { status: 403, page: false, headers: [] },
-  'method-not-allowed': { status: 405, page: false, headers: ['Allow', 'GET, HEAD'] },
-  'internal-error': { status: 500, page: false, headers: [] },
-  'unknown-peer': { status: 503, page: true, headers: RETRY_AFTER },
-  'contested-address': { status: 503, page: true, headers: RETRY_AFTER },
+  'malformed-target': { status: 400, page: true, ordinary: false, headers: [] },
+  'malformed-request': { status: 400, page: true, ordinary: false, headers: [] },
+  'headers-too-large': { status: 400, page: true, ordinary: false, headers: [] },
+  'request-timeout': { status: 400, page: true, ordinary: false, headers: [] },
+  'bad-token-ttl': { status: 400, page: true, ordinary: false, headers: [] },
+  'token-required': { status: 401, page: true, ordinary: false, headers: [] },
+  'token-invalid': { status: 401, page: true, ordinary: false, headers: [] },
+  'not-found': { status: 404, page: true, ordinary: true, headers: [] },
+  'endpoint-disabled': { status: 403, page: false, ordinary: true, headers: [] },
+  'ipv6-disabled': { status: 403, page: false, ordinary: true, headers: [] },
+  forwarded: { status: 403, page: false, ordinary: false, headers: [] },
+  'dated-token-path': { status: 403, page: false, ordinary: false, headers: [] },
+  'method-not-allowed': { status: 405, page: false, ordinary: true, headers: ['Allow', 'GET, HEAD'] },
+  'token-method': { status: 405, page: false, ordinary: true, headers: ['Allow', 'OPTIONS, PUT'] },
+  'internal-error': { status: 500, page: false, ordinary: true, headers: [] },
+  'unknown-peer': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
+  'contested-address': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
+  'over-share': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
+  'too-many-connections': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
 } as const satisfies Record<string, RefusalRow>
 
 /** Why a guest is not given what it asked for. */
 export type Refusal = keyof typeof TABLE
 /** Every refusal, for metrics and tests. */
 export const REFUSALS = Object.keys(TABLE) as readonly Refusal[]
+
+/** Whether it is no news to an operator: every guest meets it each day, it was asked for, or it was told already. */
+export function isOrdinary(refusal: Refusal): boolean {
+  return TABLE[refusal].ordinary
+}
 
 /** The status of a refusal. */
 export function statusOf(refusal: Refusal): number {
@@ -40,17 +59,27 @@ interface Prepared { readonly status: number, readonly headers: readonly string[
 
 const PREPARED = Object.fromEntries(REFUSALS.map((refusal) => [refusal, prepare(TABLE[refusal])])) as Record<Refusal, Prepared>
 
-/** Answers 200. A HEAD gets the headers of the GET. */
-export function sendContent(response: ServerResponse, { headers, body }: Content): void {
-  response.writeHead(200, headers as string[])
+/** The header that says how many seconds a session token still has, or is asked to have (EC2's name). */
+export const TTL_HEADER = 'X-aws-ec2-metadata-token-ttl-seconds'
+
+/** Answers 200. A HEAD gets the headers of the GET. `ttlSeconds`: what the request's token still has; null where it brought none. */
+export function sendContent(response: ServerResponse, { headers, body }: Content, ttlSeconds: number | null): void {
+  response.writeHead(200, withTtl(headers, ttlSeconds) as string[])
   response.end(body, 'latin1')
 }
 
-/** Answers what the table says of a refusal. A HEAD gets no body and a length of 0. */
-export function sendRefusal(response: ServerResponse, refusal: Refusal, isHead: boolean): void {
+/**
+ * Answers what the table says of a refusal. Only a GET gets the page: it has a reader, and shell scripts take whatever a PUT answers for
+ * a token.
+ */
+export function sendRefusal(response: ServerResponse, refusal: Refusal, isGet: boolean, ttlSeconds: number | null): void {
   const { status, headers, body, headersWithoutBody } = PREPARED[refusal]
-  response.writeHead(status, (isHead ? headersWithoutBody : headers) as string[])
-  response.end(isHead ? '' : body, 'latin1')
+  response.writeHead(status, withTtl(isGet ? headers : headersWithoutBody, ttlSeconds) as string[])
+  response.end(isGet ? body : '', 'latin1')
+}
+
+function withTtl(headers: readonly string[], ttlSeconds: number | null): readonly string[] {
+  return ttlSeconds === null ? headers : [...headers, TTL_HEADER, String(ttlSeconds)]
 }
 
 /** The other end is given so long to take a last answer and close, in ms. */
@@ -67,7 +96,7 @@ export function sendRefusalRaw(socket: Socket, refusal: Refusal): void {
   socket.on('close', () => { clearTimeout(timer) })
   socket.resume() // unread bytes would turn the close into a reset that takes the answer with it
   const { status, headers, body } = PREPARED[refusal]
-  const lines = [`HTTP/1.1 ${String(status)} ${STATUS_CODES[status] ?? ''}`]
+  const lines = [`HTTP/1.1 ${String(status)} ${REASONS[status] ?? ''}`]
   for (let i = 0; i < headers.length; i += 2) lines.push(`${headers[i] ?? ''}: ${headers[i + 1] ?? ''}`)
   lines.push(`Date: ${new Date().toUTCString()}`, 'Connection: close')
   socket.end(`${lines.join('\r\n')}\r\n\r\n${body}`, 'latin1')
@@ -80,7 +109,7 @@ function prepare({ status, page, headers }: RefusalRow): Prepared {
 }
 
 function errorPage(status: number): string {
-  const title = `${String(status)} - ${STATUS_CODES[status] ?? ''}`
+  const title = `${String(status)} - ${REASONS[status] ?? ''}`
   return `<?xml version="1.0" encoding="iso-8859-1"?>
 <!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Transitional//EN"
 \t\t "http://www.w3.org/TR/xhtml1/DTD/xhtml1-transitional.dtd">

@@ -1,12 +1,12 @@
 /**
  * When is a refusal worth a line?
  *
- * A guest that is refused asks again, often for minutes. The first refusal of an address is told at once; further ones are counted,
+ * A guest that is refused asks again, often for minutes. The first refusal of an address for a reason is told at once; further ones are counted,
  * and told with the next line a minute later. However many addresses appear, what is remembered is bounded. Connections that are dropped
  * are told so for each listener.
  */
 import type { Logger } from 'pino'
-import type { Refusal } from './answers.ts'
+import { isOrdinary, type Refusal } from './answers.ts'
 
 const QUIET_MS = 60_000
 const MAX_ADDRESSES = 256
@@ -22,13 +22,14 @@ export class Complaints {
     this.#now = now
   }
 
-  /** A request from `address` was refused. */
-  refused(network: string, address: string, reason: Refusal): void {
+  /** A request from `address`, of that instance where it is known, was refused. */
+  refused(network: string, address: string, instance: string | undefined, reason: Refusal): void {
+    if (isOrdinary(reason)) return
     const now = this.#now()
-    let key = `${network} ${address}`
+    let key = `${network} ${address} ${reason}`
     if (!this.#told.has(key) && this.#told.size >= MAX_ADDRESSES) this.#forgetQuiet(now)
     if (!this.#told.has(key) && this.#told.size >= MAX_ADDRESSES) key = 'others'
-    this.#tell(key, now, { network, address, reason }, 'request refused')
+    this.#tell(key, now, { instance, network, address, reason }, 'request refused')
   }
 
   /** A connection was closed unanswered, since its listener holds as many as it may. */

@@ -12,7 +12,12 @@ type Switch = 'enabled' | 'disabled'
 
 /** An instance as the guest side needs it. */
 export interface Guest {
-  readonly instance: { readonly id: string, readonly options: { readonly httpEndpoint: Switch, readonly httpProtocolIpv6: Switch } }
+  readonly instance: {
+    readonly id: string
+    readonly options: { readonly httpEndpoint: Switch, readonly httpProtocolIpv6: Switch, readonly httpTokens: 'optional' | 'required' }
+  }
+  /** How many paths its tree has. */
+  readonly paths: number
   /** The content of a path below a version, or undefined where there is nothing. */
   resolve(version: number, path: string): Content | undefined
 }

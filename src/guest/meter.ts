@@ -7,6 +7,11 @@
 import { ROUTES, type Route } from '../metadata/target.ts'
 import { REFUSALS, statusOf, type Refusal } from './answers.ts'
 
+/** Why a connection was closed unanswered. */
+export const DROPS = ['descriptors', 'over-share', 'stalled'] as const
+/** What a request for metadata brought: a valid session token, none, or none that was good enough. */
+export const SESSIONS = ['token', 'none', 'refused'] as const
+
 const METHODS = ['GET', 'HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'other'] as const
 /** How a request ended: served, or refused for a reason. */
 export type Outcome = 'served' | Refusal
@@ -31,13 +36,16 @@ export class RequestMeter {
   readonly #counts = new Float64Array(ROUTES.length * METHODS.length * OUTCOMES.length)
   readonly #buckets = new Float64Array(ROUTES.length * (DURATION_BOUNDS.length + 1))
   readonly #sums = new Float64Array(ROUTES.length)
-  #drops = 0
+  readonly #drops = Object.fromEntries(DROPS.map((reason) => [reason, 0])) as Record<typeof DROPS[number], number>
+  readonly #sessions = Object.fromEntries(SESSIONS.map((session) => [session, 0])) as Record<typeof SESSIONS[number], number>
+  #forwarded = 0
 
-  /** One request was answered. `seconds`: from its headers being read to its answer being handed to the socket. */
-  answered(route: Route, method: string, outcome: Outcome, seconds: number): void {
+  /** One request was answered. `seconds`: from its headers being read to its answer being handed to the socket; null where none was read. */
+  answered(route: Route, method: string, outcome: Outcome, seconds: number | null): void {
     const at = ROUTE_AT[route]
     const cell = (at * METHODS.length + (METHOD_AT[method] ?? OTHER)) * OUTCOMES.length + OUTCOME_AT[outcome]
     this.#counts[cell] = (this.#counts[cell]!) + 1
+    if (seconds === null) return
     let bucket = 0
     while (bucket < DURATION_BOUNDS.length && seconds > (DURATION_BOUNDS[bucket]!)) bucket++
     const bucketCell = at * (DURATION_BOUNDS.length + 1) + bucket
@@ -45,13 +53,31 @@ export class RequestMeter {
     this.#sums[at] = (this.#sums[at]!) + seconds
   }
 
-  /** A connection was closed unanswered, since its listener held as many as it may. */
-  dropped(): void {
-    this.#drops += 1
+  /** Connections were closed unanswered. */
+  dropped(reason: typeof DROPS[number], connections: number): void {
+    this.#drops[reason] += connections
   }
 
-  get drops(): number {
+  get drops(): Readonly<Record<typeof DROPS[number], number>> {
     return this.#drops
+  }
+
+  /** A request for metadata came with a token, or without. */
+  session(session: typeof SESSIONS[number]): void {
+    this.#sessions[session] += 1
+  }
+
+  get sessions(): Readonly<Record<typeof SESSIONS[number], number>> {
+    return this.#sessions
+  }
+
+  /** A request said that it was forwarded, whatever became of it. */
+  forwarded(): void {
+    this.#forwarded += 1
+  }
+
+  get forwards(): number {
+    return this.#forwarded
   }
 
   /** Every combination that occurred. */

@@ -1,24 +1,25 @@
 /**
- * The guest side of the daemon, one server a listener. A request's whole path is `decide`:
+ * The guest side of the daemon, one server a listener. A request's whole path is `serve` and `decide`:
  *
- *   socket -> identify -> parse the target -> resolve -> answer
+ *   socket -> identify -> fair share -> parse the target -> session token -> resolve -> answer
  *
  * It runs as Fastify's first hook, before a body is looked at: whatever a request brings is drained by Node and ignored (contract A4).
  * To the router every target is `/`: the tree knows what a path is, and looking for a route in vain costs a fifth of the rate. An
  * answer goes out in one write with its headers ready, past Fastify's own reply, which would add a charset and cost a third of the
- * rate. LIMITS end slow and idle connections. The one answer that may wait is that of an address which the view does not know: the
- * store is asked, within bounds.
+ * rate. LIMITS end slow and idle connections. Two answers wait: that of an address which the view does not know, since the
+ * store is asked within bounds, and the one that tells a guest to ask less.
  */
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Logger } from 'pino'
-import { parseTarget, type Route } from '../metadata/target.ts'
-import { VERSION_LIST, type Content } from '../metadata/tree.ts'
 import { sendContent, sendRefusal, sendRefusalRaw, type Refusal } from './answers.ts'
 import type { Complaints } from './complaints.ts'
-import { peerAddress, refusalOf, type Directory, type Found, type Guest } from './identify.ts'
-import type { Outcome, RequestMeter } from './meter.ts'
+import { Connections, LOOK_EVERY_MS } from './connections.ts'
+import { decide, REFUSED_UNREAD, type Decision, type Rules } from './decide.ts'
+import { peerAddress, refusalOf, type Directory, type Found } from './identify.ts'
+import type { RequestMeter } from './meter.ts'
+import type { Share, Shares } from './share.ts'
 
 /** What a guest server is made of. */
 export interface GuestServerParts {
@@ -27,40 +28,49 @@ export interface GuestServerParts {
   /** So many connections may be open at once; more are closed unanswered. */
   readonly maxConnections: number
   readonly directory: Directory
+  readonly shares: Shares
+  readonly rules: Rules
   readonly meter: RequestMeter
   readonly complaints: Complaints
   readonly log: Logger
 }
-
-/** What a request comes to: who asked, for which kind of path, and the content or the refusal. */
-interface Decision { readonly guest: Guest | null, readonly route: Route, readonly content: Content | null, readonly outcome: Outcome }
 
 const LIMITS = {
   /** A's contract: idle connections close soon, since AWS's JavaScript client waits for that (reference/clients.md 2.5). */
   keepAliveTimeout: 3_500, // Node adds a second of grace, and looks once a second
   /** A whole request, headers and body, must arrive in this time. */
   requestTimeout: 10_000,
-  /** A connection on which nothing moves, such as one that never reads its answer. */
-  connectionTimeout: 30_000,
   /** Headers and request line: the longest real one is a tag key of 255 escaped characters. */
   maxHeaderSize: 16_384,
 }
 
+/** No route has a schema: Fastify's own compilers need 20 ms of every start, and memory. */
+const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSerializer: () => noSchema } }
+
 /** To find the idle among all connections takes milliseconds where they are many; in a flood of drops it is done so often, in ms. */
 const MAKE_ROOM_EVERY_MS = 100
+/** An answer that tells a guest to ask less comes after so long, in ms: what it asks too much costs nearly nothing. */
+const WAIT_MS = 100
+/** A connection beyond a guest's share is told so; beyond so many times its share it is reset: to tell takes up to a second each. */
+const RESET_ABOVE = 2
 
 /** Builds the server of one listener; it does not listen yet. */
-export function buildGuestServer({ network, maxConnections, directory, meter, complaints, log }: GuestServerParts): FastifyInstance {
+export function buildGuestServer({ network, maxConnections, directory, shares, rules, meter, complaints, log }: GuestServerParts): FastifyInstance {
   const tracing = log.isLevelEnabled('debug')
+  const connections = new Connections()
+  /** Connections whose guest is told to wait, with what tells it at once, and closes the connection with that. */
+  const waiting = new Map<Socket, () => void>()
+  /** Connections that close with an answer that is on its way: what else they ask is nobody's. */
+  const closing = new WeakSet<Socket>()
 
   const server = Fastify({
     logger: false,
     keepAliveTimeout: LIMITS.keepAliveTimeout,
     requestTimeout: LIMITS.requestTimeout,
-    connectionTimeout: LIMITS.connectionTimeout,
     return503OnClosing: false,
     exposeHeadRoutes: false,
     rewriteUrl: () => '/',
+    schemaController: NO_SCHEMAS,
     genReqId: () => '', // no line names it
     http: {
       maxHeaderSize: LIMITS.maxHeaderSize,
@@ -75,9 +85,18 @@ export function buildGuestServer({ network, maxConnections, directory, meter, co
   server.addHook('onRequest', serve)
   server.all('/', () => null) // never reached: the hook answers
   server.server.maxConnections = maxConnections
+  server.server.on('connection', admit)
+  const looks = setInterval(() => {
+    meter.dropped('stalled', connections.endStalled(performance.now()))
+    shares.sweep(performance.now())
+  }, LOOK_EVERY_MS)
+  server.addHook('onClose', (_server, done) => {
+    clearInterval(looks)
+    done()
+  })
   let makeRoomAtMs = 0
   server.server.on('drop', () => {
-    meter.dropped()
+    meter.dropped('descriptors', 1)
     complaints.dropped(network, maxConnections)
     if (performance.now() < makeRoomAtMs) return
     makeRoomAtMs = performance.now() + MAKE_ROOM_EVERY_MS
@@ -85,76 +104,111 @@ export function buildGuestServer({ network, maxConnections, directory, meter, co
   })
   server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => server.server.emit('request', request, response))
   server.server.on('connect', (request: IncomingMessage, socket: Socket) => {
-    const address = peerAddress(request.socket)
-    refuseRaw(socket, refusalOf(directory.find(network, address), address) ?? 'method-not-allowed', 'CONNECT')
+    const found = directory.find(network, peerAddress(request.socket))
+    refuseRaw(socket, found, refusalOf(found, peerAddress(request.socket)) ?? 'method-not-allowed', 'CONNECT')
   })
   return server
+
+  /** A new connection counts for whoever it comes from. */
+  function admit(socket: Socket): void {
+    const found = directory.find(network, peerAddress(socket))
+    const used = connections.add(socket, shareOf(found))
+    if (used <= 1) return
+    if (used <= RESET_ABOVE) refuseRaw(socket, found, 'too-many-connections', '')
+    else {
+      meter.dropped('over-share', 1)
+      socket.resetAndDestroy()
+    }
+  }
 
   function serve({ raw: request, originalUrl: target }: FastifyRequest, reply: FastifyReply): void {
     const startedMs = performance.now()
     reply.hijack()
-    const address = peerAddress(request.socket)
+    const { socket } = request
+    const address = peerAddress(socket)
     if (address === '') { // reset since: there is nobody to answer, and nobody to count
-      request.socket.destroy()
+      socket.destroy()
       return
     }
+    if (socket.writableEnded || closing.has(socket)) return // it was told, with nothing to follow
     const found = directory.find(network, address)
+    if (!shareOf(found).spend(startedMs, typeof found === 'string' ? null : found)) {
+      wait(socket, reply.raw, () => { answer(request, reply.raw, address, found, { route: 'unknown', content: null, outcome: 'over-share', ttlSeconds: null }, startedMs) })
+      return
+    }
     const question = found === 'unknown' ? directory.ask(network, address) : null
-    if (question === null) answer(request, target, reply.raw, address, found, startedMs)
-    else void question.then((late) => { answer(request, target, reply.raw, address, late, startedMs) })
+    if (question === null) judge(request, target, reply.raw, address, found, startedMs)
+    else void question.then((late) => { judge(request, target, reply.raw, address, late, startedMs) })
   }
 
-  function answer(request: IncomingMessage, target: string, response: ServerResponse, address: string, found: Found, startedMs: number): void {
+  function judge(request: IncomingMessage, target: string, response: ServerResponse, address: string, found: Found, startedMs: number): void {
     let decision: Decision
     try {
-      decision = decide(request.method ?? '', target, found, address)
+      decision = decide({ network, address, found, method: request.method ?? '', target, headers: request.headers }, rules, meter)
     } catch (error) {
       log.error({ err: error }, 'request failed')
-      decision = { guest: guestOf(found), route: 'unknown', content: null, outcome: 'internal-error' }
+      decision = { route: 'unknown', content: null, outcome: 'internal-error', ttlSeconds: null }
     }
-    const { guest, route, content, outcome } = decision
-    if (outcome === 'served') sendContent(response, content!)
-    else sendRefusal(response, outcome, request.method === 'HEAD')
+    answer(request, response, address, found, decision, startedMs)
+  }
+
+  function answer({ method = '' }: IncomingMessage, response: ServerResponse, address: string, found: Found, decision: Decision, startedMs: number): void {
+    const { route, content, outcome, ttlSeconds } = decision
+    if (outcome === 'served') sendContent(response, content!, ttlSeconds)
+    else sendRefusal(response, outcome, method === 'GET', ttlSeconds)
     const durationMs = performance.now() - startedMs
-    meter.answered(route, request.method ?? '', outcome, durationMs / 1000)
-    if (guest === null && outcome !== 'served') complaints.refused(network, address, outcome)
-    if (tracing) log.debug({ instance: guest?.instance.id, route, status: response.statusCode, durationMs, reason: outcome }, 'request')
+    meter.answered(route, method, outcome, durationMs / 1000)
+    if (outcome !== 'served') complaints.refused(network, address, idOf(found), outcome)
+    if (tracing) log.debug({ instance: idOf(found), route, status: response.statusCode, durationMs, reason: outcome }, 'request')
+  }
+
+  /** Lets a guest that asks too much wait for the word that it does. One that goes on asking meanwhile is told at once, and hung up on. */
+  function wait(socket: Socket, response: ServerResponse, tell: () => void): void {
+    const tellAndClose = waiting.get(socket)
+    if (tellAndClose !== undefined) {
+      tellAndClose()
+      return
+    }
+    const timer = setTimeout(() => {
+      waiting.delete(socket)
+      tell()
+    }, WAIT_MS)
+    waiting.set(socket, () => {
+      clearTimeout(timer)
+      waiting.delete(socket)
+      closing.add(socket)
+      socket.pause()
+      response.setHeader('Connection', 'close')
+      tell()
+    })
   }
 
   /** No request could be read: Node's parser refused it, or it did not arrive in time. */
   function refuseUnread(error: NodeJS.ErrnoException, socket: Socket): void {
-    if (error.code === 'ECONNRESET' || error.code === 'HPE_CLOSED_CONNECTION' || !socket.writable || peerAddress(socket) === '') {
+    const address = peerAddress(socket)
+    if (error.code === 'ECONNRESET' || error.code === 'HPE_CLOSED_CONNECTION' || !socket.writable || address === '') {
       socket.destroy()
       return
     }
-    const address = peerAddress(socket)
-    const refusal = refusalOf(directory.find(network, address), address)
-    if (refusal !== null) refuseRaw(socket, refusal, '')
-    else if (error.code === 'HPE_HEADER_OVERFLOW') refuseRaw(socket, 'headers-too-large', '')
-    else if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT') refuseRaw(socket, 'request-timeout', '')
-    else refuseRaw(socket, 'malformed-request', '')
+    const found = directory.find(network, address)
+    refuseRaw(socket, found, refusalOf(found, address) ?? REFUSED_UNREAD[error.code ?? ''] ?? 'malformed-request', '')
   }
 
-  function refuseRaw(socket: Socket, refusal: Refusal, method: string): void {
-    meter.answered('unknown', method, refusal, 0)
+  function refuseRaw(socket: Socket, found: Found, refusal: Refusal, method: string): void {
+    meter.answered('unknown', method, refusal, null)
+    complaints.refused(network, peerAddress(socket), idOf(found), refusal)
     sendRefusalRaw(socket, refusal)
   }
+
+  function shareOf(found: Found): Share {
+    return typeof found === 'string' ? shares.strangers : shares.of(found.instance.id)
+  }
 }
 
-function guestOf(found: Found): Guest | null {
-  return typeof found === 'string' ? null : found
+function idOf(found: Found): string | undefined {
+  return typeof found === 'string' ? undefined : found.instance.id
 }
 
-/** What a request comes to, once it is known who asks. */
-function decide(method: string, rawTarget: string, found: Found, address: string): Decision {
-  const refusal = refusalOf(found, address)
-  if (refusal !== null) return { guest: guestOf(found), route: 'unknown', content: null, outcome: refusal }
-  const guest = found as Guest
-  const target = parseTarget(rawTarget)
-  if (target === 'malformed') return { guest, route: 'unknown', content: null, outcome: 'malformed-target' }
-  const { route, version, path } = target
-  if (route === 'unknown') return { guest, route, content: null, outcome: 'not-found' }
-  if (method !== 'GET' && method !== 'HEAD') return { guest, route, content: null, outcome: 'method-not-allowed' }
-  const content = route === '/' ? VERSION_LIST : guest.resolve(version, path) ?? null
-  return { guest, route, content, outcome: content === null ? 'not-found' : 'served' }
+function noSchema(): never {
+  throw new Error('no route has a schema')
 }

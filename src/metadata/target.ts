@@ -8,7 +8,7 @@
 import { LATEST, versionPosition } from './versions.ts'
 
 /** The closed set of what a target can be, as metrics and log lines name it. */
-export const ROUTES = ['/', '/{version}', '/{version}/meta-data', '/{version}/user-data', '/openstack/latest/user_data', 'unknown'] as const
+export const ROUTES = ['/', '/{version}', '/{version}/meta-data', '/{version}/user-data', '/openstack/latest/user_data', '/latest/api/token', '/{version}/api/token', 'unknown'] as const
 /** One of ROUTES. */
 export type Route = typeof ROUTES[number]
 
@@ -19,6 +19,8 @@ const UNKNOWN: Target = Object.freeze({ route: 'unknown', version: LATEST, path:
 const ROOT: Target = Object.freeze({ route: '/', version: LATEST, path: '' })
 const OPENSTACK_USER_DATA: Target = Object.freeze({ route: '/openstack/latest/user_data', version: LATEST, path: 'user-data' })
 
+const TOKEN: Target = Object.freeze({ route: '/latest/api/token', version: LATEST, path: 'api/token' })
+
 const NEEDS_WORK = /^[^/]|[%?#]|\/\/|\/$/
 
 /** Parses a request target as it stood in the request line. `malformed`: an escape that does not decode to UTF-8 (400). */
@@ -27,6 +29,7 @@ export function parseTarget(target: string): Target | 'malformed' {
   if (path === undefined) return 'malformed'
   if (path === '') return ROOT
   if (path === 'openstack/latest/user_data') return OPENSTACK_USER_DATA
+  if (path === 'latest/api/token') return TOKEN
   const slash = path.indexOf('/')
   const version = versionPosition(slash === -1 ? path : path.slice(0, slash))
   if (version === undefined) return UNKNOWN
@@ -37,6 +40,7 @@ export function parseTarget(target: string): Target | 'malformed' {
 function routeOf(path: string): Route {
   if (path === '') return '/{version}'
   if (path === 'user-data') return '/{version}/user-data'
+  if (path === 'api/token') return '/{version}/api/token'
   return path === 'meta-data' || path.startsWith('meta-data/') ? '/{version}/meta-data' : 'unknown'
 }
 

@@ -57,6 +57,11 @@ export class Held {
     return undefined
   }
 
+  /** The size of its tree. */
+  get paths(): number {
+    return this.#built().size
+  }
+
   /** Built when the guest first asks: most instances of a host are quiet. */
   #built(): Tree {
     return this.#tree ??= buildTree(this.instance, this.userData, this.#provider)

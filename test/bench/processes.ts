@@ -12,7 +12,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buildInto } from '../support/build.ts'
 import { freePort } from '../support/redis.ts'
-import { request, until } from '../support/daemon.ts'
+import { ENDLESS_SHARE, request, until } from '../support/daemon.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 /** The core of the server that is measured, alone. */
@@ -62,7 +62,7 @@ export async function startImds({ main, directory }: Built, env: Readonly<Record
   const [port, operatorPort] = [await freePort(), await freePort()]
   const log = openSync(join(directory, 'log'), 'a')
   const server = startProcess([main], {
-    IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`, IMDS_STATE_DIR: directory, ...env,
+    IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`, IMDS_STATE_DIR: directory, ...ENDLESS_SHARE, ...env,
   }, log)
   closeSync(log)
   await untilAnswers(operatorPort, '/livez')

@@ -1,7 +1,7 @@
 /**
  * The contract's A3 to A8, E1 and E2 as a table: what a request says, and the status, headers and bytes that it gets.
  */
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { REFUSALS, statusOf, type Refusal } from '../../src/guest/answers.ts'
 import { aGuestServer, type Injected, type Injection } from '../support/guest.ts'
 import { anInstance } from '../support/instance.ts'
@@ -48,13 +48,12 @@ const ROWS: [string, string, string | Injection, number, string][] = [
   ['A8', 'no other tree', '/openstack/latest/meta_data.json', 404, PAGE[404]],
   ['A8', 'no listing of the other tree', '/openstack/latest/', 404, PAGE[404]],
   ['A8', 'no dated version of the other tree', '/openstack/2012-08-10/user_data', 404, PAGE[404]],
-  ['D, later', 'session tokens are not offered yet', { method: 'PUT', url: '/latest/api/token', headers: { 'x-aws-ec2-metadata-token-ttl-seconds': '60' } }, 404, PAGE[404]],
-  ['E1', 'a forwarded header does not change who is asking', { url: ID, headers: { 'x-forwarded-for': '10.0.0.9', forwarded: 'for=10.0.0.9', 'x-real-ip': '10.0.0.9' } }, 200, 'srv-abcde'],
+  ['E1', 'a header does not change who is asking', { url: ID, headers: { 'x-real-ip': '10.0.0.9', 'x-instance-id': 'srv-other', host: '10.0.0.9' } }, 200, 'srv-abcde'],
   ['E1', 'a v4-mapped peer is the IPv4 address that it is', { url: ID, from: '::ffff:10.0.0.2' }, 200, 'srv-abcde'],
   ['E1', 'a query does not change who is asking', { url: `${ID}?ip=10.0.0.2`, from: '10.0.0.9' }, 503, PAGE[503]],
   ['E2', 'an unknown address', { url: ID, from: '10.0.0.9' }, 503, PAGE[503]],
   ['E2', 'an unknown address, whatever it asks', { url: '/%zz', from: '10.0.0.9' }, 503, PAGE[503]],
-  ['E2', 'an unknown address, by any method', { method: 'PUT', url: '/latest/api/token', from: '10.0.0.9' }, 503, PAGE[503]],
+  ['E2', 'an unknown address, by any method', { method: 'PUT', url: '/latest/api/token', from: '10.0.0.9' }, 503, ''],
   ['E2', 'an unknown IPv6 address', { url: ID, from: 'fd00::9' }, 503, PAGE[503]],
 ]
 
@@ -87,16 +86,26 @@ describe('every refusal', () => {
     'unknown-peer': { url: ID, from: '10.0.0.9' },
     'contested-address': { url: ID },
     'internal-error': { url: '/latest/meta-data/hostname' },
+    'bad-token-ttl': { method: 'PUT', url: '/latest/api/token' },
+    'token-invalid': { url: ID, headers: { 'x-aws-ec2-metadata-token': 'x' } },
+    'token-required': { url: ID },
+    'token-method': { url: '/latest/api/token' },
+    'dated-token-path': { method: 'PUT', url: '/2021-07-15/api/token' },
+    forwarded: { url: ID, headers: { 'x-forwarded-for': '10.0.0.2' } },
+    'over-share': { url: ID },
   }
   /** Held by test/daemon/sockets.test.ts, over real sockets. */
-  const WITHOUT_REQUEST: Refusal[] = ['malformed-request', 'headers-too-large', 'request-timeout']
+  const WITHOUT_REQUEST: Refusal[] = ['malformed-request', 'headers-too-large', 'request-timeout', 'too-many-connections']
 
   test('has a row here or in the test of the sockets', () => {
     expect([...Object.keys(CAUSES), ...WITHOUT_REQUEST].sort()).toEqual([...REFUSALS].sort())
   })
 
   test.each(Object.entries(CAUSES) as [Refusal, Injection][])('%s: has its status and is counted once under its reason', async (refusal, injection) => {
-    const guest = server()
+    const guest = aGuestServer(refusal === 'over-share' ? { share: { burst: 0, perSecond: 0, connections: 1 } } : {})
+    guest.put(anInstance(), Buffer.from('x'))
+    if (refusal === 'over-share') vi.spyOn(guest.view.get('srv-abcde')!, 'paths', 'get').mockReturnValue(0)
+    if (refusal === 'token-required') guest.put(anInstance({ options: { httpTokens: 'required' } }))
     if (refusal === 'endpoint-disabled') guest.put(anInstance({ options: { httpEndpoint: 'disabled' } }))
     if (refusal === 'ipv6-disabled') guest.put(anInstance({ interfaces: DUAL_STACK }))
     if (refusal === 'contested-address') guest.put(anInstance({ id: 'srv-other' }))

@@ -45,18 +45,21 @@ export async function runDaemon(env: Readonly<Record<string, string>>): Promise<
   return { status: child.exitCode, stdout: stdout ?? '', stderr: stderr ?? '' }
 }
 
+/** For tests and benchmarks whose few guests ask more than their fair share. */
+export const ENDLESS_SHARE = { IMDS_GUEST_BURST: '1000000000', IMDS_GUEST_CONNECTIONS: '65536' }
+
 /** What a daemon may be given beside its environment: another build of it, and file descriptors (its first is 3). */
 export interface Given { readonly main?: string, readonly fds?: readonly number[] }
 
 /**
- * Starts a daemon on free ports of 127.0.0.1 and waits until it listens. `env` adds to its environment and overrides; `within` is a
+ * Starts a daemon on free ports of 127.0.0.1 and waits until it listens. Its guests' share is endless. `env` adds to its environment and overrides; `within` is a
  * command that runs it, such as `ip netns exec NAME`.
  */
 export async function startDaemon(env: Readonly<Record<string, string>>, within: readonly string[] = [], { main = MAIN, fds = [] }: Given = {}): Promise<TestDaemon> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
   const args = [...within, process.execPath, '--max-semi-space-size=2', '--max-old-space-size=1024', '--single-threaded-gc', main]
   const child = spawn(args[0]!, args.slice(1), {
-    env: { PATH: process.env['PATH'], IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STATE_DIR: directory, ...env },
+    env: { PATH: process.env['PATH'], IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STATE_DIR: directory, ...ENDLESS_SHARE, ...env },
     stdio: ['ignore', 'pipe', 'inherit', ...fds],
   })
   const log: LogLine[] = []

@@ -6,7 +6,10 @@ import type { Provider } from '../../src/metadata/categories.ts'
 import { parse, type Instance } from '../../src/metadata/instance.ts'
 import { Complaints } from '../../src/guest/complaints.ts'
 import { RequestMeter } from '../../src/guest/meter.ts'
+import type { Rules } from '../../src/guest/decide.ts'
 import { buildGuestServer } from '../../src/guest/server.ts'
+import { Shares, STRANGERS, type Allowance } from '../../src/guest/share.ts'
+import { Tokens } from '../../src/guest/token.ts'
 import { sha256 } from '../../src/store/assemble.ts'
 import { View } from '../../src/store/view.ts'
 
@@ -34,15 +37,21 @@ export function parsed(record: Record<string, unknown>): Instance {
   return result.instance
 }
 
+/** Tables ask more than a guest may. */
+const ENDLESS: Allowance = { burst: Infinity, perSecond: 1, connections: Infinity }
+
+interface GuestSettings { readonly network?: string, readonly provider?: Provider, readonly level?: string, readonly forwarded?: Rules['forwarded'], readonly share?: Allowance }
+
 /** Builds a guest server for `network`. Requests come from 10.0.0.2 unless they say otherwise. */
-export function aGuestServer({ network = 'default', provider = {}, level = 'info' }: { network?: string, provider?: Provider, level?: string } = {}): TestGuest {
+export function aGuestServer({ network = 'default', provider = {}, level = 'info', forwarded = 'refuse', share = ENDLESS }: GuestSettings = {}): TestGuest {
   const clock = { ms: 0 }
   const log: Record<string, unknown>[] = []
   const logger = pino({ level }, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } })
   const view = new View(provider, () => clock.ms)
   const meter = new RequestMeter()
   const directory = { find: (on: string, address: string) => view.find(on, address), ask: () => null }
-  const server = buildGuestServer({ network, maxConnections: Infinity, directory, meter, complaints: new Complaints(logger, () => clock.ms), log: logger })
+  const rules = { tokens: new Tokens([Buffer.alloc(32, 7)], () => clock.ms / 1000), forwarded }
+  const server = buildGuestServer({ network, maxConnections: Infinity, directory, shares: new Shares(share, STRANGERS), rules, meter, complaints: new Complaints(logger, () => clock.ms), log: logger })
   return {
     view, meter, clock, log,
     put: (record, userData = null) => {

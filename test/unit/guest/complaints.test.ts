@@ -12,18 +12,18 @@ function aComplainer() {
 
 test('repeated refusals of one address are told once a minute, with how many were left out', () => {
   const { log, clock, complaints } = aComplainer()
-  for (let i = 0; i < 5; i++) complaints.refused('default', '10.0.0.9', 'unknown-peer')
+  for (let i = 0; i < 5; i++) complaints.refused('default', '10.0.0.9', undefined, 'unknown-peer')
   clock.ms = 60_000
-  complaints.refused('default', '10.0.0.9', 'unknown-peer')
+  complaints.refused('default', '10.0.0.9', undefined, 'unknown-peer')
   expect(log).toMatchObject([{ address: '10.0.0.9', reason: 'unknown-peer', leftOut: 0 }, { leftOut: 4 }])
 })
 
 test('a flood of addresses is told in a bounded number of lines', () => {
   const { log, clock, complaints } = aComplainer()
-  for (let i = 0; i < 100_000; i++) complaints.refused('default', `10.${String(i >> 16)}.${String((i >> 8) & 255)}.${String(i & 255)}`, 'unknown-peer')
+  for (let i = 0; i < 100_000; i++) complaints.refused('default', `10.${String(i >> 16)}.${String((i >> 8) & 255)}.${String(i & 255)}`, undefined, 'unknown-peer')
   expect(log.length).toBeLessThanOrEqual(257)
   clock.ms = 60_000
-  complaints.refused('default', '192.0.2.1', 'unknown-peer')
+  complaints.refused('default', '192.0.2.1', undefined, 'unknown-peer')
   expect(log.at(-1)).toMatchObject({ address: '192.0.2.1', leftOut: 0 })
 })
 

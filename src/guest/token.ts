@@ -1,0 +1,89 @@
+/**
+ * How does a guest show that it may ask?
+ *
+ * By a session token (EC2's IMDSv2; contract D1 to D4). It is stateless: whom it was given to and until when is under a MAC, not in a
+ * table, so it is valid on every listener and after a restart, and a guest that mints without end costs nothing. Bound to network and
+ * instance, not to the address: another instance that gets the address cannot use it (E3).
+ *
+ * 40 bytes, in base64url with padding as EC2's are: 4 of the key's id, 4 of the end (seconds since 1970, big-endian), 32 of
+ * HMAC-SHA-256 over a label, the network, the instance's id and the first 8 bytes.
+ */
+import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
+
+/** The longest life of a token, in seconds. */
+export const MAX_TTL_SECONDS = 21_600
+/** Bytes of a key's secret. */
+export const KEY_BYTES = 32
+
+const FORM = /^[A-Za-z0-9_-]{54}==$/
+const HEAD_BYTES = 8
+/** So many tokens are known to be good without computing. One entry is some 200 bytes. */
+const MOST_KNOWN = 4_096
+
+interface Key { readonly id: number, readonly secret: Uint8Array }
+interface Known { readonly network: string, readonly instance: string, readonly endSeconds: number }
+
+/** Mints and verifies with keys of 32 bytes. The first mints, all verify: keys rotate with an overlap of MAX_TTL_SECONDS. */
+export class Tokens {
+  readonly #keys: readonly Key[]
+  readonly #nowSeconds: () => number
+  readonly #known = new Map<string, Known>()
+
+  /** `nowSeconds`: since 1970, by a clock that all hosts which share a key agree on. Throws without a key. */
+  constructor(secrets: readonly Uint8Array[], nowSeconds: () => number) {
+    if (secrets.length === 0) throw new RangeError('session tokens need a key')
+    this.#keys = secrets.map((secret) => ({ id: createHash('sha256').update('imds token key id').update(secret).digest().readUInt32BE(0), secret }))
+    this.#nowSeconds = nowSeconds
+  }
+
+  /** A token for an instance on a network: 56 characters. */
+  mint(network: string, instance: string, ttlSeconds: number): string {
+    const key = this.#keys[0]!
+    const token = Buffer.allocUnsafe(HEAD_BYTES)
+    token.writeUInt32BE(key.id, 0)
+    token.writeUInt32BE(Math.floor(this.#nowSeconds()) + ttlSeconds, 4)
+    return `${Buffer.concat([token, mac(key, network, instance, token)]).toString('base64url')}==`
+  }
+
+  /** The seconds that a token still has, at least 1; null where it is not of this instance and network, or not any more. */
+  verify(token: string, network: string, instance: string): number | null {
+    let known = this.#known.get(token)
+    if (known === undefined) {
+      known = this.#check(token, network, instance)
+      if (known === undefined) return null
+      this.#remember(token, known)
+    }
+    if (known.network !== network || known.instance !== instance) return null
+    const left = known.endSeconds - Math.floor(this.#nowSeconds())
+    return left > 0 && left <= MAX_TTL_SECONDS ? left : null // a clock that was set back makes no token live longer
+  }
+
+  #check(token: string, network: string, instance: string): Known | undefined {
+    if (!FORM.test(token)) return undefined
+    const bytes = Buffer.from(token, 'base64url')
+    const head = bytes.subarray(0, HEAD_BYTES)
+    const key = this.#keys.find(({ id }) => id === head.readUInt32BE(0))
+    if (key === undefined || !timingSafeEqual(bytes.subarray(HEAD_BYTES), mac(key, network, instance, head))) return undefined
+    return { network, instance, endSeconds: head.readUInt32BE(4) }
+  }
+
+  #remember(token: string, known: Known): void {
+    if (this.#known.size >= MOST_KNOWN) this.#known.delete(this.#known.keys().next().value!)
+    this.#known.set(token, known)
+  }
+}
+
+/** No name of a network or an instance holds a line feed: no two pairs give the same text. */
+function mac({ secret }: Key, network: string, instance: string, head: Uint8Array): Buffer {
+  return createHmac('sha256', secret).update(`imds session token\n${network}\n${instance}\n`).update(head).digest()
+}
+
+/**
+ * The life that a PUT asks for, in seconds; null where it asks for none or a wrong one (contract D1). Node joins what is said twice
+ * with a comma, so that is no number either.
+ */
+export function parseTtl(header: string | undefined): number | null {
+  if (header === undefined || !/^[0-9]{1,9}$/.test(header)) return null
+  const ttl = Number(header)
+  return ttl >= 1 && ttl <= MAX_TTL_SECONDS ? ttl : null
+}

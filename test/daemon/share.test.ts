@@ -1,0 +1,117 @@
+/**
+ * The contract's F over real sockets: what a guest gets that asks too much, and that nobody else notices.
+ */
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { parseAnswer } from '../support/socket.ts'
+
+const ID = '/latest/meta-data/instance-id'
+const REQUEST = `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`
+const [FLOODER, OTHER] = ['127.0.0.2', '127.0.0.3']
+
+let daemon: TestDaemon
+t.before(async () => {
+  const url = `file:${t.testdir()}`
+  const store = await openStore({ url, userDataMaxBytes: 1_000_000 })
+  for (const [i, address] of [FLOODER, OTHER].entries()) {
+    const nic = { id: `int-${String(i)}`, macAddress: `02:24:19:00:00:0${String(i)}`, ipv4Addresses: [`${address}/8`] }
+    await store.put(anInstance({ id: `srv-${String(i)}`, interfaces: [nic] }), Buffer.alloc(256 * 1024, 'x'))
+  }
+  daemon = await startDaemon({ IMDS_STORE: url, IMDS_GUEST_BURST: '600', IMDS_GUEST_CONNECTIONS: '64', IMDS_USER_DATA_MAX_BYTES: '1000000' })
+  await until(async () => (await daemon.get(ID, FLOODER)).status === 200, 'the instances')
+})
+t.teardown(() => daemon.stop())
+
+const metric = async (name: string) => await daemon.metric(name) || 0
+const overShare = () => metric('imds_requests_total{route="unknown",method="GET",status="503",reason="over-share"}')
+
+/** A connection of the flooder's, and all that it was sent. */
+async function aConnection(bytes = ''): Promise<{ socket: Socket, text: () => string, closed: Promise<unknown> }> {
+  let text = ''
+  const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: FLOODER })
+  const closed = new Promise((resolve) => socket.on('error', () => { /* reset: what it was for */ }).on('close', resolve))
+  socket.setEncoding('latin1').on('data', (chunk: string) => { text += chunk })
+  await once(socket, 'connect').catch(() => { /* reset at once */ })
+  if (bytes !== '') socket.write(bytes)
+  return { socket, text: () => text, closed }
+}
+
+async function othersAreServed(t: Test, times = 20): Promise<void> {
+  for (let i = 0; i < times; i++) t.match(await daemon.get(ID, OTHER), { status: 200, body: Buffer.from('srv-1') })
+}
+
+t.test('F1: the 65th connection of a guest is told 503, the 130th is reset, and another guest is served', async (t) => {
+  const open = []
+  for (let i = 0; i < 64; i++) open.push(await aConnection())
+  const told = await aConnection()
+  await until(() => told.text() !== '', 'an answer')
+  t.match(parseAnswer(told.text()), { status: 503, headers: { 'retry-after': '1', connection: 'close' } })
+  await othersAreServed(t)
+  const more = await Promise.all(Array.from({ length: 200 }, () => aConnection()))
+  await until(async () => await metric('imds_connections_dropped_total{reason="over-share"}') > 0, 'connections that are reset')
+  await othersAreServed(t)
+  for (const { socket } of [...open, told, ...more]) socket.destroy()
+  await until(async () => (await daemon.get(ID, FLOODER)).status === 200, 'room for the guest once it has closed them')
+  t.match(daemon.log.filter(({ msg, reason }) => msg === 'request refused' && reason === 'too-many-connections'), [{ level: 'warn', instance: 'srv-0', address: FLOODER }])
+})
+
+t.test('F1: beyond its share a guest is told 503, a tenth of a second later, and another guest is served', async (t) => {
+  const { socket, text } = await aConnection()
+  const before = await overShare()
+  socket.write(REQUEST.repeat(550))
+  await until(() => text().split('HTTP/1.1 200').length > 550, '550 answers')
+  for (let i = 0; i < 800 && !text().includes('503'); i++) {
+    const length = text().length
+    socket.write(REQUEST)
+    await until(() => text().length > length, 'an answer')
+  }
+  const refusal = text().slice(text().indexOf('HTTP/1.1 503'))
+  t.match(parseAnswer(refusal), { status: 503, headers: { 'retry-after': '1', 'content-type': 'text/html' } })
+  t.notMatch(parseAnswer(refusal).headers, { connection: 'close' })
+  const length = text().length
+  for (let i = 0; i < 60; i++) socket.write(REQUEST)
+  await othersAreServed(t)
+  await until(() => text().length > length, 'an answer')
+  t.ok(await overShare() > before)
+  socket.destroy()
+  await sleep(1_100) // time for 110 more
+  t.equal((await daemon.get(ID, FLOODER)).status, 200, 'the guest has a share again')
+})
+
+t.test('F1: a guest that pipelines beyond its share is told once and hung up on', async (t) => {
+  const { text, closed } = await aConnection(REQUEST.repeat(3_000))
+  await closed
+  const statuses = [...text().matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => status)
+  t.equal(statuses.filter((status) => status === '503').length, 1)
+  t.equal(statuses.at(-1), '503')
+  await othersAreServed(t)
+})
+
+t.test('F2: a guest that never reads its answers is hung up on, counted as stalled, and nobody waits', async (t) => {
+  await sleep(7_000) // for its share
+  const sockets = await Promise.all(Array.from({ length: 3 }, () => aConnection()))
+  for (const { socket } of sockets) {
+    socket.pause()
+    socket.write('GET /latest/user-data HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(190))
+  }
+  await othersAreServed(t)
+  await until(async () => await metric('imds_connections_dropped_total{reason="stalled"}') === 3, 'the stalled to be ended', 60_000)
+  for (const { socket } of sockets) socket.destroy()
+  await othersAreServed(t)
+})
+
+t.test('F1: the connections of many addresses that are nobody\'s leave room for guests', async (t) => {
+  const open: Socket[] = []
+  for (let i = 0; i < 1_500; i++) {
+    const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: `127.1.${String(i >> 8)}.${String(i & 255)}` }).on('error', () => { /* reset */ })
+    open.push(socket)
+  }
+  await until(async () => await metric('imds_requests_total{route="unknown",method="other",status="503",reason="too-many-connections"}') > 300, 'strangers that are told 503')
+  await othersAreServed(t)
+  for (const socket of open) socket.destroy()
+})

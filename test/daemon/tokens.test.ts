@@ -1,0 +1,80 @@
+/**
+ * Where the keys of session tokens come from, and what a guest's token outlives (contract D3).
+ */
+import { randomBytes } from 'node:crypto'
+import { mkdirSync, readFileSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { runDaemon, startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { exchange } from '../support/socket.ts'
+
+const ID = '/latest/meta-data/instance-id'
+const aKey = () => `${randomBytes(32).toString('base64')}\n`
+
+let store: string
+t.before(async () => {
+  store = `file:${t.testdir()}`
+  await (await openStore({ url: store })).put(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
+})
+
+async function aDaemon(t: Test, env: Record<string, string> = {}): Promise<TestDaemon> {
+  const daemon = await startDaemon({ IMDS_STORE: store, ...env })
+  t.teardown(() => daemon.stop())
+  await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
+  return daemon
+}
+
+async function mint(daemon: TestDaemon): Promise<string> {
+  return (await exchange(daemon.guestPort, 'PUT /latest/api/token HTTP/1.0\r\nX-aws-ec2-metadata-token-ttl-seconds: 600\r\n\r\n')).body
+}
+
+async function statusWith(daemon: TestDaemon, token: string): Promise<number> {
+  return (await exchange(daemon.guestPort, `GET ${ID} HTTP/1.0\r\nX-aws-ec2-metadata-token: ${token}\r\n\r\n`)).status
+}
+
+t.test('D3: a token survives a restart, with the key that the host keeps for itself', async (t) => {
+  const state = t.testdir()
+  const first = await startDaemon({ IMDS_STORE: store, IMDS_STATE_DIR: state })
+  await until(async () => (await first.get(ID)).status === 200, 'the instance')
+  const token = await mint(first)
+  await first.stop()
+  t.equal(statSync(join(state, 'token-key')).mode & 0o777, 0o600)
+  t.equal(await statusWith(await aDaemon(t, { IMDS_STATE_DIR: state }), token), 200)
+})
+
+t.test('D3: a token of one host is good on another that shares the keys, and keys rotate with an overlap', async (t) => {
+  const [before, after] = [aKey(), aKey()]
+  const files = t.testdir({ old: before, both: after + before, new: after })
+  const old = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'old') })
+  const both = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'both') })
+  const newest = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'new') })
+  const [oldToken, token] = [await mint(old), await mint(both)]
+  t.same([await statusWith(both, oldToken), await statusWith(newest, token)], [200, 200])
+  t.same([await statusWith(newest, oldToken), await statusWith(old, token)], [401, 401])
+})
+
+t.test('a file of keys that is missing or holds something else is named at the start, with status 78 and without its content', async (t) => {
+  const files = t.testdir({ empty: '', short: 'c2VjcmV0\n', words: 'not base64 at all!\n' })
+  for (const [name, message] of [['missing', /cannot be read: ENOENT/], ['empty', /32 random bytes in base64/], ['short', /32 random bytes/], ['words', /32 random bytes/]] as const) {
+    const { status, stderr } = await runDaemon({ IMDS_STORE: store, IMDS_STATE_DIR: files, IMDS_TOKEN_KEYS_FILE: join(files, name) })
+    t.equal(status, 78)
+    t.match(stderr, /IMDS_TOKEN_KEYS_FILE/)
+    t.match(stderr, message)
+    t.notMatch(stderr, /c2VjcmV0|secret/)
+  }
+})
+
+t.test('a key of its own that is torn is replaced, with a warning; one that cannot be kept costs no guest its answer', async (t) => {
+  const state = t.testdir({ 'token-key': 'torn' })
+  const torn = await aDaemon(t, { IMDS_STATE_DIR: state })
+  t.match(torn.log.filter(({ level }) => level === 'warn'), [{ msg: /key of session tokens/ }])
+  t.equal(Buffer.from(readFileSync(join(state, 'token-key'), 'latin1'), 'base64').length, 32)
+  const blocked = join(t.testdir(), 'blocked')
+  mkdirSync(blocked)
+  mkdirSync(join(blocked, 'token-key')) // a directory in its place: neither read nor replaced, by root either
+  const daemon = await aDaemon(t, { IMDS_STATE_DIR: blocked })
+  t.equal(await statusWith(daemon, await mint(daemon)), 200)
+  t.ok(daemon.log.some(({ level, msg }) => level === 'warn' && msg.includes('cannot be kept')))
+})

@@ -27,8 +27,8 @@ t.test('AWS\'s client', async (t) => {
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the daemon to be ready')
   const endpoint = `http://127.0.0.1:${String(daemon.guestPort)}`
 
-  t.test('reads the tree without a token, with the double slash that it sends', async (t) => {
-    const service = new MetadataService({ endpoint, retries: 0 })
+  t.test('reads the tree with a token, which it fetches itself, and with the double slash that it sends', async (t) => {
+    const service = new MetadataService({ endpoint, retries: 0, ec2MetadataV1Disabled: true })
     const get = (path: string) => service.request(path, {})
     t.equal(await get('/latest/meta-data/instance-id'), 'srv-abcde')
     t.equal(await get('latest/meta-data/instance-id'), 'srv-abcde')
@@ -36,7 +36,8 @@ t.test('AWS\'s client', async (t) => {
     t.equal(await get('/latest/meta-data/public-keys/0/openssh-key'), `${ADA}\n`)
     t.equal(await get('/latest/meta-data/placement/availability-zone/'), 'gb1-a')
     t.equal(await get('/latest/user-data'), '#cloud-config\n# grüß\n')
-    t.equal(await daemon.metric('imds_requests_total{route="unknown",method="PUT",status="404",reason="not-found"}'), 1, 'it asked for a token once')
+    t.equal(await daemon.metric('imds_session_requests_total{session="token"}'), 6, 'each with a token')
+    t.equal(await daemon.metric('imds_session_requests_total{session="none"}'), 0)
   })
 
   t.test('takes the 404 of a path that is not there for an answer', async (t) => {
@@ -45,9 +46,16 @@ t.test('AWS\'s client', async (t) => {
     t.equal(await daemon.metric('imds_requests_total{route="/{version}/meta-data",method="GET",status="404",reason="not-found"}'), 1, 'it did not ask again')
   })
 
-  t.test('is refused where it insists on a token', async (t) => {
-    const service = new MetadataService({ endpoint, ec2MetadataV1Disabled: true, retries: 0 })
-    await t.rejects(service.request('/latest/meta-data/instance-id', {}), /status code 404/)
+  t.test('works where tokens are required, and is refused without one', async (t) => {
+    t.match(await store.put(anInstance({ revision: 2, interfaces, options: { httpTokens: 'required' } })), { result: 'published' })
+    const curl = async (...args: string[]) => (await must(['curl', '-s', '-o', '/dev/null', '-w', '%{http_code}', ...args, `${endpoint}/latest/meta-data/instance-id`])).toString()
+    await until(async () => await curl() === '401', 'tokens to be required')
+    t.equal(await new MetadataService({ endpoint, retries: 0 }).request('/latest/meta-data/instance-id', {}), 'srv-abcde')
+    await t.rejects(new MetadataService({ endpoint, retries: 0, disableFetchToken: true }).request('/latest/meta-data/instance-id', {}), /status code 401/)
+    const token = (await must(['curl', '-sf', '-X', 'PUT', '-H', 'X-aws-ec2-metadata-token-ttl-seconds: 21600', `${endpoint}/latest/api/token`])).toString()
+    t.equal(await curl('-H', `X-aws-ec2-metadata-token: ${token}`), '200', 'as a shell script does it')
+    t.match(await store.put(anInstance({ revision: 3, interfaces })), { result: 'published' })
+    await until(async () => await curl() === '200', 'tokens to be optional')
   })
 
   t.test('lets its program end after an answer that it left unread, since its idle connection is closed', async (t) => {

@@ -158,9 +158,23 @@ for (const [name, startStore] of Object.entries(STORES)) {
         const asks: Ask[] = [...forgeries(addressOf(other)).map((headers) => ({ path: '/latest/meta-data/instance-id', headers })),
           { path: `http://${addressOf(other)}/latest/meta-data/instance-id` }]
         for (const ask of asks) {
+          const isForwarded = Object.keys(ask.headers ?? {}).some((name) => /forwarded/i.test(name))
           const { status, body } = await guest.ask(ask)
-          t.strictSame([status, body.toString()], [200, `srv-${tenant.word}`], JSON.stringify(ask))
+          t.strictSame([status, body.toString()], isForwarded ? [403, ''] : [200, `srv-${tenant.word}`], JSON.stringify(ask))
         }
+      }
+    })
+
+    t.test('cannot use each other\'s session tokens', async (t) => {
+      const tokens = await Promise.all(tenants.map(async ({ guest }) => {
+        const { status, body } = await guest.ask({ path: '/latest/api/token', method: 'PUT', headers: { 'X-aws-ec2-metadata-token-ttl-seconds': '60' } })
+        t.equal(status, 200)
+        return body.toString()
+      }))
+      for (const [i, { tenant, guest }] of tenants.entries()) {
+        const withToken = (token: string) => guest.ask({ path: '/latest/meta-data/instance-id', headers: { 'X-aws-ec2-metadata-token': token } })
+        t.match(await withToken(tokens[i]!), { status: 200, body: Buffer.from(`srv-${tenant.word}`) })
+        t.match(await withToken(tokens[1 - i]!), { status: 401 })
       }
     })
 

@@ -12,7 +12,7 @@ const STALLED_MS = 20_000
 /** How often to look, in ms. */
 export const LOOK_EVERY_MS = 5_000
 
-interface Seen { unsent: number, read: number, sinceMs: number }
+interface Seen { readonly share: Share, unsent: number, read: number, sinceMs: number }
 
 /** The open connections of a listener. Times are milliseconds that only grow. */
 export class Connections {
@@ -20,12 +20,19 @@ export class Connections {
 
   /** Takes a new connection into its share until it closes; gives the used part of that share, above 1 when it has too many. */
   add(socket: Socket, share: Share): number {
-    this.#open.set(socket, { unsent: 0, read: 0, sinceMs: 0 })
+    this.#open.set(socket, { share, unsent: 0, read: 0, sinceMs: 0 })
     socket.once('close', () => {
       this.#open.delete(socket)
       share.closed()
     })
     return share.opened()
+  }
+
+  /** Resets every connection of a share; gives how many there were. */
+  endAll(share: Share): number {
+    const sockets = [...this.#open].filter(([, seen]) => seen.share === share)
+    for (const [socket] of sockets) socket.resetAndDestroy()
+    return sockets.length
   }
 
   /** Ends every connection whose answer was not taken; gives how many there were. */

@@ -58,10 +58,8 @@ const RESET_ABOVE = 2
 export function buildGuestServer({ network, maxConnections, directory, shares, rules, meter, complaints, log }: GuestServerParts): FastifyInstance {
   const tracing = log.isLevelEnabled('debug')
   const connections = new Connections()
-  /** Connections whose guest is told to wait, with what tells it at once, and closes the connection with that. */
-  const waiting = new Map<Socket, () => void>()
-  /** Connections that close with an answer that is on its way: what else they ask is nobody's. */
-  const closing = new WeakSet<Socket>()
+  /** Connections whose guest is told to wait. */
+  const waiting = new Set<Socket>()
 
   const server = Fastify({
     logger: false,
@@ -112,9 +110,13 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   /** A new connection counts for whoever it comes from. */
   function admit(socket: Socket): void {
     const found = directory.find(network, peerAddress(socket))
-    const used = connections.add(socket, shareOf(found))
-    if (used <= 1) return
-    if (used <= RESET_ABOVE) refuseRaw(socket, found, 'too-many-connections', '')
+    const share = shareOf(found)
+    const used = connections.add(socket, share)
+    if (share.isInDebt(performance.now()) && used <= 1) {
+      process.nextTick(() => { socket.pause() }) // after Node's own start of reading, and before it reads
+      wait(socket, () => { refuseRaw(socket, found, 'over-share', '', 'leave') })
+    } else if (used <= 1) return
+    else if (used <= RESET_ABOVE) refuseRaw(socket, found, 'too-many-connections', '')
     else {
       meter.dropped('over-share', 1)
       socket.resetAndDestroy()
@@ -130,10 +132,15 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
       socket.destroy()
       return
     }
-    if (socket.writableEnded || closing.has(socket)) return // it was told, with nothing to follow
+    if (socket.writableEnded) return // it was told on the connection itself, with nothing to follow
     const found = directory.find(network, address)
-    if (!shareOf(found).spend(startedMs, typeof found === 'string' ? null : found)) {
-      wait(socket, reply.raw, () => { answer(request, reply.raw, address, found, { route: 'unknown', content: null, outcome: 'over-share', ttlSeconds: null }, startedMs) })
+    const share = shareOf(found)
+    if (waiting.has(socket)) {
+      refusePipelined(socket, share)
+      return
+    }
+    if (!share.spend(startedMs, typeof found === 'string' ? null : found)) {
+      wait(socket, () => { answer(request, reply.raw, address, found, { route: 'unknown', content: null, outcome: 'over-share', ttlSeconds: null }, startedMs) })
       return
     }
     const question = found === 'unknown' ? directory.ask(network, address) : null
@@ -162,25 +169,25 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     if (tracing) log.debug({ instance: idOf(found), route, status: response.statusCode, durationMs, reason: outcome }, 'request')
   }
 
-  /** Lets a guest that asks too much wait for the word that it does. One that goes on asking meanwhile is told at once, and hung up on. */
-  function wait(socket: Socket, response: ServerResponse, tell: () => void): void {
-    const tellAndClose = waiting.get(socket)
-    if (tellAndClose !== undefined) {
-      tellAndClose()
-      return
-    }
-    const timer = setTimeout(() => {
+  /** Lets a guest that asks too much wait for the word that it does. */
+  function wait(socket: Socket, tell: () => void): void {
+    waiting.add(socket)
+    setTimeout(() => {
       waiting.delete(socket)
       tell()
     }, WAIT_MS)
-    waiting.set(socket, () => {
-      clearTimeout(timer)
-      waiting.delete(socket)
-      closing.add(socket)
-      socket.pause()
-      response.setHeader('Connection', 'close')
-      tell()
-    })
+  }
+
+  /**
+   * A guest that asks on while it is told to wait. Node reads 64 KiB at a time, and makes all of their 3,600 requests before anybody else
+   * is heard; nothing stops it. So each is held against the guest, all of its connections are ended, and while it is in debt
+   * new ones are not read at all. Of strangers, only the connection is ended: the others' are somebody else's.
+   */
+  function refusePipelined(socket: Socket, share: Share): void {
+    share.charge()
+    if (socket.destroyed) return
+    if (share === shares.strangers) socket.resetAndDestroy()
+    meter.dropped('over-share', share === shares.strangers ? 1 : connections.endAll(share))
   }
 
   /** No request could be read: Node's parser refused it, or it did not arrive in time. */
@@ -194,10 +201,10 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     refuseRaw(socket, found, refusalOf(found, address) ?? REFUSED_UNREAD[error.code ?? ''] ?? 'malformed-request', '')
   }
 
-  function refuseRaw(socket: Socket, found: Found, refusal: Refusal, method: string): void {
+  function refuseRaw(socket: Socket, found: Found, refusal: Refusal, method: string, unread: 'drop' | 'leave' = 'drop'): void {
     meter.answered('unknown', method, refusal, null)
     complaints.refused(network, peerAddress(socket), idOf(found), refusal)
-    sendRefusalRaw(socket, refusal)
+    sendRefusalRaw(socket, refusal, unread)
   }
 
   function shareOf(found: Found): Share {

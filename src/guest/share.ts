@@ -18,6 +18,8 @@ export interface Allowance {
 
 /** A guest with many interfaces has a large tree: it may read all of it so many times at once. */
 const TREES_AT_ONCE = 5
+/** What a guest made us do beyond its share is held against it for no longer than this. */
+const MOST_DEBT_SECONDS = 60
 /** Of all strangers together. */
 export const STRANGERS: Allowance = { burst: 4_000, perSecond: 2_000, connections: 1_024 }
 
@@ -25,6 +27,7 @@ export const STRANGERS: Allowance = { burst: 4_000, perSecond: 2_000, connection
 export class Share {
   readonly #allowance: Allowance
   #spent = 0
+  #owed = 0
   #atMs = 0
   #connections = 0
 
@@ -40,6 +43,17 @@ export class Share {
     return true
   }
 
+  /** Holds a request against it that was made beyond it all the same: its bytes had been read already. */
+  charge(): void {
+    this.#owed = Math.min(this.#owed + 1, MOST_DEBT_SECONDS * this.#allowance.perSecond)
+  }
+
+  /** Whether something is still held against it. */
+  isInDebt(nowMs: number): boolean {
+    this.#settle(nowMs)
+    return this.#owed > 0
+  }
+
   /** A connection was opened: how many there are now, as a part of those that may be. Above 1: too many. */
   opened(): number {
     return ++this.#connections / this.#allowance.connections
@@ -52,11 +66,13 @@ export class Share {
   /** Whether nothing of it is in use. */
   isWhole(nowMs: number): boolean {
     this.#settle(nowMs)
-    return this.#connections === 0 && this.#spent === 0
+    return this.#connections === 0 && this.#spent === 0 && this.#owed === 0
   }
 
   #settle(nowMs: number): void {
-    this.#spent = Math.max(0, this.#spent - (nowMs - this.#atMs) / 1000 * this.#allowance.perSecond)
+    const earned = (nowMs - this.#atMs) / 1000 * this.#allowance.perSecond
+    this.#spent = Math.max(0, this.#spent - earned)
+    this.#owed = Math.max(0, this.#owed - earned)
     this.#atMs = nowMs
   }
 }

@@ -24,7 +24,7 @@ export function addressOf(position: number): string {
 }
 
 /** The record of the instance at a position, like one of the cloud's, with its revision as a tag. */
-export function recordOf(position: number, region: string, revision: number): Record<string, unknown> {
+export function recordOf(position: number, region: string, revision: number, options: Readonly<Record<string, string>> = {}): Record<string, unknown> {
   const suffix = idOf(position).slice('srv-'.length)
   const hex = position.toString(16).padStart(4, '0')
   const cloudIp = `198.18.${String(position >> 8)}.${String(position & 255)}`
@@ -36,7 +36,7 @@ export function recordOf(position: number, region: string, revision: number): Re
       cloudIps: [{ id: `cip-${suffix}`, publicIpv4: cloudIp, fqdn: `cip-${cloudIp.replaceAll('.', '-')}.${region}.example.com` }],
     }],
     tags: { Name: `guest-${String(position)}`, revision: String(revision) },
-    options: { instanceMetadataTags: 'enabled' },
+    options: { instanceMetadataTags: 'enabled', ...options },
   })
 }
 
@@ -46,12 +46,12 @@ export function userDataOf(position: number): Uint8Array {
 }
 
 /** Publishes `count` instances into a region of their own and gives the environment of a daemon that answers for them. */
-export async function populate(redisUrl: string, region: string, count: number): Promise<Readonly<Record<string, string>>> {
+export async function populate(redisUrl: string, region: string, count: number, options: Readonly<Record<string, string>> = {}): Promise<Readonly<Record<string, string>>> {
   const store = await openStore({ url: redisUrl, region })
   try {
     for (let at = 0; at < count; at += AT_ONCE) {
       await Promise.all(Array.from({ length: Math.min(AT_ONCE, count - at) }, async (_, i) => {
-        const { result } = await store.put(recordOf(at + i, region, 1), userDataOf(at + i))
+        const { result } = await store.put(recordOf(at + i, region, 1, options), userDataOf(at + i))
         if (result !== 'published') throw new Error(`${idOf(at + i)} could not be published: ${result}`)
       }))
     }

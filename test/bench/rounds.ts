@@ -15,20 +15,20 @@ export interface Effort { readonly warmUpSeconds: number, readonly rounds: numbe
 /** What one server did in one round. */
 export interface Round extends WrkRun { readonly cpuMicrosPerRequest: number, readonly connectionsPerRequest: number, readonly othersShare: number }
 
-/** Loads every server in turn; gives the rounds of each, in the order of `servers`. */
-export async function takeTurns(servers: readonly Server[], path: string, connections: Connections, { warmUpSeconds, rounds, seconds }: Effort): Promise<readonly (readonly Round[])[]> {
+/** Loads every server in turn, with the same options of wrk's; gives the rounds of each, in the order of `servers`. */
+export async function takeTurns(servers: readonly Server[], path: string, connections: Connections, { warmUpSeconds, rounds, seconds }: Effort, more: readonly string[] = []): Promise<readonly (readonly Round[])[]> {
   const results = servers.map((): Round[] => [])
-  for (const { port } of servers) await runWrk(urlOf(port, path), connections, warmUpSeconds)
+  for (const { port } of servers) await runWrk(urlOf(port, path), connections, warmUpSeconds, more)
   for (let n = 0; n < rounds; n++) {
     const turns = [...servers.keys()]
-    for (const i of n % 2 === 0 ? turns : turns.reverse()) results[i]!.push(await undisturbed(servers[i]!.pid, () => round(servers[i]!, path, connections, seconds)))
+    for (const i of n % 2 === 0 ? turns : turns.reverse()) results[i]!.push(await undisturbed(servers[i]!.pid, () => round(servers[i]!, path, connections, seconds, more)))
   }
   return results
 }
 
-async function round({ pid, port }: Server, path: string, connections: Connections, seconds: number): Promise<Omit<Round, 'othersShare'>> {
+async function round({ pid, port }: Server, path: string, connections: Connections, seconds: number, more: readonly string[]): Promise<Omit<Round, 'othersShare'>> {
   const [accepted, cpu] = [acceptedConnections(), cpuSeconds(pid)]
-  const run = await runWrk(urlOf(port, path), connections, seconds)
+  const run = await runWrk(urlOf(port, path), connections, seconds, more)
   return {
     ...run,
     cpuMicrosPerRequest: (cpuSeconds(pid) - cpu) / run.requests * 1e6,

@@ -13,9 +13,9 @@ export interface WrkRun { readonly requestsPerSecond: number, readonly requests:
 const CONNECTIONS = 32
 const MS: Readonly<Record<string, number>> = { us: 0.001, ms: 1, s: 1000, m: 60_000 }
 
-/** Loads a URL from one thread with 32 connections. Rejects when anything but 200 came back: such a figure means nothing. */
-export async function runWrk(url: string, connections: Connections, seconds: number): Promise<WrkRun> {
-  const args = ['-t1', `-c${String(CONNECTIONS)}`, `-d${String(seconds)}s`, '--latency', ...connections === 'reconnect' ? ['-H', 'Connection: close'] : [], url]
+/** Loads a URL from one thread with 32 connections. `more`: further options of wrk's. Rejects when anything but 200 came back: such a figure means nothing. */
+export async function runWrk(url: string, connections: Connections, seconds: number, more: readonly string[] = []): Promise<WrkRun> {
+  const args = ['-t1', `-c${String(CONNECTIONS)}`, `-d${String(seconds)}s`, '--latency', ...connections === 'reconnect' ? ['-H', 'Connection: close'] : [], ...more, url]
   const { stdout } = await promisify(execFile)('wrk', args)
   if (/Socket errors|Non-2xx/.test(stdout)) throw new Error(`wrk ${args.join(' ')} met errors:\n${stdout}`)
   const read = (pattern: RegExp) => pattern.exec(stdout)?.slice(1) ?? []

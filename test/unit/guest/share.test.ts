@@ -33,6 +33,15 @@ test('F1: what is refused costs nothing: a guest that goes on asking gets its ra
   expect(through).toBe(1_000)
 })
 
+test('F1: what a guest made us do beyond its share is held against it, for a bounded time', () => {
+  const share = new Share(GUEST)
+  expect(share.isInDebt(0)).toBe(false)
+  for (let i = 0; i < 250; i++) share.charge()
+  expect([share.isInDebt(2_499), share.isInDebt(2_500)]).toEqual([true, false])
+  for (let i = 0; i < 1_000_000; i++) share.charge()
+  expect([share.isInDebt(2_500 + 59_999), share.isInDebt(2_500 + 60_000)]).toEqual([true, false])
+})
+
 test('F1: strangers share one, and it is larger', () => {
   const shares = new Shares(GUEST, STRANGERS)
   expect(atOnce(shares.strangers, 0, 0)).toBe(STRANGERS.burst)

@@ -4,7 +4,7 @@
  * and how it ends is in commands.ts.
  */
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { EXIT, Failure, get, list, put, remove, userData, wait, watch, type Context } from './commands.ts'
+import { EXIT, Failure, get, list, put, remove, seal, unseal, userData, wait, watch, type Context } from './commands.ts'
 import { STORE_URL_FORMS, type RedisFiles } from '../store/url.ts'
 
 interface Options extends RedisFiles {
@@ -60,6 +60,14 @@ program.command('remove')
   .argument('<id>', 'such as srv-x1y2z')
   .option('--revision <n>', 'the revision of the removal (default: the last one plus 1)', wholeNumber)
   .action((id: string, { revision }: { revision?: number }) => run((context) => remove(context, id, revision)))
+program.command('seal')
+  .description('seal an instance\'s user-data: from its next revision on no guest gets it, and no put changes that')
+  .argument('<id>', 'such as srv-x1y2z')
+  .action((id: string) => run((context) => seal(context, id)))
+program.command('unseal')
+  .description('lift the seal of an instance\'s user-data: nothing else does')
+  .argument('<id>', 'such as srv-x1y2z')
+  .action((id: string) => run((context) => unseal(context, id)))
 program.command('wait')
   .description('wait until the daemon of this hypervisor answers for an instance: the last step before its guest is started')
   .argument('<id>', 'such as srv-x1y2z')

@@ -7,7 +7,7 @@ import { createHash } from 'node:crypto'
 import { parse, type Fault, type Instance } from '../metadata/instance.ts'
 import type { Loaded } from './source.ts'
 
-/** A valid record with exactly the user-data that it tells of. `userData` is null where it tells of none. */
+/** A valid record with exactly the user-data that it tells of. `userData` is null where it tells of none, or is sealed: no host needs it then. */
 export interface Assembled { readonly instance: Instance, readonly userData: Uint8Array | null, readonly digest: string }
 
 /** What can be wrong with what a store holds, as a metric names it. */
@@ -29,7 +29,7 @@ export function assemble(loaded: Loaded & { kind: 'record' | 'unreadable' }, use
   if (instance.id !== loaded.id) return { reason: 'id', faults: [{ path: '/id', message: `is not the id that it is stored under, ${loaded.id}` }] }
   const faults = userDataFaults(instance, loaded.userData, userDataMaxBytes)
   if (faults.length > 0) return { reason: 'user-data', faults }
-  return { instance, userData: loaded.userData, digest: loaded.digest }
+  return { instance, userData: instance.sealedAt === undefined ? loaded.userData : null, digest: loaded.digest }
 }
 
 /** What is wrong between a record and the bytes that came with it. */

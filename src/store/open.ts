@@ -9,7 +9,7 @@ import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type R
 export type { Fault, Instance } from '../metadata/instance.ts'
 export { InstanceSchema, parse } from '../metadata/instance.ts'
 export { USER_DATA_MAX_BYTES, type RedisFiles } from './url.ts'
-export type { Listed, Published, Publisher, PutRefusal, PutResult, RemoveResult, UserDataChange } from './publish.ts'
+export type { Listed, Published, Publisher, PutRefusal, PutResult, RemoveResult, SealResult, UserDataChange } from './publish.ts'
 
 /** How to open a store. */
 export interface StoreSettings extends RedisFiles {

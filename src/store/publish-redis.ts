@@ -7,7 +7,9 @@ import type { Redis } from 'ioredis'
 import type { Instance } from '../metadata/instance.ts'
 import { again, close, connectToRegion, reasonOf, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf, type Keys } from './keys.ts'
-import { publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type UserDataChange, type Written } from './publish.ts'
+import {
+  changeSeal, publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type SealResult, type UserDataChange, type Written,
+} from './publish.ts'
 
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
 /** For so long a failover, or a slot that a Cluster moves, is waited for. */
@@ -58,13 +60,22 @@ class RedisPublisher implements Publisher, Backend {
     return record == null ? undefined : { document: JSON.parse(record.toString()) as unknown, userData: userData ?? null }
   }
 
-  async write(_instance: Instance, text: string, userData: UserDataChange): Promise<Written> {
-    const [verdict, ...details] = await this.#script('put', text, ...typeof userData === 'string' ? [userData] : ['set', Buffer.from(userData)])
-    if (verdict === 'published' || verdict === 'unchanged') return verdict
+  seal(id: string): Promise<SealResult> {
+    return changeSeal(this, id, new Date().toISOString())
+  }
+
+  unseal(id: string): Promise<SealResult> {
+    return changeSeal(this, id, undefined)
+  }
+
+  async write(_instance: Instance, document: unknown, userData: UserDataChange, lifts: boolean): Promise<Written> {
+    const bytes = typeof userData === 'string' ? [userData] : ['set', Buffer.from(userData)]
+    const [verdict, ...details] = await this.#script(lifts ? 'unseal' : 'put', JSON.stringify(document), ...bytes)
+    if (verdict === 'published' || verdict === 'unchanged') return { result: verdict, sealedAt: details[1] }
     const [reason, a = '', b = '', c = ''] = details
     if (reason === 'stale') return { result: 'stale', revision: Number(a) }
     if (reason === 'address-owned') return { result: 'address-owned', network: a, address: b, owner: c }
-    if (reason === 'user-data') return 'user-data-changed'
+    if (reason === 'user-data') return { result: 'user-data-changed' }
     throw new Error(`the store refused the record: ${details.join(' ')}`)
   }
 

@@ -3,11 +3,13 @@
 --   EVAL <this file> 1 imds:{REGION} put RECORD set BYTES       publish a record with its user-data
 --   EVAL <this file> 1 imds:{REGION} put RECORD keep            publish a record; its user-data stays as it is
 --   EVAL <this file> 1 imds:{REGION} put RECORD none            publish a record that has no user-data
+--   EVAL <this file> 1 imds:{REGION} unseal RECORD ...          as put, and lift the seal of its user-data: RECORD has no sealedAt
 --   EVAL <this file> 1 imds:{REGION} remove ID [REVISION]       remove an instance; REVISION is its last one plus 1 unless given
 --
--- RECORD is the JSON document of the README. Answers, each a list of strings:
+-- RECORD is the JSON document of the README. A record with `sealedAt` seals its user-data; a put keeps the seal that is there, whatever its
+-- record says of one. Answers, each a list of strings:
 --
---   published REVISION | unchanged REVISION | removed REVISION
+--   published REVISION [SEALED-AT] | unchanged REVISION [SEALED-AT] | removed REVISION
 --   refused stale REVISION                  the store holds this revision, or removed the instance at it: publish a higher one
 --   refused address-owned NETWORK RANGE OWNER   the address or prefix is another instance's, or a part of it is
 --   refused user-data WHY                   the bytes and the record's userData do not belong together
@@ -28,7 +30,31 @@ local function known(id)
   return entry and cjson.decode(entry)
 end
 
-local function tombstone_revision(id) return tonumber(redis.call('GET', base .. ':tombstone:' .. id) or nil) end
+-- A tombstone is `revision`, or `revision sealed-at` where the user-data was sealed.
+local function tombstone_of(id)
+  local revision, sealed_at = string.match(redis.call('GET', base .. ':tombstone:' .. id) or '', '^(%d+) ?(%S*)$')
+  return tonumber(revision), sealed_at ~= '' and sealed_at or nil
+end
+
+-- RFC 3339, as the schema of the record has it: a seal that no daemon could read would make every later record faulty.
+local function is_time(value)
+  if type(value) ~= 'string' or #value > 35 then return false end
+  local month, day, hour, minute, second, zone = string.match(value, '^%d%d%d%d%-(%d%d)%-(%d%d)T(%d%d):(%d%d):(%d%d)(.*)$')
+  if not month or month < '01' or month > '12' or day < '01' or day > '31' or hour > '23' or minute > '59' or second > '59' then return false end
+  zone = string.gsub(zone, '^%.%d+', '')
+  local hours, minutes = string.match(zone, '^[+-](%d%d):(%d%d)$')
+  return zone == 'Z' or (hours ~= nil and hours <= '23' and minutes <= '59')
+end
+
+-- Since when the store has an instance's user-data sealed. Its entry, its record and its tombstone say so; one that says it is enough.
+local function seal_of(id, before)
+  if before and before.sealedAt then return before.sealedAt end
+  local stored = redis.call('HGET', base .. ':instance:' .. id, 'record')
+  local readable, record = pcall(cjson.decode, stored or '')
+  if readable and is_table(record) and is_time(record.sealedAt) then return record.sealedAt end
+  local _, sealed_at = tombstone_of(id)
+  return sealed_at
+end
 
 -- A claim is `network range`: the range is an address, or an IPv6 prefix with its length.
 local function split_claim(claim) return string.match(claim, '^(%S+) (%S+)$') end
@@ -135,7 +161,7 @@ local function claims_of(record)
   return claims
 end
 
-local function put(text, mode, bytes)
+local function put(text, mode, bytes, lifts)
   local decoded, record = pcall(cjson.decode, text)
   if not decoded or not is_table(record) then return refused('invalid', 'RECORD is not a JSON object') end
   if record.schema ~= 1 then return refused('invalid', 'schema is not 1') end
@@ -145,6 +171,8 @@ local function put(text, mode, bytes)
   for _, name in ipairs(record.hypervisors) do
     if type(name) ~= 'string' then return refused('invalid', 'hypervisors is a list of strings') end
   end
+  if record.sealedAt ~= nil and not is_time(record.sealedAt) then return refused('invalid', 'sealedAt is not a time such as 2026-11-20T15:04:05Z') end
+  if record.sealedAt and lifts then return refused('invalid', 'a record that unseals has no sealedAt') end
   local claims, why = claims_of(record)
   if not claims then return refused('invalid', why) end
 
@@ -163,10 +191,13 @@ local function put(text, mode, bytes)
   end
   if (bytes and #bytes) ~= (expected and expected.size) then return refused('user-data', 'the record tells another size than the bytes have') end
 
-  local digest = redis.sha1hex(text .. '\n' .. (bytes or ''))
   local before = known(id)
+  local sealed_at = not lifts and seal_of(id, before) or record.sealedAt
+  -- The last of two fields with one name counts, to every JSON reader that this store has.
+  if sealed_at ~= record.sealedAt then text = string.gsub(text, '}%s*$', ',"sealedAt":"' .. sealed_at .. '"}') end
+  local digest = redis.sha1hex(text .. '\n' .. (bytes or ''))
   local revision = whole(record.revision)
-  local current = before and tonumber(before.revision) or tombstone_revision(id)
+  local current = before and tonumber(before.revision) or tombstone_of(id)
   if current and record.revision < current then return refused('stale', whole(current)) end
   if current and record.revision == current then
     if not before or before.digest ~= digest then return refused('stale', whole(current)) end
@@ -185,19 +216,20 @@ local function put(text, mode, bytes)
   index(id, claims)
   for _, name in ipairs(record.hypervisors) do redis.call('HSET', base .. ':hypervisor:' .. name, id, digest) end
   redis.call('HSET', base .. ':instances', id, cjson.encode({
-    revision = revision, digest = digest, addresses = claims, hypervisors = record.hypervisors,
+    revision = revision, digest = digest, addresses = claims, hypervisors = record.hypervisors, sealedAt = sealed_at,
   }))
   notify(id, record.hypervisors, before and before.hypervisors or {})
-  return { before and before.digest == digest and 'unchanged' or 'published', revision }
+  return { before and before.digest == digest and 'unchanged' or 'published', revision, sealed_at }
 end
 
 local function remove(id, given)
   local before = known(id)
-  local current = before and tonumber(before.revision) or tombstone_revision(id) or 0
+  local current = before and tonumber(before.revision) or tombstone_of(id) or 0
   local revision = tonumber(given) or (before and current + 1) or math.max(current, 1)
   if not is_revision(revision) then return refused('invalid', 'REVISION is not a whole number of at least 1') end
   if revision < current then return refused('stale', whole(current)) end
-  redis.call('SET', base .. ':tombstone:' .. id, whole(revision), 'EX', TOMBSTONE_SECONDS)
+  local sealed_at = seal_of(id, before)
+  redis.call('SET', base .. ':tombstone:' .. id, whole(revision) .. (sealed_at and ' ' .. sealed_at or ''), 'EX', TOMBSTONE_SECONDS)
   redis.call('DEL', base .. ':instance:' .. id)
   redis.call('HDEL', base .. ':instances', id)
   if before then
@@ -211,6 +243,6 @@ end
 -- then, on either side, before it wrote anything: a change is whole, or is to be tried again.
 redis.call('EXISTS', base .. ':nowhere', base .. ':nowhere-else')
 
-if ARGV[1] == 'put' then return put(ARGV[2], ARGV[3], ARGV[4]) end
+if ARGV[1] == 'put' or ARGV[1] == 'unseal' then return put(ARGV[2], ARGV[3], ARGV[4], ARGV[1] == 'unseal') end
 if ARGV[1] == 'remove' then return remove(ARGV[2], ARGV[3]) end
-return refused('invalid', 'the first argument is put or remove')
+return refused('invalid', 'the first argument is put, unseal or remove')

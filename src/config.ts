@@ -2,13 +2,14 @@
  * What was this host told?
  *
  * The environment becomes a frozen Config, or a list of everything that is wrong with it, by variable: an operator mends all at
- * once. Pure: what a value can be checked for without opening anything is checked here. SETTINGS is the whole list of variables;
- * the README's table is held to it by a test.
+ * once. Pure: what a value can be checked for without opening anything is checked here; keys, which are read once, come through `readText`.
+ * SETTINGS is the whole list of variables; the README's table is held to it by a test.
  */
 import { Address4, Address6 } from 'ip-address'
 import { canonicalAddress } from './metadata/address.ts'
 import { DEFAULT_NETWORK } from './metadata/instance.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
+import { parseRecordKeys, type RecordKeys } from './store/trust.ts'
 import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './store/url.ts'
 import type { InheritedSocket } from './systemd.ts'
 
@@ -17,9 +18,9 @@ export type Listener = { readonly host: string, readonly port: number } | { read
 /** Where guests of one network are answered. */
 export type GuestListener = Listener & { readonly network: string }
 
-/** Where records come from. `hypervisor` null: take all of them. */
+/** Where records come from. `hypervisor` null: take all of them. `recordKeys` null: records are plain. */
 export type StoreConfig =
-  | { readonly kind: 'redis', readonly url: string, readonly region: string, readonly hypervisor: string } & RedisFiles
+  | { readonly kind: 'redis', readonly url: string, readonly region: string, readonly hypervisor: string, readonly recordKeys: RecordKeys | null } & RedisFiles
   | { readonly kind: 'files', readonly directory: string, readonly hypervisor: string | null }
 
 /** The whole configuration of a daemon. */
@@ -55,6 +56,7 @@ export const SETTINGS = {
   IMDS_REDIS_CA_FILE: undefined,
   IMDS_REDIS_CERT_FILE: undefined,
   IMDS_REDIS_KEY_FILE: undefined,
+  IMDS_RECORD_KEYS_FILE: undefined,
   IMDS_STATE_DIR: '/var/lib/imds',
   IMDS_SNAPSHOT_MAX_AGE_SECONDS: '86400',
   IMDS_LOG_LEVEL: 'info',
@@ -81,9 +83,9 @@ const UNNAMED = /^$|^unknown$|\.socket$/
 
 /**
  * Reads the environment. An empty variable counts as one that is not set. Sockets that systemd holds for us take the place of
- * IMDS_LISTEN.
+ * IMDS_LISTEN. `readText` gives a file's text, or throws.
  */
-export function parseConfig(env: Readonly<Record<string, string | undefined>>, sockets: readonly InheritedSocket[] = []): ParsedConfig {
+export function parseConfig(env: Readonly<Record<string, string | undefined>>, sockets: readonly InheritedSocket[] = [], readText: (path: string) => string = noFiles): ParsedConfig {
   const faults: ConfigFault[] = []
   const fault = (variable: Variable, message: string) => { faults.push({ variable, message }) }
   const read = (variable: Variable): string | undefined => {
@@ -121,7 +123,9 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>, s
   else if (!isLoopback(operator.host) && allow.length === 0) fault('IMDS_OPERATOR_ALLOW', 'must list the networks that may ask, since IMDS_OPERATOR_LISTEN is not a loopback address')
 
   const files: RedisFiles = Object.fromEntries(Object.entries(REDIS_FILES).map(([file, variable]) => [file, read(variable)]))
-  const store = parseStore(read('IMDS_STORE'), name('IMDS_REGION'), name('IMDS_HYPERVISOR'), files, fault)
+  const keysFile = read('IMDS_RECORD_KEYS_FILE')
+  const recordKeys = keysFile === undefined ? null : readKeys(keysFile, readText, (message) => { fault('IMDS_RECORD_KEYS_FILE', message) })
+  const store = parseStore(read('IMDS_STORE'), name('IMDS_REGION'), name('IMDS_HYPERVISOR'), files, recordKeys, fault)
   const stateDirectory = read('IMDS_STATE_DIR') ?? ''
   if (!stateDirectory.startsWith('/')) fault('IMDS_STATE_DIR', 'must be an absolute path')
   const logLevel = LOG_LEVELS.find((level) => level === read('IMDS_LOG_LEVEL'))
@@ -144,17 +148,33 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>, s
   return { ok: true, config: Object.freeze(config), unknown }
 }
 
-function parseStore(url: string | undefined, region: string | undefined, hypervisor: string | undefined, files: RedisFiles,
+function parseStore(url: string | undefined, region: string | undefined, hypervisor: string | undefined, files: RedisFiles, recordKeys: RecordKeys | null,
   fault: (variable: Variable, message: string) => void): StoreConfig | undefined {
   const store = url === undefined ? undefined : parseStoreUrl(url)
   if (url === undefined) fault('IMDS_STORE', `is not set: ${STORE_URL_FORMS}`)
   else if (store === undefined) fault('IMDS_STORE', `must be ${STORE_URL_FORMS}`)
   if (url === undefined || store === undefined) return undefined
+  if (store.kind === 'files' && recordKeys !== null) fault('IMDS_RECORD_KEYS_FILE', 'is for Redis: records in files are not encrypted')
   if (store.kind === 'files') return { kind: 'files', directory: store.directory, hypervisor: hypervisor ?? null }
   if (region === undefined) fault('IMDS_REGION', 'is not set: Redis needs the name of the region')
   if (hypervisor === undefined) fault('IMDS_HYPERVISOR', 'is not set: Redis needs the name of this host as the records have it')
   for (const { file, message } of fileFaults(store, files)) fault(REDIS_FILES[file], message)
-  return { kind: 'redis', url, region: region ?? '', hypervisor: hypervisor ?? '', ...files }
+  return { kind: 'redis', url, region: region ?? '', hypervisor: hypervisor ?? '', recordKeys, ...files }
+}
+
+function readKeys(path: string, readText: (path: string) => string, fault: (message: string) => void): RecordKeys | null {
+  try {
+    const parsed = parseRecordKeys(readText(path))
+    if (parsed.ok) return parsed.keys
+    fault(parsed.message)
+  } catch (error) {
+    fault(`cannot be read: ${(error as NodeJS.ErrnoException).code ?? 'error'}`)
+  }
+  return null
+}
+
+function noFiles(): never {
+  throw new Error('there are no files here')
 }
 
 function list(value: string | undefined): string[] {

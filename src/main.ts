@@ -5,6 +5,7 @@
  * 0 after SIGTERM or SIGINT; 1 when the service cannot go on; 78 (EX_CONFIG of sysexits.h) for a bad configuration, before anything
  * listens. With `--demo`: an embedded store with one instance for 127.0.0.1, where the environment says nothing else.
  */
+import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseConfig } from './config.ts'
 import { startDaemon } from './daemon.ts'
@@ -18,7 +19,7 @@ const EX_CONFIG_EVERY_MS = 2_000
 const demo = process.argv.includes('--demo') ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
 const env = demo?.env ?? process.env
 const sockets = inheritedSockets(env, process.pid)
-const parsed = parseConfig(env, sockets)
+const parsed = parseConfig(env, sockets, (path) => readFileSync(path, 'utf8'))
 if (!parsed.ok) {
   console.error('imds: the configuration is not usable:')
   demo?.clean()

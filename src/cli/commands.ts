@@ -109,6 +109,24 @@ async function changeSeal(store: StoreSettings, json: boolean, id: string, chang
   })
 }
 
+/** Encrypts instances (none named: all) with the first key. Goes on after one that cannot be, and fails at the end. */
+export async function encrypt({ store, json }: Context, named: readonly string[], fromPlain: boolean): Promise<void> {
+  named.forEach(checkId)
+  await withStore(store, async (publisher) => {
+    const ids = named.length > 0 ? named : (await publisher.list()).map(({ id }) => id)
+    const failures: Record<string, string> = {}
+    const counts = { encrypted: 0, unchanged: 0 }
+    for (const id of ids) {
+      const result = await publisher.encrypt(id, fromPlain).catch((error: unknown) => String(error))
+      if (result === 'encrypted' || result === 'unchanged') counts[result] += 1
+      else failures[id] = result === 'absent' ? 'the store has no record of it' : result === 'plain' ? 'it is not encrypted (--from-plain takes it as it is)' : result
+    }
+    const lines = Object.entries(failures).map(([id, why]) => `\n  ${id}: ${why}`)
+    if (lines.length > 0) throw new Failure(EXIT.badData, `${String(lines.length)} of ${String(ids.length)} could not be encrypted:${lines.join('')}`, { ...counts, failures })
+    print(json, counts, `${String(counts.encrypted)} encrypted, ${String(counts.unchanged)} had the first key already`)
+  })
+}
+
 /** Waits until the daemon at `operator` answers for a revision of an instance. */
 export async function wait(json: boolean | undefined, id: string, options: { revision: number, timeout: number, operator: string }): Promise<void> {
   const { revision, timeout, operator } = options

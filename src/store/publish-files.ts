@@ -48,6 +48,10 @@ class FilePublisher implements Publisher, Backend {
     return this.#locked(() => changeSeal(this, id, undefined))
   }
 
+  encrypt(): Promise<never> {
+    return Promise.reject(new Error('records in files are not encrypted'))
+  }
+
   async write(instance: Instance, unsealed: unknown, userData: UserDataChange, lifts: boolean): Promise<Written> {
     const { id, revision } = instance
     const current = await loadFiles(this.#directory, id)

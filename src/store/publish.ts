@@ -12,6 +12,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parse, type Fault, type Instance } from '../metadata/instance.ts'
 import { sha256, userDataFaults } from './assemble.ts'
+import type { EncryptResult } from './publish-encrypted.ts'
 
 /** What becomes of the user-data: these bytes, none, or whatever the store has now. */
 export type UserDataChange = Uint8Array | 'none' | 'keep'
@@ -65,7 +66,12 @@ export interface Publisher {
   seal(id: string): Promise<SealResult>
   /** Lifts a seal, with the next revision. Nothing else does. */
   unseal(id: string): Promise<SealResult>
-  /** Every instance of the store, by id. */
+  /**
+   * Encrypts an instance with the first of the record keys where it was with another, at the same revision; a plain one only `fromPlain`,
+   * since then whatever the store holds is taken for true. Rejects where records are not encrypted.
+   */
+  encrypt(id: string, fromPlain: boolean): Promise<EncryptResult>
+  /** Every instance of the store, by id: what its index says, which is not authenticated. */
   list(): Promise<readonly Listed[]>
   /** Calls back with the id of everything that changes from now on, until the returned function is called. */
   watch(changed: (id: string) => void): Promise<() => Promise<void>>
@@ -100,7 +106,7 @@ export async function publish(backend: Backend, document: unknown, userData: Use
     const faults = userDataFaults(parsed.instance, bytes, userDataMaxBytes)
     if (faults.length > 0) return { result: 'invalid', faults }
     const written = await backend.write(parsed.instance, complete, userData, false)
-    if (written.result === 'published' || written.result === 'unchanged') {
+    if ('sealedAt' in written) {
       const { result, sealedAt } = written
       return { result, instance: sealedAt === undefined ? parsed.instance : Object.freeze({ ...parsed.instance, sealedAt }) }
     }

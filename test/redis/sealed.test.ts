@@ -10,6 +10,7 @@ import { openStore, type Publisher } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
 import { run } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
+import { keyLines } from '../support/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 
 const KEYS = keysOf('gb1')
@@ -27,12 +28,15 @@ let redis: TestRedis
 t.before(async () => { redis = await startRedis() })
 t.teardown(() => redis.stop())
 const IN_REDIS: Kind = { name: 'Redis', env: () => ({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }) }
+const WITH_KEYS: Kind = { name: 'Redis with keys', env: (t) => ({ ...IN_REDIS.env(t), IMDS_RECORD_KEYS_FILE: join(t.testdir({ keys: keyLines('k1') }), 'keys') }) }
 const IN_FILES: Kind = { name: 'files', env: (t) => ({ IMDS_STORE: `file:${join(t.testdir(), 'store')}` }) }
+
+const settings = (env: Record<string, string>) => ({ url: env['IMDS_STORE']!, region: env['IMDS_REGION'], recordKeysFile: env['IMDS_RECORD_KEYS_FILE'] })
 
 async function aStore(t: Test, kind: Kind): Promise<{ store: Publisher, env: Record<string, string> }> {
   await redis.client.flushall()
   const env = kind.env(t)
-  const store = await openStore({ url: env['IMDS_STORE']!, region: env['IMDS_REGION'] })
+  const store = await openStore(settings(env))
   t.teardown(() => store.close())
   return { store, env }
 }
@@ -48,7 +52,7 @@ const serves = (daemon: TestDaemon, revision: number) =>
 const bytesOf = async (store: Publisher) => Buffer.from((await store.get('srv-abcde'))?.userData ?? '').toString()
 const documentOf = async (store: Publisher) => (await store.get('srv-abcde'))?.document as Record<string, unknown> | undefined
 
-for (const kind of [IN_REDIS, IN_FILES]) {
+for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
   t.test(`${kind.name}: a seal and an unseal are revisions of their own, keep the user-data and reach the guest on every alias`, async (t) => {
     const { store, env } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('S3CRET'))
@@ -109,7 +113,7 @@ for (const kind of [IN_REDIS, IN_FILES]) {
   t.test(`${kind.name}: a seal beside other writers holds, and loses none of their changes`, async (t) => {
     const { store, env } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
-    const other = await openStore({ url: env['IMDS_STORE']!, region: env['IMDS_REGION'] })
+    const other = await openStore(settings(env))
     t.teardown(() => other.close())
     const write = async () => {
       for (let i = 2; i < 40; i++) {
@@ -129,7 +133,7 @@ for (const kind of [IN_REDIS, IN_FILES]) {
     const { store, env } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
     const imdsctl = async (args: readonly string[], input = '') => {
-      const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { input, env: { PATH: process.env['PATH'], IMDS_STORE: env['IMDS_STORE'], IMDS_REGION: env['IMDS_REGION'] } })
+      const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { input, env: { PATH: process.env['PATH'], ...env } })
       return { status, text: stdout.toString() + stderr }
     }
     t.same(await imdsctl(['seal', 'srv-abcde']), { status: 0, text: 'sealed srv-abcde at revision 2\n' })

@@ -85,7 +85,9 @@ const UNNAMED = /^$|^unknown$|\.socket$/
  * Reads the environment. An empty variable counts as one that is not set. Sockets that systemd holds for us take the place of
  * IMDS_LISTEN. `readText` gives a file's text, or throws.
  */
-export function parseConfig(env: Readonly<Record<string, string | undefined>>, sockets: readonly InheritedSocket[] = [], readText: (path: string) => string = noFiles): ParsedConfig {
+export function parseConfig(
+  env: Readonly<Record<string, string | undefined>>, sockets: readonly InheritedSocket[] = [], readText: (path: string) => string = noFiles,
+): ParsedConfig {
   const faults: ConfigFault[] = []
   const fault = (variable: Variable, message: string) => { faults.push({ variable, message }) }
   const read = (variable: Variable): string | undefined => {

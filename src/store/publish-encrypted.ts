@@ -29,7 +29,9 @@ export type EncryptResult = 'encrypted' | 'unchanged' | 'absent' | 'plain'
 const ATTEMPTS = 5
 
 /** Writes a checked record: the script's answer, or what was found out here. */
-export async function writeEncrypted(store: ScriptedStore, trust: Trust, instance: Instance, document: unknown, userData: UserDataChange, lifts: boolean): Promise<ScriptAnswer | Written> {
+export async function writeEncrypted(
+  store: ScriptedStore, trust: Trust, instance: Instance, document: unknown, userData: UserDataChange, lifts: boolean,
+): Promise<ScriptAnswer | Written> {
   const { id, revision } = instance
   const before = await store.values(id)
   const stored = before && readStored(id, before.record, before.userData, trust)

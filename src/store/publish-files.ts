@@ -10,7 +10,8 @@ import { overlap } from '../metadata/address.ts'
 import { parse, rangesOf, type Instance } from '../metadata/instance.ts'
 import { idOfFile, loadFiles, RECORD_ENDINGS } from './files.ts'
 import {
-  changeSeal, publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type SealResult, type UserDataChange, type Written,
+  changeSeal, publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type SealResult,
+  type UserDataChange, type Written,
 } from './publish.ts'
 import type { Loaded } from './source.ts'
 

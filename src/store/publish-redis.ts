@@ -9,7 +9,8 @@ import { again, close, connectToRegion, reasonOf, type Connection, type RedisSet
 import { keysOf, type Keys } from './keys.ts'
 import { encryptAnew, writeEncrypted, type EncryptResult, type ScriptAnswer, type ScriptedStore, type Values } from './publish-encrypted.ts'
 import {
-  changeSeal, publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type SealResult, type UserDataChange, type Written,
+  changeSeal, publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type SealResult,
+  type UserDataChange, type Written,
 } from './publish.ts'
 import { readStored } from './stored.ts'
 import type { Trust } from './trust.ts'

@@ -124,8 +124,9 @@ export async function changeSeal(backend: Backend, id: string, sealedAt: string 
     if (!held.ok) throw new Error(`the store's record of ${id} is faulty: publish a good one first`)
     const { revision, sealedAt: since } = held.instance
     if ((since === undefined) === (sealedAt === undefined)) return { result: 'unchanged', revision, sealedAt: since ?? null }
-    const { sealedAt: _since, ...document } = published.document as Record<string, unknown>
-    const next = { ...document, revision: revision + 1, ...sealedAt !== undefined && { sealedAt } }
+    const next: Record<string, unknown> = { ...published.document as object, revision: revision + 1 }
+    if (sealedAt === undefined) delete next['sealedAt']
+    else next['sealedAt'] = sealedAt
     const parsed = parse(next)
     if (!parsed.ok) throw new Error(`the record of ${id} has no next revision`)
     const written = await backend.write(parsed.instance, next, 'keep', sealedAt === undefined)

@@ -71,7 +71,7 @@ const resynced = async (daemon: TestDaemon) => {
 
 /** The values of an instance as they stand in Redis. */
 async function valuesOf(id: string): Promise<Record<'record' | 'user-data' | 'digest', Buffer>> {
-  return await redis.client.hgetallBuffer(KEYS.instance(id)) as Record<'record' | 'user-data' | 'digest', Buffer>
+  return redis.client.hgetallBuffer(KEYS.instance(id))
 }
 
 /** Writes values straight into Redis, with all that makes a daemon look, as an intruder would. */
@@ -85,7 +85,7 @@ async function intrude(id: string, fields: Readonly<Record<string, string | Buff
 async function dump(): Promise<string> {
   const parts = await Promise.all((await redis.client.keys('*')).map(async (key) => {
     const type = await redis.client.type(key)
-    const content: Buffer | string = type === 'hash'
+    const content = type === 'hash'
       ? Buffer.concat(Object.entries(await redis.client.hgetallBuffer(key)).flatMap(([field, value]) => [Buffer.from(field), value]))
       : type === 'zset' ? (await redis.client.zrange(key, 0, '-1')).join() : await redis.client.getBuffer(key) ?? ''
     return `${key} ${content.toString('latin1')}`

@@ -8,6 +8,7 @@ import { VERSIONS } from '../../src/metadata/versions.ts'
 import { keysOf } from '../../src/store/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { random } from '../support/generate.ts'
 import { run } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
 import { keyLines } from '../support/record-keys.ts'
@@ -127,6 +128,39 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     const { revision } = (await documentOf(store)) as { revision: number }
     await other.put(record(revision + 1, { tags: { n: 'last' } }), Buffer.from('last'))
     t.match(await documentOf(store), { tags: { n: 'last' }, sealedAt: /^2/ })
+  })
+
+  t.test(`${kind.name}: after any row of puts, removals, seals and unseals an instance is sealed exactly when it was last sealed and not unsealed since`, async (t) => {
+    const { store } = await aStore(t, kind)
+    const next = random(20261120)
+    const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
+    let [revision, isThere, isSealed, unsealed] = [0, false, false, 0]
+    for (let step = 0; step < 250; step++) {
+      const act = pick(['put', 'put', 'put', 'put-sealed', 'late put', 'remove', 'seal', 'unseal'])
+      const userData = pick(['keep', 'none', Buffer.from(String(step))] as const)
+      if (act.startsWith('put')) {
+        const put = await store.put(record(++revision, act === 'put' ? {} : { sealedAt: TIME }), userData)
+        isSealed ||= act !== 'put'
+        isThere = true
+        if (put.result !== 'published' || ('sealedAt' in put.instance) !== isSealed) t.fail(`${String(step)} ${act}: ${JSON.stringify(put)}`)
+      } else if (act === 'late put') {
+        if (revision > 1) t.equal((await store.put(record(revision - 1), userData)).result, 'stale')
+      } else if (act === 'remove') {
+        if (isThere) revision += 1
+        revision = Math.max(revision, 1)
+        t.match(await store.remove('srv-abcde'), { result: isThere ? 'removed' : 'unchanged', revision })
+        isThere = false
+      } else {
+        const isChange = isThere && isSealed !== (act === 'seal')
+        if (isChange) revision += 1
+        if (isChange && act === 'unseal') unsealed += 1
+        t.match(await (act === 'seal' ? store.seal('srv-abcde') : store.unseal('srv-abcde')), isThere ? { result: isChange ? `${act}ed` : 'unchanged', revision } : { result: 'absent' })
+        if (isThere) isSealed = act === 'seal'
+      }
+      const held = await documentOf(store)
+      if ((held !== undefined) !== isThere || (isThere && (held!['sealedAt'] !== undefined) !== isSealed)) t.fail(`after ${String(step)} ${act}: ${JSON.stringify(held)}`)
+    }
+    t.ok(unsealed > 10, `${String(unsealed)} unseals`)
   })
 
   t.test(`${kind.name}: imdsctl seals and unseals, and says since when a put found it sealed`, async (t) => {

@@ -2,6 +2,7 @@ import { createCipheriv, createHash, hkdfSync } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
 import { readStored } from '../../../src/store/stored.ts'
 import { isEncrypted, parseRecordKeys } from '../../../src/store/trust.ts'
+import { random } from '../../support/generate.ts'
 import { anInstance } from '../../support/instance.ts'
 import { aTrust, keyLines } from '../../support/record-keys.ts'
 
@@ -67,6 +68,32 @@ describe('a value is not believed', () => {
     ['with a bit of its ciphertext changed', () => trust.decrypt('record', ID, changed(26, (byte) => byte ^ 128)), /is not authentic/],
     ['with a bit of its tag changed', () => trust.decrypt('record', ID, changed(good.length - 1, (byte) => byte ^ 1)), /is not authentic/],
   ])('%s', (_what, decrypt, why) => { expect((decrypt() as { distrust?: string }).distrust).toMatch(why) })
+})
+
+test('of 20,000 values that were cut, lengthened, changed or spliced together none is believed', () => {
+  const next = random(20261120)
+  const below = (n: number) => Math.floor(next() * n)
+  const other = trust.encrypt('record', 'srv-other', 12, Buffer.alloc(40, 9))
+  const good = trust.encrypt('record', ID, 12, Buffer.alloc(40, 7))
+  for (let i = 0; i < 20_000; i++) {
+    const copy = Buffer.from(good)
+    const at = below(copy.length)
+    const value = [
+      () => copy.subarray(0, at),
+      () => copy.subarray(1 + at),
+      () => Buffer.concat([copy.subarray(0, at), Buffer.from([below(256)]), copy.subarray(at)]),
+      () => Buffer.concat([copy.subarray(0, at), copy.subarray(at + 1 + below(8))]),
+      () => Buffer.concat([copy.subarray(0, at), other.subarray(at)]),
+      () => Buffer.concat([other.subarray(0, at), copy.subarray(at)]),
+      () => {
+        copy[at]! ^= 1 << below(8)
+        return copy
+      },
+      () => Buffer.from(Array.from({ length: below(120) }, () => below(256))),
+    ][below(8)]!()
+    if (value.equals(good)) continue
+    if (!('distrust' in trust.decrypt('record', ID, value))) throw new Error(`believed: ${value.toString('hex')}`)
+  }
 })
 
 test('a snapshot is its own hypervisor\'s, with a key of its own', () => {

@@ -89,7 +89,8 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
     for (const [i, server] of guestServers.entries()) guests.push(await listen(server, config.listen[i]!, 'IMDS_LISTEN'))
     watch.start()
     const fromSnapshot = snapshot?.instances.length ?? 0
-    log.info({ guests: guests.map(written), operator: written(operator), store: source.description, hypervisor, fromSnapshot }, 'listening')
+    const recordKeys = trust?.names ?? []
+    log.info({ guests: guests.map(written), operator: written(operator), store: source.description, hypervisor, recordKeys, fromSnapshot }, 'listening')
     return { guests, operator, stop }
   } catch (error) {
     await stop()

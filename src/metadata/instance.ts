@@ -144,6 +144,12 @@ export function rangesOf(instance: Instance): { network: string, range: string }
   })
 }
 
+/** Since when a document, be the rest of it good or not, says that its user-data is sealed; undefined where it does not, or in no time that is one. */
+export function sealOf(document: unknown): string | undefined {
+  const sealedAt = (document as { sealedAt?: unknown } | null | undefined)?.sealedAt
+  return typeof sealedAt === 'string' && sealedAt.length <= 35 && new RegExp(TIME).test(sealedAt) ? sealedAt : undefined
+}
+
 function withPrefix(isAddress: (address: string) => boolean, bits: number) {
   return (value: string) => {
     const { address, prefixLength } = splitPrefix(value)

@@ -5,7 +5,7 @@
  * believe none of that. What the script did by reading the record is done here: user-data that stays is encrypted anew for its new
  * revision, and a seal that is there goes into the new record. The script refuses both when the store changed meanwhile.
  */
-import { parse, type Instance } from '../metadata/instance.ts'
+import { parse, sealOf, type Instance } from '../metadata/instance.ts'
 import { sha256, userDataFaults } from './assemble.ts'
 import type { UserDataChange, Written } from './publish.ts'
 import { readStored } from './stored.ts'
@@ -39,7 +39,7 @@ export async function writeEncrypted(
   const bytes = userData === 'keep' ? held?.userData ?? null : userData === 'none' ? null : userData
   if (userData === 'keep' && (bytes === null ? undefined : sha256(bytes)) !== instance.userData?.sha256) return { result: 'user-data-changed' }
   const expected = userData === 'keep' ? before?.digest ?? 'none' : ''
-  let sealedAt = (lifts ? undefined : (held?.document as { sealedAt?: string } | undefined)?.sealedAt) ?? instance.sealedAt
+  let sealedAt = (lifts ? undefined : sealOf(held?.document)) ?? instance.sealedAt
   for (let attempt = 1; ; attempt++) {
     const sealed = sealedAt === undefined ? document : { ...document as object, sealedAt }
     const answer = await store.script(lifts ? 'unseal-encrypted' : 'put-encrypted', ...argumentsOf(trust, instance, sealed, bytes), expected)

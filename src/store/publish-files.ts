@@ -7,7 +7,7 @@ import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/p
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { overlap } from '../metadata/address.ts'
-import { parse, rangesOf, type Instance } from '../metadata/instance.ts'
+import { parse, rangesOf, sealOf, type Instance } from '../metadata/instance.ts'
 import { idOfFile, loadFiles, RECORD_ENDINGS } from './files.ts'
 import {
   changeSeal, publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type SealResult,
@@ -59,7 +59,7 @@ class FilePublisher implements Publisher, Backend {
     const tombstone = await this.#tombstone(id)
     const held = current.kind === 'record' ? parse(current.document) : undefined
     const last = held?.ok === true ? held.instance.revision : tombstone?.revision
-    const sealedAt = (lifts ? undefined : sealOf(current) ?? tombstone?.sealedAt) ?? instance.sealedAt
+    const sealedAt = (lifts ? undefined : heldSeal(current, tombstone)) ?? instance.sealedAt
     const document = sealedAt === undefined ? unsealed : { ...unsealed as object, sealedAt }
     if (last !== undefined && revision < last) return { result: 'stale', revision: last }
     if (revision === last) {
@@ -89,7 +89,7 @@ class FilePublisher implements Publisher, Backend {
       const there = loaded.kind === 'record' || loaded.kind === 'unreadable'
       const revision = given ?? (there ? last + 1 : Math.max(last, 1))
       if (revision < last) return { result: 'stale', revision: last }
-      const sealedAt = sealOf(loaded) ?? tombstone?.sealedAt
+      const sealedAt = heldSeal(loaded, tombstone)
       const text = sealedAt === undefined ? String(revision) : `${String(revision)} ${sealedAt}`
       await rename(await this.#prepare(this.#path(id, '.removed'), `${text}\n`), this.#path(id, '.removed'))
       for (const ending of [...RECORD_ENDINGS, '.user-data']) await rm(this.#path(id, ending), { force: true })
@@ -196,10 +196,9 @@ function overlapOf(instance: Instance, other: Instance): { network: string, rang
   return rangesOf(instance).find((mine) => theirs.some(({ network, range }) => network === mine.network && overlap(range, mine.range)))
 }
 
-/** Since when the record of a directory says that its user-data is sealed, be the rest of it good or not. */
-function sealOf(loaded: Loaded): string | undefined {
-  const sealedAt = loaded.kind === 'record' ? (loaded.document as { sealedAt?: unknown } | null)?.sealedAt : undefined
-  return typeof sealedAt === 'string' ? sealedAt : undefined
+/** Since when the directory has an instance's user-data sealed: its record says so, or its tombstone. */
+function heldSeal(loaded: Loaded, tombstone: object | undefined): string | undefined {
+  return (loaded.kind === 'record' ? sealOf(loaded.document) : undefined) ?? sealOf(tombstone)
 }
 
 function sameBytes(a: Uint8Array | null, b: Uint8Array | 'none'): boolean {

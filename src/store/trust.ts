@@ -76,6 +76,11 @@ export class Trust {
     return this.#keys[0].name
   }
 
+  /** The names of all keys, that one first. */
+  get names(): readonly string[] {
+    return this.#keys.map(({ name }) => name)
+  }
+
   /** Makes a value. */
   encrypt(kind: ValueKind, id: string, revision: number, bytes: Uint8Array): Buffer {
     const { head, update, end } = this.encrypting(kind, id, revision)

@@ -1,7 +1,7 @@
 /**
  * Sealed user-data: no guest gets it, and nothing but an unseal lifts the seal, in Redis and in files alike.
  */
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { VERSIONS } from '../../src/metadata/versions.ts'
@@ -200,6 +200,19 @@ t.test('the script keeps a seal for publishers in any language, and lifts it whe
   t.same(await script('put', JSON.stringify(record(5)), 'none'), ['published', '5', TIME], 'a half restored store has lost the index, not the seal')
   t.same(await script('unseal', JSON.stringify(record(6)), 'none'), ['published', '6'])
   t.same(await script('put', JSON.stringify(record(7)), 'none'), ['published', '7'])
+})
+
+t.test('a seal at what is no time, written by hand, is a fault and not a seal that stays', async (t) => {
+  const { store, env } = await aStore(t, IN_FILES)
+  const directory = env['IMDS_STORE']!.slice('file:'.length)
+  await store.put(record(1))
+  for (const [revision, sealedAt] of [[2, 'yes'], [3, true], [4, '2026-13-01T00:00:00Z']] as const) {
+    writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(record(revision - 1, { sealedAt })))
+    await t.rejects(store.seal('srv-abcde'), /record of srv-abcde is faulty: publish a good one/)
+    const put = await store.put(record(revision))
+    t.match(put, { result: 'published' })
+    t.notOk('instance' in put && 'sealedAt' in put.instance)
+  }
 })
 
 t.test('sealed user-data leaves the host: neither its memory\'s answers nor its snapshot have it, and the launch gate can wait for that', async (t) => {

@@ -276,6 +276,7 @@ t.test('keys are changed with an overlap, without a publish of the control plane
   await serves(before, 1, 1)
   keys.write('k2', 'k1')
   const daemon = await aDaemon(t, keys)
+  t.match(daemon.log.find(({ msg }) => msg === 'listening'), { recordKeys: ['k2', 'k1'] }, 'the log tells which keys a daemon has, by name')
   await serves(daemon, 1, 1)
   store = await aStore(t, keys)
   t.match(await store.put(record(2, 1)), { result: 'unchanged' }, 'a repeated publish is none, whichever key it had')

@@ -2,15 +2,17 @@
  * What was this host told?
  *
  * The environment becomes a frozen Config, or a list of everything that is wrong with it, by variable: an operator mends all at
- * once. Pure: what a value can be checked for without opening anything is checked here. SETTINGS is the whole list of variables;
- * the README's table is held to it by a test.
+ * once. Pure: what a value can be checked for without opening anything is checked here; keys, which are read once, come through `readText`.
+ * SETTINGS is the whole list of variables; the README's table is held to it by a test.
  */
 import { Address4, Address6 } from 'ip-address'
 import { FORWARDED_RULES } from './guest/decide.ts'
 import type { Allowance } from './guest/share.ts'
+import { parseTokenKeys } from './guest/token.ts'
 import { canonicalAddress } from './metadata/address.ts'
 import { DEFAULT_NETWORK } from './metadata/instance.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
+import { parseRecordKeys, type RecordKeys } from './store/trust.ts'
 import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './store/url.ts'
 import type { InheritedSocket } from './systemd.ts'
 
@@ -19,9 +21,9 @@ export type Listener = { readonly host: string, readonly port: number } | { read
 /** Where guests of one network are answered. */
 export type GuestListener = Listener & { readonly network: string }
 
-/** Where records come from. `hypervisor` null: take all of them. */
+/** Where records come from. `hypervisor` null: take all of them. `recordKeys` null: records are plain. */
 export type StoreConfig =
-  | { readonly kind: 'redis', readonly url: string, readonly region: string, readonly hypervisor: string } & RedisFiles
+  | { readonly kind: 'redis', readonly url: string, readonly region: string, readonly hypervisor: string, readonly recordKeys: RecordKeys | null } & RedisFiles
   | { readonly kind: 'files', readonly directory: string, readonly hypervisor: string | null }
 
 /** The whole configuration of a daemon. */
@@ -34,8 +36,8 @@ export interface Config {
   readonly userDataMaxBytes: number
   readonly resyncMs: number
   readonly snapshotMaxAgeMs: number
-  /** Null: the key that this host keeps in its state directory. */
-  readonly tokenKeysFile: string | null
+  /** Of session tokens, the one to mint with first. Null: the key that this host keeps in its state directory. */
+  readonly tokenKeys: readonly Uint8Array[] | null
   /** Of every guest. */
   readonly share: Allowance
   readonly forwarded: typeof FORWARDED_RULES[number]
@@ -44,20 +46,13 @@ export interface Config {
 
 /** Something wrong with one variable. */
 export interface ConfigFault { readonly variable: string, readonly message: string }
-/** Something wrong with a file that a variable names, found when it was opened. */
-export class FileFault extends Error implements ConfigFault {
-  readonly variable: string
-
-  constructor(variable: string, message: string) {
-    super(message)
-    this.variable = variable
-  }
-}
-
 /** The result of `parseConfig`. `unknown` names variables that start with IMDS_ and mean nothing: worth a warning. */
 export type ParsedConfig =
   | { readonly ok: true, readonly config: Config, readonly unknown: readonly string[] }
   | { readonly ok: false, readonly faults: readonly ConfigFault[] }
+
+/** What a file of keys holds, or what it should. */
+type ParsedKeys<T> = { readonly ok: true, readonly keys: T } | { readonly ok: false, readonly message: string }
 
 /** Every variable, with its default as the README shows it. */
 export const SETTINGS = {
@@ -72,6 +67,7 @@ export const SETTINGS = {
   IMDS_REDIS_CA_FILE: undefined,
   IMDS_REDIS_CERT_FILE: undefined,
   IMDS_REDIS_KEY_FILE: undefined,
+  IMDS_RECORD_KEYS_FILE: undefined,
   IMDS_STATE_DIR: '/var/lib/imds',
   IMDS_SNAPSHOT_MAX_AGE_SECONDS: '86400',
   IMDS_TOKEN_KEYS_FILE: undefined,
@@ -103,9 +99,11 @@ const UNNAMED = /^$|^unknown$|\.socket$/
 
 /**
  * Reads the environment. An empty variable counts as one that is not set. Sockets that systemd holds for us take the place of
- * IMDS_LISTEN.
+ * IMDS_LISTEN. `readText` gives a file's text, or throws.
  */
-export function parseConfig(env: Readonly<Record<string, string | undefined>>, sockets: readonly InheritedSocket[] = []): ParsedConfig {
+export function parseConfig(
+  env: Readonly<Record<string, string | undefined>>, sockets: readonly InheritedSocket[] = [], readText: (path: string) => string = noFiles,
+): ParsedConfig {
   const faults: ConfigFault[] = []
   const fault = (variable: Variable, message: string) => { faults.push({ variable, message }) }
   const read = (variable: Variable): string | undefined => {
@@ -121,6 +119,19 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>, s
     const value = Number(read(variable))
     if (!Number.isInteger(value) || value < least || value > most) fault(variable, `must be a whole number from ${String(least)} to ${String(most)}`)
     return value
+  }
+
+  const keysOf = <T>(variable: Variable, parse: (text: string) => ParsedKeys<T>): T | null => {
+    const path = read(variable)
+    if (path === undefined) return null
+    try {
+      const parsed = parse(readText(path))
+      if (parsed.ok) return parsed.keys
+      fault(variable, parsed.message)
+    } catch (error) {
+      fault(variable, `cannot be read: ${(error as NodeJS.ErrnoException).code ?? 'error'}`)
+    }
+    return null
   }
 
   const held = sockets.map(({ fd, name: socket }): GuestListener => ({ fd, network: UNNAMED.test(socket) ? DEFAULT_NETWORK : socket }))
@@ -143,7 +154,9 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>, s
   else if (!isLoopback(operator.host) && allow.length === 0) fault('IMDS_OPERATOR_ALLOW', 'must list the networks that may ask, since IMDS_OPERATOR_LISTEN is not a loopback address')
 
   const files: RedisFiles = Object.fromEntries(Object.entries(REDIS_FILES).map(([file, variable]) => [file, read(variable)]))
-  const store = parseStore(read('IMDS_STORE'), name('IMDS_REGION'), name('IMDS_HYPERVISOR'), files, fault)
+  const recordKeys = keysOf('IMDS_RECORD_KEYS_FILE', parseRecordKeys)
+  const tokenKeys = keysOf('IMDS_TOKEN_KEYS_FILE', parseTokenKeys)
+  const store = parseStore(read('IMDS_STORE'), name('IMDS_REGION'), name('IMDS_HYPERVISOR'), files, recordKeys, fault)
   const stateDirectory = read('IMDS_STATE_DIR') ?? ''
   if (!stateDirectory.startsWith('/')) fault('IMDS_STATE_DIR', 'must be an absolute path')
   const logLevel = LOG_LEVELS.find((level) => level === read('IMDS_LOG_LEVEL'))
@@ -166,8 +179,7 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>, s
   const config: Config = {
     listen: held.length > 0 ? held : listed,
     operator: { ...operator, allow },
-    store, stateDirectory, logLevel, userDataMaxBytes, share, forwarded,
-    tokenKeysFile: read('IMDS_TOKEN_KEYS_FILE') ?? null,
+    store, stateDirectory, logLevel, userDataMaxBytes, share, forwarded, tokenKeys,
     resyncMs: resyncSeconds * 1000, snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
     provider: { ...domain !== undefined && { domain }, ...partition !== undefined && { partition } },
   }
@@ -175,17 +187,22 @@ export function parseConfig(env: Readonly<Record<string, string | undefined>>, s
   return { ok: true, config: Object.freeze(config), unknown }
 }
 
-function parseStore(url: string | undefined, region: string | undefined, hypervisor: string | undefined, files: RedisFiles,
+function parseStore(url: string | undefined, region: string | undefined, hypervisor: string | undefined, files: RedisFiles, recordKeys: RecordKeys | null,
   fault: (variable: Variable, message: string) => void): StoreConfig | undefined {
   const store = url === undefined ? undefined : parseStoreUrl(url)
   if (url === undefined) fault('IMDS_STORE', `is not set: ${STORE_URL_FORMS}`)
   else if (store === undefined) fault('IMDS_STORE', `must be ${STORE_URL_FORMS}`)
   if (url === undefined || store === undefined) return undefined
+  if (store.kind === 'files' && recordKeys !== null) fault('IMDS_RECORD_KEYS_FILE', 'is for Redis: records in files are not encrypted')
   if (store.kind === 'files') return { kind: 'files', directory: store.directory, hypervisor: hypervisor ?? null }
   if (region === undefined) fault('IMDS_REGION', 'is not set: Redis needs the name of the region')
   if (hypervisor === undefined) fault('IMDS_HYPERVISOR', 'is not set: Redis needs the name of this host as the records have it')
   for (const { file, message } of fileFaults(store, files)) fault(REDIS_FILES[file], message)
-  return { kind: 'redis', url, region: region ?? '', hypervisor: hypervisor ?? '', ...files }
+  return { kind: 'redis', url, region: region ?? '', hypervisor: hypervisor ?? '', recordKeys, ...files }
+}
+
+function noFiles(): never {
+  throw new Error('there are no files here')
 }
 
 function list(value: string | undefined): string[] {

@@ -16,9 +16,10 @@ import { buildOperatorServer } from './operator/server.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotOwner } from './store/snapshot.ts'
 import type { Source } from './store/source.ts'
 import { Strangers } from './store/strangers.ts'
+import { Trust } from './store/trust.ts'
 import { View } from './store/view.ts'
 import { Watch } from './store/watch.ts'
-import { loadTokenKeys } from './token-keys.ts'
+import { ownTokenKey } from './token-key.ts'
 
 /** Where Linux says how many file descriptors we may have open. */
 const LIMITS = '/proc/self/limits'
@@ -33,26 +34,27 @@ export interface Daemon {
 }
 
 /**
- * Starts a daemon: it listens at once and answers 503 until it has data. Rejects when a listener cannot be had, or with a FileFault
- * where a file of the configuration is unusable, with nothing left running.
+ * Starts a daemon: it listens at once and answers 503 until it has data. Rejects when a listener cannot be had, with nothing left
+ * running.
  */
 export async function startDaemon(config: Config, log: Logger): Promise<Daemon> {
   const now = () => performance.now()
-  const tokens = new Tokens(loadTokenKeys(config.tokenKeysFile, config.stateDirectory, log), () => Date.now() / 1000)
+  const tokens = new Tokens(config.tokenKeys ?? [ownTokenKey(config.stateDirectory, log)], () => Date.now() / 1000)
   const metrics = buildMetrics()
   const meter = new RequestMeter()
   const view = new View(config.provider, now)
-  const source = await buildSource(config.store)
+  const trust = trustOf(config.store)
+  const source = await buildSource(config.store, trust)
   const { hypervisor } = config.store
   const path = snapshotPath(config.stateDirectory)
   const owner = snapshotOwner(config.store)
-  const snapshot = readSnapshot(path, owner, config.snapshotMaxAgeMs, Date.now(), log)
+  const snapshot = readSnapshot(path, owner, trust, config.snapshotMaxAgeMs, Date.now(), log)
   for (const assembled of snapshot?.instances ?? []) view.replace(assembled)
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
   clock.aheadMs(-(snapshot?.ageMs ?? 0))
   const asOfMs = Date.now() - (snapshot?.ageMs ?? 0)
   const instances = () => view.held().filter(({ visiting }) => !visiting)
-  const writer = new SnapshotWriter({ path, owner, asOfMs, instances, writes: metrics.snapshotWrites, log })
+  const writer = new SnapshotWriter({ path, owner, trust, asOfMs, instances, writes: metrics.snapshotWrites, log })
   const watch = new Watch({
     source, view, hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.watch, log,
     changed: () => { writer.changed() }, confirmed: () => { writer.confirmed() },
@@ -93,7 +95,8 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
     for (const [i, server] of guestServers.entries()) guests.push(await listen(server, config.listen[i]!, 'IMDS_LISTEN'))
     watch.start()
     const fromSnapshot = snapshot?.instances.length ?? 0
-    log.info({ guests: guests.map(written), operator: written(operator), store: source.description, hypervisor, fromSnapshot }, 'listening')
+    const recordKeys = trust?.names ?? []
+    log.info({ guests: guests.map(written), operator: written(operator), store: source.description, hypervisor, recordKeys, fromSnapshot }, 'listening')
     return { guests, operator, stop }
   } catch (error) {
     await stop()
@@ -106,10 +109,14 @@ function snapshotOwner(store: StoreConfig): SnapshotOwner {
   return store.kind === 'redis' ? { store: 'redis', region: store.region, hypervisor } : { store: `file:${store.directory}`, region: null, hypervisor }
 }
 
-async function buildSource(store: StoreConfig): Promise<Source> {
+function trustOf(store: StoreConfig): Trust | null {
+  return store.kind === 'files' || store.recordKeys === null ? null : new Trust(store.recordKeys, store.region)
+}
+
+async function buildSource(store: StoreConfig, trust: Trust | null): Promise<Source> {
   if (store.kind === 'files') return (await import('./store/files.ts')).buildFileSource(store.directory)
   const { buildRedisSource } = await import('./store/redis.ts')
-  return buildRedisSource(store, store.region, store.hypervisor)
+  return buildRedisSource(store, store.region, store.hypervisor, trust)
 }
 
 function readinessOf(watch: Watch, view: View, source: Source, viewAgeSeconds: number) {

@@ -5,8 +5,9 @@
  * 0 after SIGTERM or SIGINT; 1 when the service cannot go on; 78 (EX_CONFIG of sysexits.h) for a bad configuration, before anything
  * listens. With `--demo`: an embedded store with one instance for 127.0.0.1, where the environment says nothing else.
  */
+import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { FileFault, parseConfig, type ConfigFault } from './config.ts'
+import { parseConfig } from './config.ts'
 import { startDaemon } from './daemon.ts'
 import { buildLog } from './log.ts'
 import { inheritedSockets, superviseBy } from './systemd.ts'
@@ -18,8 +19,14 @@ const EX_CONFIG_EVERY_MS = 2_000
 const demo = process.argv.includes('--demo') ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
 const env = demo?.env ?? process.env
 const sockets = inheritedSockets(env, process.pid)
-const parsed = parseConfig(env, sockets)
-if (!parsed.ok) throw new Error(await endUnusable(parsed.faults))
+const parsed = parseConfig(env, sockets, (path) => readFileSync(path, 'utf8'))
+if (!parsed.ok) {
+  console.error('imds: the configuration is not usable:')
+  demo?.clean()
+  for (const { variable, message } of parsed.faults) console.error(`  ${variable} ${message}`)
+  if (sockets.length > 0) await sleep(EX_CONFIG_EVERY_MS)
+  process.exit(EX_CONFIG)
+}
 const log = buildLog(parsed.config.logLevel)
 if (parsed.unknown.length > 0) log.warn({ variables: parsed.unknown }, 'unknown variables: ignored')
 
@@ -49,15 +56,6 @@ try {
   process.on('SIGTERM', stop)
   process.on('SIGINT', stop)
 } catch (error) {
-  if (error instanceof FileFault) await endUnusable([error])
   log.fatal({ err: error }, 'could not start')
   end(1)
-}
-
-async function endUnusable(faults: readonly ConfigFault[]): Promise<never> {
-  console.error('imds: the configuration is not usable:')
-  demo?.clean()
-  for (const { variable, message } of faults) console.error(`  ${variable} ${message}`)
-  if (sockets.length > 0) await sleep(EX_CONFIG_EVERY_MS)
-  process.exit(EX_CONFIG)
 }

@@ -4,7 +4,7 @@
  */
 import { collectDefaultMetrics, Counter, Gauge, Registry, type Metric } from 'prom-client'
 import { DURATION_BOUNDS, type RequestMeter } from './guest/meter.ts'
-import type { AssemblyFault } from './store/assemble.ts'
+import { FAULT_REASONS } from './store/assemble.ts'
 import type { WatchMetrics, WatchStatus } from './store/watch.ts'
 
 /** What the gauges are read from. */
@@ -49,7 +49,7 @@ export function buildMetrics(): Metrics {
   for (const result of ['found', 'unknown', 'failed', 'not-asked'] as const) questions.inc({ result }, 0)
   for (const result of ['written', 'failed'] as const) snapshotWrites.inc({ result }, 0)
   for (const result of ['completed', 'failed', 'uninitialised'] as const) watch.resyncs.inc({ result }, 0)
-  for (const reason of ['unreadable', 'record', 'id', 'user-data'] as const satisfies readonly AssemblyFault['reason'][]) watch.recordFaults.inc({ reason }, 0)
+  for (const reason of FAULT_REASONS) watch.recordFaults.inc({ reason }, 0)
 
   const readFrom = ({ meter, instances, contested, watch: status, viewAgeSeconds }: MetricsSources) => {
     const gauge = (name: string, help: string, read: () => number) => new Gauge({ name, help, registers, collect() { this.set(read()) } })

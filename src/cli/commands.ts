@@ -6,7 +6,7 @@ import { readFile } from 'node:fs/promises'
 import { buffer } from 'node:stream/consumers'
 import { parse as parseYaml } from 'yaml'
 import { waitForInstance } from '../operator/wait.ts'
-import { openStore, type Publisher, type StoreSettings, type UserDataChange } from '../store/open.ts'
+import { openStore, type Publisher, type SealResult, type StoreSettings, type UserDataChange } from '../store/open.ts'
 
 /** Exit statuses: sysexits.h where it has one. */
 export const EXIT = { done: 0, notFound: 1, refused: 2, usage: 64, badData: 65, noInput: 66, unavailable: 69, timeout: 75 } as const
@@ -36,8 +36,9 @@ export async function put({ store, json }: Context, record: string, userDataPath
     switch (put.result) {
       case 'published':
       case 'unchanged': {
-        const { id, revision } = put.instance
-        print(json, { result: put.result, id, revision }, `${put.result} ${id} revision ${String(revision)}`); return
+        const { id, revision, sealedAt } = put.instance
+        const seal = sealedAt === undefined ? '' : `, its user-data sealed since ${sealedAt}`
+        print(json, { result: put.result, id, revision, ...sealedAt !== undefined && { sealedAt } }, `${put.result} ${id} revision ${String(revision)}${seal}`); return
       }
       case 'invalid': {
         const faults = put.faults.map(({ path, message }) => `  ${path === '' ? '(the record)' : path} ${message}`)
@@ -46,9 +47,13 @@ export async function put({ store, json }: Context, record: string, userDataPath
       case 'stale':
         throw new Failure(EXIT.refused, `the store holds revision ${String(put.revision)} or removed the instance at it: publish a higher one`, put)
       case 'address-owned':
-        throw new Failure(EXIT.refused, `${put.address} on network ${put.network} belongs to ${put.owner}, all or in part: take it from there first`, put)
+        throw new Failure(EXIT.refused, addressOwned(put), put)
     }
   })
+}
+
+function addressOwned({ address, network, owner }: { address: string, network: string, owner: string }): string {
+  return `${address} on network ${network} belongs to ${owner}, all or in part: take it from there first`
 }
 
 /** Prints the record of an instance. */
@@ -79,6 +84,46 @@ export async function remove({ store, json }: Context, id: string, revision: num
       ? `removed ${id} at revision ${String(removed.revision)}`
       : `the store held no ${id}; its tombstone at revision ${String(removed.revision)} tells hosts that still do`
     print(json, { id, ...removed }, text)
+  })
+}
+
+/** Seals the user-data of an instance: no guest gets it from then on. */
+export async function seal({ store, json }: Context, id: string): Promise<void> {
+  await changeSeal(store, json, id, (publisher) => publisher.seal(id))
+}
+
+/** Lifts the seal of an instance's user-data. */
+export async function unseal({ store, json }: Context, id: string): Promise<void> {
+  await changeSeal(store, json, id, (publisher) => publisher.unseal(id))
+}
+
+async function changeSeal(store: StoreSettings, json: boolean, id: string, change: (publisher: Publisher) => Promise<SealResult>): Promise<void> {
+  checkId(id)
+  await withStore(store, async (publisher) => {
+    const changed = await change(publisher)
+    if (changed.result === 'absent') throw new Failure(EXIT.notFound, `the store has no ${id}`, { id })
+    if (changed.result === 'address-owned') throw new Failure(EXIT.refused, addressOwned(changed), changed)
+    const { result, revision, sealedAt } = changed
+    const state = sealedAt === null ? 'is not sealed' : `has been sealed since ${sealedAt}`
+    print(json, { id, ...changed }, result === 'unchanged' ? `the user-data of ${id} ${state}: nothing to do` : `${result} ${id} at revision ${String(revision)}`)
+  })
+}
+
+/** Encrypts instances (none named: all) with the first key. Goes on after one that cannot be, and fails at the end. */
+export async function encrypt({ store, json }: Context, named: readonly string[], fromPlain: boolean): Promise<void> {
+  named.forEach(checkId)
+  await withStore(store, async (publisher) => {
+    const ids = named.length > 0 ? named : (await publisher.list()).map(({ id }) => id)
+    const failures: Record<string, string> = {}
+    const counts = { encrypted: 0, unchanged: 0 }
+    for (const id of ids) {
+      const result = await publisher.encrypt(id, fromPlain).catch((error: unknown) => String(error))
+      if (result === 'encrypted' || result === 'unchanged') counts[result] += 1
+      else failures[id] = result === 'absent' ? 'the store has no record of it' : result === 'plain' ? 'it is not encrypted (--from-plain takes it as it is)' : result
+    }
+    const lines = Object.entries(failures).map(([id, why]) => `\n  ${id}: ${why}`)
+    if (lines.length > 0) throw new Failure(EXIT.badData, `${String(lines.length)} of ${String(ids.length)} could not be encrypted:${lines.join('')}`, { ...counts, failures })
+    print(json, counts, `${String(counts.encrypted)} encrypted, ${String(counts.unchanged)} had the first key already`)
   })
 }
 

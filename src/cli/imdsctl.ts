@@ -4,13 +4,14 @@
  * and how it ends is in commands.ts.
  */
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { EXIT, Failure, get, list, put, remove, userData, wait, watch, type Context } from './commands.ts'
+import { encrypt, EXIT, Failure, get, list, put, remove, seal, unseal, userData, wait, watch, type Context } from './commands.ts'
 import { STORE_URL_FORMS, type RedisFiles } from '../store/url.ts'
 
 interface Options extends RedisFiles {
   readonly store?: string
   readonly region?: string
   readonly userDataMaxBytes?: number
+  readonly recordKeys?: string
   readonly json?: boolean
 }
 
@@ -35,6 +36,7 @@ const program = new Command('imdsctl')
   .addOption(new Option('--cert-file <path>', 'our own certificate for Redis, PEM').env('IMDS_REDIS_CERT_FILE'))
   .addOption(new Option('--key-file <path>', 'its private key, PEM').env('IMDS_REDIS_KEY_FILE'))
   .addOption(new Option('--user-data-max-bytes <n>', 'the limit of user-data (default: 16384)').env('IMDS_USER_DATA_MAX_BYTES').argParser(wholeNumber))
+  .addOption(new Option('--record-keys <path>', 'a file with the keys of encrypted records, NAME:BASE64 a line').env('IMDS_RECORD_KEYS_FILE'))
   .option('--json', 'print JSON')
   .showHelpAfterError('(imdsctl --help tells more)')
   .addHelpText('after', EXIT_HELP)
@@ -60,6 +62,19 @@ program.command('remove')
   .argument('<id>', 'such as srv-x1y2z')
   .option('--revision <n>', 'the revision of the removal (default: the last one plus 1)', wholeNumber)
   .action((id: string, { revision }: { revision?: number }) => run((context) => remove(context, id, revision)))
+program.command('seal')
+  .description('seal an instance\'s user-data: from its next revision on no guest gets it, and no put changes that')
+  .argument('<id>', 'such as srv-x1y2z')
+  .action((id: string) => run((context) => seal(context, id)))
+program.command('unseal')
+  .description('lift the seal of an instance\'s user-data: nothing else does')
+  .argument('<id>', 'such as srv-x1y2z')
+  .action((id: string) => run((context) => unseal(context, id)))
+program.command('encrypt')
+  .description('encrypt with the first key what is encrypted with another, at the same revision: the last step before a key is retired')
+  .argument('[id...]', 'such as srv-x1y2z (default: every instance of the store)')
+  .option('--from-plain', 'what is not encrypted too: whatever stands there is taken for true, once, when keys come into use')
+  .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) => run((context) => encrypt(context, ids, fromPlain)))
 program.command('wait')
   .description('wait until the daemon of this hypervisor answers for an instance: the last step before its guest is started')
   .argument('<id>', 'such as srv-x1y2z')
@@ -86,9 +101,9 @@ try {
 
 /** Runs a command that needs a store. */
 async function run(command: (context: Context) => Promise<void>): Promise<void> {
-  await ending(({ store, json = false, ...settings }) => {
+  await ending(({ store, json = false, recordKeys, ...settings }) => {
     if (store === undefined) throw new Failure(EXIT.usage, 'which store? Give --store or set IMDS_STORE')
-    return command({ store: { url: store, ...settings }, json })
+    return command({ store: { url: store, recordKeysFile: recordKeys, ...settings }, json })
   })
 }
 

@@ -87,3 +87,10 @@ export function parseTtl(header: string | undefined): number | null {
   const ttl = Number(header)
   return ttl >= 1 && ttl <= MAX_TTL_SECONDS ? ttl : null
 }
+
+/** The keys of a file's text. It is not said what stands there instead. */
+export function parseTokenKeys(text: string): { readonly ok: true, readonly keys: readonly Uint8Array[] } | { readonly ok: false, readonly message: string } {
+  const keys = text.split('\n').map((line) => line.trim()).filter((line) => line !== '').map((line) => Buffer.from(line, 'base64'))
+  if (keys.length > 0 && keys.every((key) => key.length === KEY_BYTES)) return { ok: true, keys }
+  return { ok: false, message: 'must hold 32 random bytes in base64 on each line (openssl rand -base64 32): the first line\'s key makes tokens, all are accepted' }
+}

@@ -24,9 +24,11 @@ export const SCHEMA = 1
 export const DEFAULT_NETWORK = 'default'
 
 const NAME = '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$'
+/** RFC 3339, as publish.lua checks it too. */
+const TIME = '^\\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\\d|3[01])T([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)$'
 const LABEL = '[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?'
 
-function text(hint: string, options: { pattern?: string, maxLength?: number, format?: string, default?: string }) {
+function text(hint: string, options: { pattern?: string, maxLength?: number, format?: string, default?: string, description?: string }) {
   return Type.String({ ...options, hint })
 }
 
@@ -112,6 +114,10 @@ export const InstanceSchema = Type.Object({
     { default: {}, description: 'Virtual device name (ami, root, swap, ebs1, ephemeral0) to device.' }),
   options: Options,
   userData: Type.Optional(UserData),
+  sealedAt: Type.Optional(text('a time such as 2026-11-20T15:04:05Z (RFC 3339)', {
+    pattern: TIME, maxLength: 35,
+    description: 'Present: the user-data is neither listed nor answered. A publish without it keeps the seal that is there; only an unseal lifts it.',
+  })),
   hypervisors: Type.Array(text('the name of a hypervisor', { pattern: NAME }), {
     minItems: 1, maxItems: 2, description: 'Where the instance runs: one name, or two during a live migration.',
   }),
@@ -136,6 +142,12 @@ export function rangesOf(instance: Instance): { network: string, range: string }
     const addresses = [...ipv4Addresses, ...ipv6Addresses].map((address) => splitPrefix(address).address)
     return [...addresses, ...ipv6Prefixes].map((range) => ({ network, range }))
   })
+}
+
+/** Since when a document, be the rest of it good or not, says that its user-data is sealed; undefined where it does not, or in no time that is one. */
+export function sealOf(document: unknown): string | undefined {
+  const sealedAt = (document as { sealedAt?: unknown } | null | undefined)?.sealedAt
+  return typeof sealedAt === 'string' && sealedAt.length <= 35 && new RegExp(TIME).test(sealedAt) ? sealedAt : undefined
 }
 
 function withPrefix(isAddress: (address: string) => boolean, bits: number) {

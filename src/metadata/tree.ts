@@ -28,7 +28,10 @@ export type Tree = ReadonlyMap<string, Node>
 /** The content of `/`: every version, one a line (contract A1). */
 export const VERSION_LIST: Content = textContent(VERSIONS.join('\n'))
 
-/** Builds the tree of an instance. `userData` is null where it has none, empty where it was set to nothing. */
+/**
+ * Builds the tree of an instance. `userData` is null where it has none, empty where it was set to nothing. Sealed user-data is not in it,
+ * whatever is given.
+ */
 export function buildTree(instance: Instance, userData: Uint8Array | null, provider: Provider): Tree {
   const nodes = new Map<string, Node>([['', directory()]])
   for (const { pattern, since, entries } of CATEGORIES) {
@@ -39,7 +42,7 @@ export function buildTree(instance: Instance, userData: Uint8Array | null, provi
       add(nodes, fill(pattern, parameters), leaf, instance)
     }
   }
-  if (userData !== null) {
+  if (userData !== null && instance.sealedAt === undefined) {
     add(nodes, 'user-data', { from: 0, content: { body: userData, headers: headers('application/octet-stream', userData.length) } }, instance)
   }
   instance.publicKeys.forEach(({ user }, index) => { alias(nodes, `meta-data/public-keys/${user}`, `meta-data/public-keys/${String(index)}`) })

@@ -4,14 +4,15 @@
  * The gate to the view (invariant 3): what a store gave under an id becomes an instance with its bytes, or a list of faults.
  */
 import { createHash } from 'node:crypto'
-import { parse, type Fault, type Instance } from '../metadata/instance.ts'
+import { overlap } from '../metadata/address.ts'
+import { parse, rangesOf, type Fault, type Instance } from '../metadata/instance.ts'
 import type { Loaded } from './source.ts'
 
-/** A valid record with exactly the user-data that it tells of. `userData` is null where it tells of none. */
+/** A valid record with exactly the user-data that it tells of. `userData` is null where it tells of none, or is sealed: no host needs it then. */
 export interface Assembled { readonly instance: Instance, readonly userData: Uint8Array | null, readonly digest: string }
 
 /** What can be wrong with what a store holds, as a metric names it. */
-export const FAULT_REASONS = ['unreadable', 'record', 'id', 'user-data'] as const
+export const FAULT_REASONS = ['unreadable', 'untrusted', 'record', 'id', 'user-data'] as const
 /** Why an id was not assembled; `faults` never hold values of the record. */
 export interface AssemblyFault { readonly reason: typeof FAULT_REASONS[number], readonly faults: readonly Fault[] }
 
@@ -21,15 +22,20 @@ export function sha256(bytes: Uint8Array): string {
 }
 
 /** Checks everything about one loaded instance. `userDataMaxBytes` bounds the user-data. */
-export function assemble(loaded: Loaded & { kind: 'record' | 'unreadable' }, userDataMaxBytes: number): Assembled | AssemblyFault {
-  if (loaded.kind === 'unreadable') return { reason: 'unreadable', faults: [{ path: '', message: loaded.reason }] }
+export function assemble(loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>, userDataMaxBytes: number): Assembled | AssemblyFault {
+  if (loaded.kind !== 'record') return { reason: loaded.kind, faults: [{ path: '', message: loaded.reason }] }
   const parsed = parse(loaded.document)
   if (!parsed.ok) return { reason: 'record', faults: parsed.faults }
   const { instance } = parsed
   if (instance.id !== loaded.id) return { reason: 'id', faults: [{ path: '/id', message: `is not the id that it is stored under, ${loaded.id}` }] }
   const faults = userDataFaults(instance, loaded.userData, userDataMaxBytes)
   if (faults.length > 0) return { reason: 'user-data', faults }
-  return { instance, userData: loaded.userData, digest: loaded.digest }
+  return { instance, userData: instance.sealedAt === undefined ? loaded.userData : null, digest: loaded.digest }
+}
+
+/** Does an instance's own record claim an address? Nobody else's word for it counts. */
+export function owns(instance: Instance, { network, address }: { readonly network: string, readonly address: string }): boolean {
+  return rangesOf(instance).some((own) => own.network === network && overlap(own.range, address))
 }
 
 /** What is wrong between a record and the bytes that came with it. */

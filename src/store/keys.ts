@@ -10,11 +10,17 @@
 export interface Keys {
   /** STRING: tells a store that was ever published to from an empty or foreign one. Holds the time (Unix, seconds) of the first publish. Reader: watch. */
   readonly region: string
-  /** HASH id -> JSON `{revision, digest, addresses, hypervisors}`: what the script knows of each instance. Readers: the script, list. */
+  /**
+   * HASH id -> JSON `{revision, digest, addresses, hypervisors, sealedAt}`, the last where the user-data is sealed: what the script knows of
+   * each instance. Readers: the script, list.
+   */
   readonly instances: string
-  /** HASH `record` (JSON text), `user-data` (raw bytes; absent where there is none), `digest`. Reader: watch. */
+  /**
+   * HASH `record` (JSON text), `user-data` (raw bytes; absent where there is none), both encrypted where there are keys (trust.ts), and
+   * `digest`, over them as they stand there. Reader: watch.
+   */
   readonly instance: (id: string) => string
-  /** STRING: the revision at which an instance was removed; kept for 7 days. Readers: the script, watch. */
+  /** STRING: the revision at which an instance was removed, and after a space its seal where it had one; kept for 7 days. Readers: the script, watch. */
   readonly tombstone: (id: string) => string
   /** HASH id -> digest of every instance whose record names this hypervisor. Reader: watch, for its resync. */
   readonly hypervisor: (name: string) => string

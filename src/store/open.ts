@@ -1,15 +1,18 @@
 /**
  * The library that a control plane imports: `import { openStore } from 'imds'`.
  */
+import { readFileSync } from 'node:fs'
 import type { Publisher } from './publish.ts'
 import { openFilePublisher } from './publish-files.ts'
 import { openRedisPublisher } from './publish-redis.ts'
+import { parseRecordKeys, Trust } from './trust.ts'
 import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './url.ts'
 
 export type { Fault, Instance } from '../metadata/instance.ts'
 export { InstanceSchema, parse } from '../metadata/instance.ts'
 export { USER_DATA_MAX_BYTES, type RedisFiles } from './url.ts'
-export type { Listed, Published, Publisher, PutRefusal, PutResult, RemoveResult, UserDataChange } from './publish.ts'
+export type { EncryptResult } from './publish-encrypted.ts'
+export type { Listed, Published, Publisher, PutRefusal, PutResult, RemoveResult, SealResult, UserDataChange } from './publish.ts'
 
 /** How to open a store. */
 export interface StoreSettings extends RedisFiles {
@@ -19,15 +22,24 @@ export interface StoreSettings extends RedisFiles {
   readonly region?: string | undefined
   /** Default USER_DATA_MAX_BYTES. */
   readonly userDataMaxBytes?: number | undefined
+  /** A file of keys (trust.ts), for Redis alone: records and user-data are encrypted with the first, and nothing else is believed. Read once. */
+  readonly recordKeysFile?: string | undefined
 }
 
 /** Opens a store for reading and writing. Rejects, with a message for people, when it cannot be used. */
-export async function openStore({ url, region, userDataMaxBytes = USER_DATA_MAX_BYTES, ...files }: StoreSettings): Promise<Publisher> {
+export async function openStore({ url, region, userDataMaxBytes = USER_DATA_MAX_BYTES, recordKeysFile, ...files }: StoreSettings): Promise<Publisher> {
   const store = parseStoreUrl(url)
   if (store === undefined) throw new Error(`a store is ${STORE_URL_FORMS}`)
+  if (store.kind === 'files' && recordKeysFile !== undefined) throw new Error('record keys are for Redis: records in files are not encrypted')
   if (store.kind === 'files') return openFilePublisher(store.directory, userDataMaxBytes)
   if (region === undefined) throw new Error('Redis needs the name of the region')
   const faults = fileFaults(store, files)
   if (faults.length > 0) throw new Error(faults.map(({ file, message }) => `${file} ${message}`).join('; '))
-  return openRedisPublisher({ url, ...files }, region, userDataMaxBytes)
+  return openRedisPublisher({ url, ...files }, region, userDataMaxBytes, recordKeysFile === undefined ? null : trustOf(recordKeysFile, region))
+}
+
+function trustOf(path: string, region: string): Trust {
+  const parsed = parseRecordKeys(readFileSync(path, 'utf8'))
+  if (!parsed.ok) throw new Error(`${path} ${parsed.message}`)
+  return new Trust(parsed.keys, region)
 }

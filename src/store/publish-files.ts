@@ -7,9 +7,13 @@ import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/p
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { overlap } from '../metadata/address.ts'
-import { parse, rangesOf, type Instance } from '../metadata/instance.ts'
+import { parse, rangesOf, sealOf, type Instance } from '../metadata/instance.ts'
 import { idOfFile, loadFiles, RECORD_ENDINGS } from './files.ts'
-import { publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type UserDataChange, type Written } from './publish.ts'
+import {
+  changeSeal, publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type SealResult,
+  type UserDataChange, type Written,
+} from './publish.ts'
+import type { Loaded } from './source.ts'
 
 const LOCK_WAIT_MS = 5000
 
@@ -37,39 +41,57 @@ class FilePublisher implements Publisher, Backend {
     return loaded.kind === 'record' ? { document: loaded.document, userData: loaded.userData } : undefined
   }
 
-  async write(instance: Instance, text: string, userData: UserDataChange): Promise<Written> {
+  seal(id: string): Promise<SealResult> {
+    return this.#locked(() => changeSeal(this, id, new Date().toISOString()))
+  }
+
+  unseal(id: string): Promise<SealResult> {
+    return this.#locked(() => changeSeal(this, id, undefined))
+  }
+
+  encrypt(): Promise<never> {
+    return Promise.reject(new Error('records in files are not encrypted'))
+  }
+
+  async write(instance: Instance, unsealed: unknown, userData: UserDataChange, lifts: boolean): Promise<Written> {
     const { id, revision } = instance
     const current = await loadFiles(this.#directory, id)
+    const tombstone = await this.#tombstone(id)
     const held = current.kind === 'record' ? parse(current.document) : undefined
-    const last = held?.ok === true ? held.instance.revision : await this.#tombstone(id)
+    const last = held?.ok === true ? held.instance.revision : tombstone?.revision
+    const sealedAt = (lifts ? undefined : heldSeal(current, tombstone)) ?? instance.sealedAt
+    const document = sealedAt === undefined ? unsealed : { ...unsealed as object, sealedAt }
     if (last !== undefined && revision < last) return { result: 'stale', revision: last }
-    const pretty = `${JSON.stringify(JSON.parse(text), null, 2)}\n`
     if (revision === last) {
-      const same = current.kind === 'record' && JSON.stringify(current.document) === text && (userData === 'keep' || sameBytes(current.userData, userData))
-      return same ? 'unchanged' : { result: 'stale', revision: last }
+      const same = current.kind === 'record' && JSON.stringify(current.document) === JSON.stringify(document)
+        && (userData === 'keep' || sameBytes(current.userData, userData))
+      return same ? { result: 'unchanged', sealedAt } : { result: 'stale', revision: last }
     }
     for (const other of await this.#instances()) {
       const taken = other.id === id ? undefined : overlapOf(instance, other)
       if (taken !== undefined) return { result: 'address-owned', network: taken.network, address: taken.range, owner: other.id }
     }
-    const record = await this.#prepare(this.#path(id, '.json'), pretty)
+    const record = await this.#prepare(this.#path(id, '.json'), `${JSON.stringify(document, null, 2)}\n`)
     if (userData === 'none') await rm(this.#path(id, '.user-data'), { force: true })
     else if (userData !== 'keep') await rename(await this.#prepare(this.#path(id, '.user-data'), userData), this.#path(id, '.user-data'))
     await rename(record, this.#path(id, '.json')) // right behind its user-data: a watcher hardly sees one without the other
     for (const ending of RECORD_ENDINGS.slice(1)) await rm(this.#path(id, ending), { force: true })
     await rm(this.#path(id, '.removed'), { force: true })
-    return 'published'
+    return { result: 'published', sealedAt }
   }
 
   remove(id: string, given?: number): Promise<RemoveResult> {
     return this.#locked(async () => {
       const loaded = await loadFiles(this.#directory, id)
+      const tombstone = await this.#tombstone(id)
       const held = loaded.kind === 'record' ? parse(loaded.document) : undefined
-      const last = held?.ok === true ? held.instance.revision : await this.#tombstone(id) ?? 0
+      const last = held?.ok === true ? held.instance.revision : tombstone?.revision ?? 0
       const there = loaded.kind === 'record' || loaded.kind === 'unreadable'
       const revision = given ?? (there ? last + 1 : Math.max(last, 1))
       if (revision < last) return { result: 'stale', revision: last }
-      await rename(await this.#prepare(this.#path(id, '.removed'), `${String(revision)}\n`), this.#path(id, '.removed'))
+      const sealedAt = heldSeal(loaded, tombstone)
+      const text = sealedAt === undefined ? String(revision) : `${String(revision)} ${sealedAt}`
+      await rename(await this.#prepare(this.#path(id, '.removed'), `${text}\n`), this.#path(id, '.removed'))
       for (const ending of [...RECORD_ENDINGS, '.user-data']) await rm(this.#path(id, ending), { force: true })
       return { result: there ? 'removed' : 'unchanged', revision }
     })
@@ -115,10 +137,10 @@ class FilePublisher implements Publisher, Backend {
     return instances
   }
 
-  async #tombstone(id: string): Promise<number | undefined> {
-    const text = await readFile(this.#path(id, '.removed'), 'utf8').catch(() => undefined)
-    const revision = Number.parseInt(text ?? '', 10)
-    return Number.isNaN(revision) ? undefined : revision
+  async #tombstone(id: string): Promise<{ revision: number, sealedAt: string | undefined } | undefined> {
+    const text = await readFile(this.#path(id, '.removed'), 'utf8').catch(() => '')
+    const [revision = '', sealedAt] = text.trim().split(' ')
+    return /^\d+$/.test(revision) ? { revision: Number(revision), sealedAt } : undefined
   }
 
   /** Writes a file beside its place, durably; gives its path, to be renamed. */
@@ -172,6 +194,11 @@ async function isOrphan(path: string): Promise<boolean> {
 function overlapOf(instance: Instance, other: Instance): { network: string, range: string } | undefined {
   const theirs = rangesOf(other)
   return rangesOf(instance).find((mine) => theirs.some(({ network, range }) => network === mine.network && overlap(range, mine.range)))
+}
+
+/** Since when the directory has an instance's user-data sealed: its record says so, or its tombstone. */
+function heldSeal(loaded: Loaded, tombstone: object | undefined): string | undefined {
+  return (loaded.kind === 'record' ? sealOf(loaded.document) : undefined) ?? sealOf(tombstone)
 }
 
 function sameBytes(a: Uint8Array | null, b: Uint8Array | 'none'): boolean {

@@ -1,5 +1,5 @@
 /**
- * The write side in Redis: the one place that changes it, through publish.lua alone.
+ * The write side in Redis: the one place that changes it, through publish.lua alone. With keys, publish-encrypted.ts makes what it writes.
  */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -7,7 +7,13 @@ import type { Redis } from 'ioredis'
 import type { Instance } from '../metadata/instance.ts'
 import { again, close, connectToRegion, reasonOf, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf, type Keys } from './keys.ts'
-import { publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type UserDataChange, type Written } from './publish.ts'
+import { encryptAnew, writeEncrypted, type EncryptResult, type ScriptAnswer, type ScriptedStore, type Values } from './publish-encrypted.ts'
+import {
+  changeSeal, publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type SealResult,
+  type UserDataChange, type Written,
+} from './publish.ts'
+import { readStored } from './stored.ts'
+import type { Trust } from './trust.ts'
 
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
 /** For so long a failover, or a slot that a Cluster moves, is waited for. */
@@ -16,11 +22,9 @@ const RETRY_MS = 200
 /** Answers of a server that cannot take the command now, or is not the one to ask any more. The last is the script's, from within. */
 const PASSING = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|LOADING|MASTERDOWN) |non local key/
 
-type ScriptAnswer = readonly [verdict: string, ...details: string[]]
-
-/** Connects to a region's store for writing. Rejects when it cannot be reached. */
-export async function openRedisPublisher(settings: RedisSettings, region: string, userDataMaxBytes: number): Promise<Publisher> {
-  const publisher = new RedisPublisher(settings, keysOf(region), userDataMaxBytes)
+/** Connects to a region's store for writing; `trust` null: plain. Rejects when it cannot be reached. */
+export async function openRedisPublisher(settings: RedisSettings, region: string, userDataMaxBytes: number, trust: Trust | null): Promise<Publisher> {
+  const publisher = new RedisPublisher(settings, keysOf(region), userDataMaxBytes, trust)
   try {
     await publisher.connected()
     return publisher
@@ -29,17 +33,19 @@ export async function openRedisPublisher(settings: RedisSettings, region: string
   }
 }
 
-class RedisPublisher implements Publisher, Backend {
+class RedisPublisher implements Publisher, Backend, ScriptedStore {
   readonly #settings: RedisSettings
   readonly #keys: Keys
   readonly #userDataMaxBytes: number
+  readonly #trust: Trust | null
   #connection: Promise<Connection> | undefined
   #closed = false
 
-  constructor(settings: RedisSettings, keys: Keys, userDataMaxBytes: number) {
+  constructor(settings: RedisSettings, keys: Keys, userDataMaxBytes: number, trust: Trust | null) {
     this.#settings = settings
     this.#keys = keys
     this.#userDataMaxBytes = userDataMaxBytes
+    this.#trust = trust
   }
 
   /** The connection, made anew when there is none. Rejects with what is wrong. */
@@ -54,22 +60,48 @@ class RedisPublisher implements Publisher, Backend {
   }
 
   async get(id: string): Promise<Published | undefined> {
-    const [record, userData] = await this.#patiently((redis) => redis.hmgetBuffer(this.#keys.instance(id), 'record', 'user-data'))
-    return record == null ? undefined : { document: JSON.parse(record.toString()) as unknown, userData: userData ?? null }
+    const values = await this.values(id)
+    if (values === undefined) return undefined
+    const stored = readStored(id, values.record, values.userData, this.#trust)
+    if (stored.kind !== 'record') throw new Error(`${id} cannot be read: ${stored.reason}`)
+    return { document: stored.document, userData: stored.userData }
   }
 
-  async write(_instance: Instance, text: string, userData: UserDataChange): Promise<Written> {
-    const [verdict, ...details] = await this.#script('put', text, ...typeof userData === 'string' ? [userData] : ['set', Buffer.from(userData)])
-    if (verdict === 'published' || verdict === 'unchanged') return verdict
+  async values(id: string): Promise<Values | undefined> {
+    const [record, userData, digest] = await this.#patiently((redis) => redis.hmgetBuffer(this.#keys.instance(id), 'record', 'user-data', 'digest'))
+    return record == null ? undefined : { record, userData: userData ?? null, digest: digest?.toString() ?? 'none' }
+  }
+
+  seal(id: string): Promise<SealResult> {
+    return changeSeal(this, id, new Date().toISOString())
+  }
+
+  unseal(id: string): Promise<SealResult> {
+    return changeSeal(this, id, undefined)
+  }
+
+  async encrypt(id: string, fromPlain: boolean): Promise<EncryptResult> {
+    if (this.#trust === null) throw new Error('no record keys are configured')
+    return encryptAnew(this, this.#trust, id, fromPlain)
+  }
+
+  async write(instance: Instance, document: unknown, userData: UserDataChange, lifts: boolean): Promise<Written> {
+    const bytes = typeof userData === 'string' ? [userData] : ['set', Buffer.from(userData)]
+    const answer = this.#trust === null
+      ? await this.script(lifts ? 'unseal' : 'put', JSON.stringify(document), ...bytes)
+      : await writeEncrypted(this, this.#trust, instance, document, userData, lifts)
+    if ('result' in answer) return answer
+    const [verdict, ...details] = answer
+    if (verdict === 'published' || verdict === 'unchanged') return { result: verdict, sealedAt: details[1] }
     const [reason, a = '', b = '', c = ''] = details
     if (reason === 'stale') return { result: 'stale', revision: Number(a) }
     if (reason === 'address-owned') return { result: 'address-owned', network: a, address: b, owner: c }
-    if (reason === 'user-data') return 'user-data-changed'
+    if (reason === 'user-data') return { result: 'user-data-changed' }
     throw new Error(`the store refused the record: ${details.join(' ')}`)
   }
 
   async remove(id: string, revision?: number): Promise<RemoveResult> {
-    const [verdict, ...details] = await this.#script('remove', id, ...revision === undefined ? [] : [String(revision)])
+    const [verdict, ...details] = await this.script('remove', id, ...revision === undefined ? [] : [String(revision)])
     if (verdict === 'removed' || verdict === 'unchanged') return { result: verdict, revision: Number(details[0]) }
     if (details[0] === 'stale') return { result: 'stale', revision: Number(details[1]) }
     throw new Error(`the store refused: ${details.join(' ')}`)
@@ -121,7 +153,7 @@ class RedisPublisher implements Publisher, Backend {
     if (connection !== undefined) close(connection)
   }
 
-  #script(...args: (string | Buffer)[]): Promise<ScriptAnswer> {
+  script(...args: (string | Buffer)[]): Promise<ScriptAnswer> {
     return this.#patiently((redis) => (redis as ScriptedRedis).imdsPublish(this.#keys.region, ...args))
   }
 

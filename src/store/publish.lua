@@ -3,15 +3,29 @@
 --   EVAL <this file> 1 imds:{REGION} put RECORD set BYTES       publish a record with its user-data
 --   EVAL <this file> 1 imds:{REGION} put RECORD keep            publish a record; its user-data stays as it is
 --   EVAL <this file> 1 imds:{REGION} put RECORD none            publish a record that has no user-data
+--   EVAL <this file> 1 imds:{REGION} unseal RECORD ...          as put, and lift the seal of its user-data: RECORD has no sealedAt
 --   EVAL <this file> 1 imds:{REGION} remove ID [REVISION]       remove an instance; REVISION is its last one plus 1 unless given
 --
--- RECORD is the JSON document of the README. Answers, each a list of strings:
+-- RECORD is the JSON document of the README. A record with `sealedAt` seals its user-data; a put keeps the seal that is there, whatever its
+-- record says of one. Answers, each a list of strings:
 --
---   published REVISION | unchanged REVISION | removed REVISION
+--   published REVISION [SEALED-AT] | unchanged REVISION [SEALED-AT] | removed REVISION
 --   refused stale REVISION                  the store holds this revision, or removed the instance at it: publish a higher one
 --   refused address-owned NETWORK RANGE OWNER   the address or prefix is another instance's, or a part of it is
 --   refused user-data WHY                   the bytes and the record's userData do not belong together
 --   refused invalid WHY                     this is not a record (the library checks every field; here only what the script reads)
+--
+-- Where records are encrypted (src/store/trust.ts has the layout) the script is told beside them what it compares:
+--
+--   EVAL <this file> 1 imds:{REGION} put-encrypted FACTS RECORD USER-DATA [DIGEST]      publish; USER-DATA is empty where there is none
+--   EVAL <this file> 1 imds:{REGION} unseal-encrypted FACTS RECORD USER-DATA [DIGEST]   publish and lift the seal
+--   EVAL <this file> 1 imds:{REGION} encrypt FACTS RECORD USER-DATA DIGEST              the same contents and revision, encrypted anew
+--
+-- FACTS is JSON with these fields of the record: schema, id, revision, hypervisors, sealedAt, and of its interfaces network and addresses. With
+-- DIGEST the publish is for the case that the instance has this digest now (`none`: that there is none). Two more answers:
+--
+--   refused sealed SEALED-AT                the user-data is sealed: the record must say so, with this time
+--   refused changed DIGEST                  the instance has another digest than the one that was given
 --
 -- Keys and their shapes: src/store/keys.ts.
 
@@ -28,7 +42,34 @@ local function known(id)
   return entry and cjson.decode(entry)
 end
 
-local function tombstone_revision(id) return tonumber(redis.call('GET', base .. ':tombstone:' .. id) or nil) end
+-- A tombstone is `revision`, or `revision sealed-at` where the user-data was sealed.
+local function tombstone_of(id)
+  local revision, sealed_at = string.match(redis.call('GET', base .. ':tombstone:' .. id) or '', '^(%d+) ?(%S*)$')
+  return tonumber(revision), sealed_at ~= '' and sealed_at or nil
+end
+
+-- The last revision of an instance, there or removed; nil: there never was one, for 7 days.
+local function revision_of(id, before) return before and tonumber(before.revision) or (tombstone_of(id)) end
+
+-- RFC 3339, as the schema of the record has it: a seal that no daemon could read would make every later record faulty.
+local function is_time(value)
+  if type(value) ~= 'string' or #value > 35 then return false end
+  local month, day, hour, minute, second, zone = string.match(value, '^%d%d%d%d%-(%d%d)%-(%d%d)T(%d%d):(%d%d):(%d%d)(.*)$')
+  if not month or month < '01' or month > '12' or day < '01' or day > '31' or hour > '23' or minute > '59' or second > '59' then return false end
+  zone = string.gsub(zone, '^%.%d+', '')
+  local hours, minutes = string.match(zone, '^[+-](%d%d):(%d%d)$')
+  return zone == 'Z' or (hours ~= nil and hours <= '23' and minutes <= '59')
+end
+
+-- Since when the store has an instance's user-data sealed. Its entry, its record and its tombstone say so; one that says it is enough.
+local function seal_of(id, before)
+  if before and before.sealedAt then return before.sealedAt end
+  local stored = redis.call('HGET', base .. ':instance:' .. id, 'record')
+  local readable, record = pcall(cjson.decode, stored or '')
+  if readable and is_table(record) and is_time(record.sealedAt) then return record.sealedAt end
+  local _, sealed_at = tombstone_of(id)
+  return sealed_at
+end
 
 -- A claim is `network range`: the range is an address, or an IPv6 prefix with its length.
 local function split_claim(claim) return string.match(claim, '^(%S+) (%S+)$') end
@@ -135,40 +176,32 @@ local function claims_of(record)
   return claims
 end
 
-local function put(text, mode, bytes)
-  local decoded, record = pcall(cjson.decode, text)
-  if not decoded or not is_table(record) then return refused('invalid', 'RECORD is not a JSON object') end
-  if record.schema ~= 1 then return refused('invalid', 'schema is not 1') end
-  if type(record.id) ~= 'string' or not string.match(record.id, '^srv%-%w+$') then return refused('invalid', 'id is not an id such as srv-x1y2z') end
-  if not is_revision(record.revision) then return refused('invalid', 'revision is not a whole number of at least 1') end
-  if not is_table(record.interfaces) or not is_table(record.hypervisors) then return refused('invalid', 'interfaces and hypervisors are lists') end
+-- What the script compares, from a JSON document: its table and its claims, or nil and what is wrong with it.
+local function facts_of(text, lifts)
+  local decoded, record = pcall(cjson.decode, text or '')
+  if not decoded or not is_table(record) then return nil, 'RECORD is not a JSON object' end
+  if record.schema ~= 1 then return nil, 'schema is not 1' end
+  if type(record.id) ~= 'string' or not string.match(record.id, '^srv%-%w+$') then return nil, 'id is not an id such as srv-x1y2z' end
+  if not is_revision(record.revision) then return nil, 'revision is not a whole number of at least 1' end
+  if not is_table(record.interfaces) or not is_table(record.hypervisors) then return nil, 'interfaces and hypervisors are lists' end
   for _, name in ipairs(record.hypervisors) do
-    if type(name) ~= 'string' then return refused('invalid', 'hypervisors is a list of strings') end
+    if type(name) ~= 'string' then return nil, 'hypervisors is a list of strings' end
   end
+  if record.sealedAt ~= nil and not is_time(record.sealedAt) then return nil, 'sealedAt is not a time such as 2026-11-20T15:04:05Z' end
+  if record.sealedAt and lifts then return nil, 'a record that unseals has no sealedAt' end
   local claims, why = claims_of(record)
-  if not claims then return refused('invalid', why) end
+  if not claims then return nil, why end
+  return record, claims
+end
 
+-- Writes an instance, unless it is late or claims what is another's. `before`: its entry. `again`: the same revision, encrypted anew.
+local function write(record, claims, before, text, bytes, sealed_at, again)
   local id, instance = record.id, base .. ':instance:' .. record.id
-  local expected = is_table(record.userData) and record.userData or nil
-  if mode == 'keep' then
-    bytes = redis.call('HGET', instance, 'user-data') or nil
-    local stored = redis.call('HGET', instance, 'record')
-    local before = stored and cjson.decode(stored).userData
-    if not is_table(before) then before = nil end
-    if (before and before.sha256) ~= (expected and expected.sha256) then return refused('user-data', 'the store holds other user-data than the record tells') end
-  elseif mode == 'none' then
-    bytes = nil
-  elseif mode ~= 'set' or not bytes then
-    return refused('invalid', 'say what becomes of the user-data: set BYTES, keep or none')
-  end
-  if (bytes and #bytes) ~= (expected and expected.size) then return refused('user-data', 'the record tells another size than the bytes have') end
-
   local digest = redis.sha1hex(text .. '\n' .. (bytes or ''))
-  local before = known(id)
   local revision = whole(record.revision)
-  local current = before and tonumber(before.revision) or tombstone_revision(id)
-  if current and record.revision < current then return refused('stale', whole(current)) end
-  if current and record.revision == current then
+  local current = revision_of(id, before)
+  if current and (record.revision < current or again and record.revision > current) then return refused('stale', whole(current)) end
+  if current and record.revision == current and not again then
     if not before or before.digest ~= digest then return refused('stale', whole(current)) end
   end
   for _, claim in ipairs(claims) do
@@ -185,19 +218,69 @@ local function put(text, mode, bytes)
   index(id, claims)
   for _, name in ipairs(record.hypervisors) do redis.call('HSET', base .. ':hypervisor:' .. name, id, digest) end
   redis.call('HSET', base .. ':instances', id, cjson.encode({
-    revision = revision, digest = digest, addresses = claims, hypervisors = record.hypervisors,
+    revision = revision, digest = digest, addresses = claims, hypervisors = record.hypervisors, sealedAt = sealed_at,
   }))
   notify(id, record.hypervisors, before and before.hypervisors or {})
-  return { before and before.digest == digest and 'unchanged' or 'published', revision }
+  return { before and before.digest == digest and 'unchanged' or 'published', revision, sealed_at }
+end
+
+-- The revision that an encrypted value was made for, or nil for a value that is not encrypted (src/store/trust.ts).
+local function encrypted_for(value) return string.match(value or '', '^imds1 %S+ (%d+)\n') end
+
+local function put(text, mode, bytes, lifts)
+  local record, claims = facts_of(text, lifts)
+  if not record then return refused('invalid', claims) end
+  local id, instance = record.id, base .. ':instance:' .. record.id
+  local stored = redis.call('HGET', instance, 'record')
+  if encrypted_for(stored) then return refused('invalid', 'the store has this instance encrypted: publish with the keys') end
+  local expected = is_table(record.userData) and record.userData or nil
+  if mode == 'keep' then
+    bytes = redis.call('HGET', instance, 'user-data') or nil
+    local before = stored and cjson.decode(stored).userData
+    if not is_table(before) then before = nil end
+    if (before and before.sha256) ~= (expected and expected.sha256) then return refused('user-data', 'the store holds other user-data than the record tells') end
+  elseif mode == 'none' then
+    bytes = nil
+  elseif mode ~= 'set' or not bytes then
+    return refused('invalid', 'say what becomes of the user-data: set BYTES, keep or none')
+  end
+  if (bytes and #bytes) ~= (expected and expected.size) then return refused('user-data', 'the record tells another size than the bytes have') end
+
+  local before = known(id)
+  local sealed_at = not lifts and seal_of(id, before) or record.sealedAt
+  -- The last of two fields with one name counts, to every JSON reader that this store has.
+  if sealed_at ~= record.sealedAt then text = string.gsub(text, '}%s*$', ',"sealedAt":"' .. sealed_at .. '"}') end
+  return write(record, claims, before, text, bytes, sealed_at)
+end
+
+-- The script can put nothing into an encrypted record and read nothing in it: whoever publishes one says in FACTS what is compared.
+local function put_encrypted(verb, facts, text, bytes, digest)
+  local lifts, again = verb == 'unseal-encrypted', verb == 'encrypt'
+  local record, claims = facts_of(facts, lifts)
+  if not record then return refused('invalid', claims) end
+  if bytes == '' then bytes = nil end
+  local revision = whole(record.revision)
+  if encrypted_for(text) ~= revision or bytes and encrypted_for(bytes) ~= revision then
+    return refused('invalid', 'a value is not encrypted, or not for the revision of its FACTS')
+  end
+  local before = known(record.id)
+  local current = revision_of(record.id, before)
+  if current and record.revision < current then return refused('stale', whole(current)) end
+  local held = not lifts and seal_of(record.id, before)
+  if held and record.sealedAt ~= held then return refused('sealed', held) end
+  local is = redis.call('HGET', base .. ':instance:' .. record.id, 'digest') or 'none'
+  if (again or digest and digest ~= '') and digest ~= is then return refused('changed', is) end
+  return write(record, claims, before, text, bytes, record.sealedAt, again)
 end
 
 local function remove(id, given)
   local before = known(id)
-  local current = before and tonumber(before.revision) or tombstone_revision(id) or 0
+  local current = revision_of(id, before) or 0
   local revision = tonumber(given) or (before and current + 1) or math.max(current, 1)
   if not is_revision(revision) then return refused('invalid', 'REVISION is not a whole number of at least 1') end
   if revision < current then return refused('stale', whole(current)) end
-  redis.call('SET', base .. ':tombstone:' .. id, whole(revision), 'EX', TOMBSTONE_SECONDS)
+  local sealed_at = seal_of(id, before)
+  redis.call('SET', base .. ':tombstone:' .. id, whole(revision) .. (sealed_at and ' ' .. sealed_at or ''), 'EX', TOMBSTONE_SECONDS)
   redis.call('DEL', base .. ':instance:' .. id)
   redis.call('HDEL', base .. ':instances', id)
   if before then
@@ -211,6 +294,8 @@ end
 -- then, on either side, before it wrote anything: a change is whole, or is to be tried again.
 redis.call('EXISTS', base .. ':nowhere', base .. ':nowhere-else')
 
-if ARGV[1] == 'put' then return put(ARGV[2], ARGV[3], ARGV[4]) end
-if ARGV[1] == 'remove' then return remove(ARGV[2], ARGV[3]) end
-return refused('invalid', 'the first argument is put or remove')
+local verb = ARGV[1]
+if verb == 'put' or verb == 'unseal' then return put(ARGV[2], ARGV[3], ARGV[4], verb == 'unseal') end
+if verb == 'remove' then return remove(ARGV[2], ARGV[3]) end
+if verb == 'put-encrypted' or verb == 'unseal-encrypted' or verb == 'encrypt' then return put_encrypted(verb, ARGV[2], ARGV[3], ARGV[4], ARGV[5]) end
+return refused('invalid', 'the first argument is put, unseal, remove, put-encrypted, unseal-encrypted or encrypt')

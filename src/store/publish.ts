@@ -4,14 +4,20 @@
  * A publish is checked whole before anything is written: every fault at once, the size of the user-data, that bytes and record fit.
  * Then the store decides, atomically, whether it is newer than what is there and whether its addresses are free. Its answers are
  * values; only a store that cannot be reached throws.
+ *
+ * A seal on user-data stays until `unseal`: the store puts it into every record that is published without one, and a removal leaves it in
+ * the tombstone. Sealing and unsealing are changes of the instance like any other, so each has a revision of its own: every host
+ * takes it, a writer that comes late is stale, and the launch gate can wait for it.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { parse, type Fault, type Instance } from '../metadata/instance.ts'
 import { sha256, userDataFaults } from './assemble.ts'
+import type { EncryptResult } from './publish-encrypted.ts'
 
 /** What becomes of the user-data: these bytes, none, or whatever the store has now. */
 export type UserDataChange = Uint8Array | 'none' | 'keep'
 
-/** What a put came to. */
+/** What a put came to. `instance.sealedAt` is the store's, where it keeps a seal that the document lacks. */
 export type PutResult =
   | { readonly result: 'published' | 'unchanged', readonly instance: Instance }
   | PutRefusal
@@ -26,6 +32,15 @@ export type PutRefusal =
 export type RemoveResult =
   | { readonly result: 'removed' | 'unchanged', readonly revision: number }
   | { readonly result: 'stale', readonly revision: number }
+
+/**
+ * What a seal or an unseal came to, and since when the user-data is sealed (null: it is not). `unchanged`: there was nothing to do;
+ * `absent`: there is no such instance.
+ */
+export type SealResult =
+  | { readonly result: 'sealed' | 'unsealed' | 'unchanged', readonly revision: number, readonly sealedAt: string | null }
+  | { readonly result: 'absent' }
+  | Extract<PutRefusal, { result: 'address-owned' }>
 
 /** One line of a list. `addresses`: `network address` each, IPv6 prefixes among them with their length. */
 export interface Listed { readonly id: string, readonly revision: number, readonly hypervisors: readonly string[], readonly addresses: readonly string[] }
@@ -44,23 +59,41 @@ export interface Publisher {
   get(id: string): Promise<Published | undefined>
   /** Removes an instance and leaves a tombstone for 7 days. Without `revision`: one more than the last. */
   remove(id: string, revision?: number): Promise<RemoveResult>
-  /** Every instance of the store, by id. */
+  /**
+   * Seals the user-data of an instance: from the next revision on, which this publishes, no guest gets it. What is sealed already stays
+   * sealed since its first time.
+   */
+  seal(id: string): Promise<SealResult>
+  /** Lifts a seal, with the next revision. Nothing else does. */
+  unseal(id: string): Promise<SealResult>
+  /**
+   * Encrypts an instance with the first of the record keys where it was with another, at the same revision; a plain one only `fromPlain`,
+   * since then whatever the store holds is taken for true. Rejects where records are not encrypted.
+   */
+  encrypt(id: string, fromPlain: boolean): Promise<EncryptResult>
+  /** Every instance of the store, by id: what its index says, which is not authenticated. */
   list(): Promise<readonly Listed[]>
   /** Calls back with the id of everything that changes from now on, until the returned function is called. */
   watch(changed: (id: string) => void): Promise<() => Promise<void>>
   close(): Promise<void>
 }
 
-/** What a store must do for `publish`: write one checked record, or say why not. `userDataChanged`: a keep met other bytes than it expected. */
+/** What a store must do for `publish` and `changeSeal`: write one checked record, or say why not. */
 export interface Backend {
   get(id: string): Promise<Published | undefined>
-  write(instance: Instance, text: string, userData: UserDataChange): Promise<Written>
+  /** Writes `document`, which parses to `instance`. A seal that is there goes into it, unless this write lifts the seal. */
+  write(instance: Instance, document: unknown, userData: UserDataChange, lifts: boolean): Promise<Written>
 }
 
-/** The answer of a write. */
-export type Written = 'published' | 'unchanged' | 'user-data-changed' | PutRefusal
+/** The answer of a write, with the seal that the record has now. `user-data-changed`: a keep met other bytes than it expected. */
+export type Written =
+  | { readonly result: 'published' | 'unchanged', readonly sealedAt: string | undefined }
+  | { readonly result: 'user-data-changed' }
+  | PutRefusal
 
-const ATTEMPTS = 5
+const ATTEMPTS = 10
+/** A writer that was overtaken waits up to so long, so that two do not keep overtaking each other. */
+const APART_MS = 20
 
 /** The part of a put that is the same for every store. `userDataMaxBytes` bounds the user-data. */
 export async function publish(backend: Backend, document: unknown, userData: UserDataChange, userDataMaxBytes: number): Promise<PutResult> {
@@ -72,11 +105,36 @@ export async function publish(backend: Backend, document: unknown, userData: Use
     if (!parsed.ok) return { result: 'invalid', faults: parsed.faults }
     const faults = userDataFaults(parsed.instance, bytes, userDataMaxBytes)
     if (faults.length > 0) return { result: 'invalid', faults }
-    const written = await backend.write(parsed.instance, JSON.stringify(complete), userData)
-    if (written === 'published' || written === 'unchanged') return { result: written, instance: parsed.instance }
-    if (written !== 'user-data-changed') return written
+    const written = await backend.write(parsed.instance, complete, userData, false)
+    if ('sealedAt' in written) {
+      const { result, sealedAt } = written
+      return { result, instance: sealedAt === undefined ? parsed.instance : Object.freeze({ ...parsed.instance, sealedAt }) }
+    }
+    if (written.result !== 'user-data-changed') return written
     if (attempt === ATTEMPTS) throw new Error('another writer keeps changing the user-data of this instance: try again')
   }
+}
+
+/** Seals the user-data of an instance since a time, or lifts its seal (undefined): the same for every store. */
+export async function changeSeal(backend: Backend, id: string, sealedAt: string | undefined): Promise<SealResult> {
+  for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
+    const published = await backend.get(id)
+    if (published === undefined) return { result: 'absent' }
+    const held = parse(published.document)
+    if (!held.ok) throw new Error(`the store's record of ${id} is faulty: publish a good one first`)
+    const { revision, sealedAt: since } = held.instance
+    if ((since === undefined) === (sealedAt === undefined)) return { result: 'unchanged', revision, sealedAt: since ?? null }
+    const next: Record<string, unknown> = { ...published.document as object, revision: revision + 1 }
+    if (sealedAt === undefined) delete next['sealedAt']
+    else next['sealedAt'] = sealedAt
+    const parsed = parse(next)
+    if (!parsed.ok) throw new Error(`the record of ${id} has no next revision`)
+    const written = await backend.write(parsed.instance, next, 'keep', sealedAt === undefined)
+    if (written.result === 'published') return { result: sealedAt === undefined ? 'unsealed' : 'sealed', revision: revision + 1, sealedAt: sealedAt ?? null }
+    if (written.result === 'address-owned') return written
+    await sleep(Math.random() * APART_MS)
+  }
+  throw new Error('another writer keeps changing this instance: try again')
 }
 
 function idOf(document: unknown): string | undefined {

@@ -12,14 +12,16 @@ import { ipv6Digits } from '../metadata/address.ts'
 import { again, attempt, check, close, connectTo, connectToRegion, describeUrl, reasonOf, redirection, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf } from './keys.ts'
 import type { Index, Loaded, Source, SourceEvents } from './source.ts'
+import { readStored } from './stored.ts'
+import type { Trust } from './trust.ts'
 
 const HEARTBEAT_MS = 5000
 /** Answers of a server that does not have the region any more, or cannot serve it. */
 const NOT_HERE = /^(MOVED|CLUSTERDOWN|LOADING|MASTERDOWN|NOAUTH) /
 
-/** Builds the source; nothing connects before `start`. */
-export function buildRedisSource(settings: RedisSettings, region: string, hypervisor: string): Source {
-  return new RedisSource(settings, region, hypervisor)
+/** Builds the source; nothing connects before `start`. With `trust` only what is encrypted is believed; null: records are plain. */
+export function buildRedisSource(settings: RedisSettings, region: string, hypervisor: string, trust: Trust | null): Source {
+  return new RedisSource(settings, region, hypervisor, trust)
 }
 
 /** What is open now. `end` closes it, for a reason. */
@@ -30,14 +32,16 @@ class RedisSource implements Source {
   readonly #settings: RedisSettings
   readonly #keys: ReturnType<typeof keysOf>
   readonly #hypervisor: string
+  readonly #trust: Trust | null
   readonly #stopping = new AbortController()
   #session: Session | undefined
 
-  constructor(settings: RedisSettings, region: string, hypervisor: string) {
+  constructor(settings: RedisSettings, region: string, hypervisor: string, trust: Trust | null) {
     this.description = describeUrl(settings.url)
     this.#settings = settings
     this.#keys = keysOf(region)
     this.#hypervisor = hypervisor
+    this.#trust = trust
   }
 
   start(events: SourceEvents): void {
@@ -54,7 +58,7 @@ class RedisSource implements Source {
       ['hmgetBuffer', this.#keys.instance(id), 'record', 'user-data', 'digest'],
       ['get', this.#keys.tombstone(id)],
     ]))).map(valueOf)
-    return ids.map((id, i) => loaded(id, replies[2 * i] as (Buffer | null)[], replies[2 * i + 1] as string | null))
+    return ids.map((id, i) => this.#loaded(id, replies[2 * i] as (Buffer | null)[], replies[2 * i + 1] as string | null))
   }
 
   async owner(network: string, address: string): Promise<string | null> {
@@ -66,6 +70,11 @@ class RedisSource implements Source {
     const [before] = (await this.#ask([['zrevrangebylex', this.#keys.ranges(network), `(${digits}g`, '-', 'LIMIT', 0, 1]])).map(valueOf)
     const [range = '-', id = null] = (before as string[])[0]?.split(' ') ?? []
     return digits.startsWith(range) ? id : null
+  }
+
+  #loaded(id: string, [record, userData, digest]: (Buffer | null)[], tombstone: string | null): Loaded {
+    if (record == null) return { kind: tombstone === null ? 'absent' : 'removed', id }
+    return { id, digest: digest?.toString() ?? '', ...readStored(id, record, userData ?? null, this.#trust) }
   }
 
   async stop(): Promise<void> {
@@ -127,14 +136,4 @@ class RedisSource implements Source {
 function valueOf(reply: unknown): unknown {
   if (reply instanceof Error) throw reply
   return reply
-}
-
-function loaded(id: string, [record, userData, digest]: (Buffer | null)[], tombstone: string | null): Loaded {
-  if (record == null) return { kind: tombstone === null ? 'absent' : 'removed', id }
-  const common = { id, digest: digest?.toString() ?? '' }
-  try {
-    return { kind: 'record', ...common, document: JSON.parse(record.toString()) as unknown, userData: userData ?? null }
-  } catch {
-    return { kind: 'unreadable', ...common, reason: 'the record is not JSON' }
-  }
 }

@@ -4,7 +4,8 @@
  * One file, mode 0600: a header line, then for each instance a line of JSON and its user-data's bytes, then a line with their number and
  * the SHA-256 of all that stands before. It is written whole beside its place, flushed, and renamed; the file's modification time says
  * when the view was last known to be in step with the store. What cannot be trusted (torn, changed, another host's, too old) is set
- * aside with one line in the log and never served: an old view may give an address to its former owner.
+ * aside with one line in the log and never served: an old view may give an address to its former owner. With keys the whole file is one
+ * encrypted value (trust.ts), and a plain one is not trusted.
  */
 import { createHash } from 'node:crypto'
 import { readFileSync, renameSync, statSync } from 'node:fs'
@@ -13,6 +14,7 @@ import { dirname, join } from 'node:path'
 import type { Logger } from 'pino'
 import { restore } from '../metadata/instance.ts'
 import type { Assembled } from './assemble.ts'
+import { isEncrypted, type Trust } from './trust.ts'
 
 const FORMAT = 1
 const LF = 0x0a
@@ -21,6 +23,7 @@ const SETTLE_MS = 200
 /** Writing takes at most a tenth of the time, and yet every change is on disk within half a minute. */
 const MOST_BETWEEN_MS = 30_000
 const BATCH = 64
+const PLAIN = { head: Buffer.alloc(0), update: (part: Buffer) => part, end: () => Buffer.alloc(0) }
 
 /** Whose view a file holds: a file of another host, region or store is foreign. */
 export interface SnapshotOwner { readonly store: string, readonly region: string | null, readonly hypervisor: string | null }
@@ -33,12 +36,12 @@ export function snapshotPath(stateDirectory: string): string {
   return join(stateDirectory, 'view.snapshot')
 }
 
-/** Reads a snapshot, or sets it aside. Undefined where there is none that may be served; never throws. */
-export function readSnapshot(path: string, owner: SnapshotOwner, maxAgeMs: number, nowMs: number, log: Logger): Snapshot | undefined {
+/** Reads a snapshot, or sets it aside. Undefined where there is none that may be served; never throws. `trust` null: the file is plain. */
+export function readSnapshot(path: string, owner: SnapshotOwner, trust: Trust | null, maxAgeMs: number, nowMs: number, log: Logger): Snapshot | undefined {
   try {
     const ageMs = nowMs - statSync(path).mtimeMs
     if (ageMs > maxAgeMs) throw new Error(`it is ${String(Math.round(ageMs / 1000))} s old, more than IMDS_SNAPSHOT_MAX_AGE_SECONDS`)
-    return { instances: decode(readFileSync(path), owner), ageMs }
+    return { instances: decode(plain(readFileSync(path), owner, trust), owner), ageMs }
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
     const reason = (error as Error).message
@@ -50,6 +53,14 @@ export function readSnapshot(path: string, owner: SnapshotOwner, maxAgeMs: numbe
     }
     return undefined
   }
+}
+
+function plain(bytes: Buffer, owner: SnapshotOwner, trust: Trust | null): Buffer {
+  if (trust === null && isEncrypted(bytes)) throw new Error('it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)')
+  if (trust === null) return bytes
+  const decrypted = trust.decrypt('snapshot', owner.hypervisor ?? '', bytes)
+  if ('distrust' in decrypted) throw new Error(`it ${decrypted.distrust}`)
+  return decrypted.bytes
 }
 
 function decode(bytes: Buffer, owner: SnapshotOwner): Assembled[] {
@@ -92,6 +103,8 @@ function json(line: Buffer): Record<string, unknown> {
 export interface SnapshotParts {
   readonly path: string
   readonly owner: SnapshotOwner
+  /** Null: the file is plain. */
+  readonly trust: Trust | null
   readonly instances: () => Iterable<Assembled>
   /** When the view was last in step with the store, in milliseconds since 1970: a snapshot's own time, until the store confirms it. */
   readonly asOfMs: number
@@ -185,18 +198,21 @@ export class SnapshotWriter {
   }
 
   async #writeFile(path: string): Promise<void> {
-    const { owner, instances } = this.#parts
+    const { owner, instances, trust } = this.#parts
     const file = await open(path, 'w', 0o600)
     try {
+      const { head, update, end } = trust?.encrypting('snapshot', owner.hypervisor ?? '', 0) ?? PLAIN
       const hash = createHash('sha256')
       const append = async (chunk: Buffer) => {
         hash.update(chunk)
-        await file.writeFile(chunk)
+        await file.writeFile(update(chunk))
       }
+      await file.writeFile(head)
       const all = [...instances()]
       await append(Buffer.from(`${JSON.stringify({ imds: 'snapshot', format: FORMAT, ...owner })}\n`))
       for (let i = 0; i < all.length; i += BATCH) await append(Buffer.concat(all.slice(i, i + BATCH).flatMap(encode)))
-      await file.writeFile(`${JSON.stringify({ instances: all.length, sha256: hash.digest('hex') })}\n`)
+      await file.writeFile(update(Buffer.from(`${JSON.stringify({ instances: all.length, sha256: hash.digest('hex') })}\n`)))
+      await file.writeFile(end())
       await file.sync()
     } finally {
       await file.close()

@@ -5,10 +5,10 @@
  * once, in `assemble` and `watch`.
  */
 
-/** What a store holds under one id. `document` is not checked yet; `unreadable` says why there is none. */
+/** What a store holds under one id. `document` is not checked yet; `unreadable` says why there is none, `untrusted` why it is not believed. */
 export type Loaded =
   | { readonly kind: 'record', readonly id: string, readonly digest: string, readonly document: unknown, readonly userData: Uint8Array | null }
-  | { readonly kind: 'unreadable', readonly id: string, readonly digest: string, readonly reason: string }
+  | { readonly kind: 'unreadable' | 'untrusted', readonly id: string, readonly digest: string, readonly reason: string }
   | { readonly kind: 'removed', readonly id: string }
   | { readonly kind: 'absent', readonly id: string }
 
@@ -40,7 +40,7 @@ export interface Source {
   index(): Promise<Index>
   /** Reads some instances, in the order asked. Rejects when the store does not answer. */
   load(ids: readonly string[]): Promise<readonly Loaded[]>
-  /** The id of the instance that has an address, or null. Rejects when the store does not answer. */
+  /** Who has an address, as the store's index says: a hint like a notice. Null: nobody. Rejects when the store does not answer. */
   owner(network: string, address: string): Promise<string | null>
   stop(): Promise<void>
 }

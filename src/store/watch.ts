@@ -5,14 +5,14 @@
  * (re)connect and a slow timer end in a resync, which compares digests and reads what differs. One loop does all reading, notices
  * before the rest of a resync, so answers cannot overtake each other and a change is not kept waiting by 10,000 others.
  *
- * A guest may also be met before its notice: `welcome` reads whoever has its address. If that record does not name this host the guest
- * is a visitor: read again every 10 s, forgotten when it no longer asks, and never kept on disk.
+ * A guest may also be met before its notice: `welcome` reads whoever has its address. If that record claims the address and names another
+ * host the guest is a visitor: read again every 10 s, forgotten when it no longer asks, and never kept on disk.
  *
  * Nothing leaves the view because it is missing (invariant 8): only a tombstone or a record that names other hypervisors does that.
  * What is faulty changes nothing (invariant 3); it is counted, and told once for each state of it.
  */
 import type { Logger } from 'pino'
-import { assemble, type AssemblyFault } from './assemble.ts'
+import { assemble, owns, type AssemblyFault } from './assemble.ts'
 import type { Loaded, Source } from './source.ts'
 import { Told } from './told.ts'
 import type { View } from './view.ts'
@@ -47,8 +47,8 @@ export interface WatchParts {
   readonly log: Logger
 }
 
-/** Why an id is read: a notice named it, a resync found it to differ or to be missing, or a guest asked from its address. */
-type Origin = 'notice' | 'index' | 'guest'
+/** Why an id is read: a notice named it, a resync found it to differ or to be missing, or the store's index said that it has a guest's address. */
+type Origin = 'notice' | 'index' | { readonly network: string, readonly address: string }
 
 /** How the view stands to the store. */
 export interface WatchStatus {
@@ -128,7 +128,7 @@ export class Watch {
   async welcome(network: string, address: string): Promise<void> {
     const id = await this.#parts.source.owner(network, address)
     if (id === null) return
-    for (const loaded of await this.#parts.source.load([id])) this.#applySafely(loaded, 'guest')
+    for (const loaded of await this.#parts.source.load([id])) this.#applySafely(loaded, { network, address })
     this.#settleContested()
     this.#work()
   }
@@ -242,7 +242,7 @@ export class Watch {
     }
     this.#told.good(id)
     const isOurs = hypervisor === null || assembled.instance.hypervisors.includes(hypervisor)
-    if (!isOurs && origin !== 'guest' && view.get(id)?.visiting !== true) {
+    if (!isOurs && !(typeof origin === 'object' && owns(assembled.instance, origin)) && view.get(id)?.visiting !== true) {
       this.#elsewhere.set(id, loaded.digest)
       this.#forget(id, 'runs elsewhere')
       return

@@ -140,7 +140,7 @@ t.test('the script itself refuses what is no record, for publishers in any langu
     [['put', '{', 'none'], /not a JSON object/], [['put', '[]', 'none'], /schema/], [['put', JSON.stringify(anInstance({ schema: 2 })), 'none'], /schema/],
     [['put', JSON.stringify(anInstance({ id: 'x y' })), 'none'], /id/], [['put', JSON.stringify(anInstance({ revision: 0 })), 'none'], /revision/],
     [['put', JSON.stringify(anInstance({ hypervisors: 'hv1' })), 'none'], /hypervisors/], [['put', JSON.stringify(anInstance({ interfaces: [1] })), 'none'], /interfaces/],
-    [['put', record, 'set', 'bytes'], /another size/], [['put', record], /what becomes of the user-data/], [['frob'], /put or remove/], [['remove', 'srv-a', '0.5'], /REVISION/],
+    [['put', record, 'set', 'bytes'], /another size/], [['put', record], /what becomes of the user-data/], [['frob'], /first argument is put/], [['remove', 'srv-a', '0.5'], /REVISION/],
   ] as [string[], RegExp][]) {
     const answer = await run(...args)
     t.equal(answer[0], 'refused')

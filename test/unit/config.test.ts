@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { parseConfig, SETTINGS } from '../../src/config.ts'
+import { keyLines } from '../support/record-keys.ts'
 
 const REDIS = { IMDS_STORE: 'redis://r:6379', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }
 
@@ -65,6 +66,28 @@ describe('a configuration is refused', () => {
     ['with a key without its certificate', { ...REDIS, IMDS_STORE: 'rediss://r', IMDS_REDIS_KEY_FILE: '/k.pem' }, /IMDS_REDIS_KEY_FILE needs the file of its certificate/],
     ['with a password for Sentinels and no Sentinel', { ...REDIS, IMDS_REDIS_SENTINEL_PASSWORD_FILE: '/p' }, /IMDS_REDIS_SENTINEL_PASSWORD_FILE is for redis-sentinel/],
   ])('%s', (_what, env, fault) => { expect(faultsOf(env).join('\n')).toMatch(fault) })
+})
+
+describe('keys of records', () => {
+  const withKeys = (text: string, env: Record<string, string> = REDIS) => parseConfig({ ...env, IMDS_RECORD_KEYS_FILE: '/keys' }, [], (path) => {
+    if (path !== '/keys') throw new Error('another file')
+    return text
+  })
+  test('are read once, from their file', () => {
+    expect(withKeys(keyLines('k2', 'k1'))).toMatchObject({ ok: true, config: { store: { recordKeys: [{ name: 'k2' }, { name: 'k1' }] } } })
+    expect(parseConfig(REDIS)).toMatchObject({ ok: true, config: { store: { recordKeys: null } } })
+  })
+  test('that cannot be used are a fault among the others, which tells nothing of them', () => {
+    const faults = withKeys('k1:S3CRET', { ...REDIS, IMDS_LOG_LEVEL: 'loud' })
+    expect(faults).toMatchObject({ ok: false, faults: [{ variable: 'IMDS_RECORD_KEYS_FILE', message: 'has no NAME:BASE64-OF-32-BYTES in line 1' }, { variable: 'IMDS_LOG_LEVEL' }] })
+    expect(JSON.stringify(faults)).not.toContain('S3CRET')
+  })
+  test('whose file cannot be read are a fault', () => {
+    expect(faultsOf({ ...REDIS, IMDS_RECORD_KEYS_FILE: '/keys' })).toEqual(['IMDS_RECORD_KEYS_FILE cannot be read: error'])
+  })
+  test('are for Redis alone', () => {
+    expect(withKeys(keyLines('k1'), { IMDS_STORE: 'file:/srv/imds' })).toMatchObject({ ok: false, faults: [{ variable: 'IMDS_RECORD_KEYS_FILE', message: 'is for Redis: records in files are not encrypted' }] })
+  })
 })
 
 test('operators may listen elsewhere with a list of networks', () => {

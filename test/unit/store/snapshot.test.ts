@@ -5,8 +5,10 @@ import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import type { Assembled } from '../../../src/store/assemble.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter } from '../../../src/store/snapshot.ts'
+import type { Trust } from '../../../src/store/trust.ts'
 import { generateRecord } from '../../support/generate.ts'
 import { parsed } from '../../support/guest.ts'
+import { aTrust } from '../../support/record-keys.ts'
 
 const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
 const DAY_MS = 86_400_000
@@ -16,17 +18,17 @@ let path: string
 let log: { msg: string, reason?: string }[]
 const logger = pino({}, { write: (line: string) => { log.push(JSON.parse(line) as { msg: string }) } })
 const writes = { written: 0, failed: 0 }
-const read = (owner = OWNER, nowMs = Date.now()) => readSnapshot(path, owner, DAY_MS, nowMs, logger)
+const read = (owner = OWNER, nowMs = Date.now(), trust: Trust | null = null) => readSnapshot(path, owner, trust, DAY_MS, nowMs, logger)
 const INSTANCES: Assembled[] = Array.from({ length: 200 }, (_, i) => ({
   instance: parsed(generateRecord(i + 1)), digest: `digest ${String(i)}`, userData: [null, Buffer.alloc(0), Buffer.from([0, 10, 255, 10])][i % 3]!,
 }))
 
-function aWriter(instances: () => Iterable<Assembled> = () => INSTANCES) {
-  return new SnapshotWriter({ path, owner: OWNER, asOfMs: Date.now(), instances, writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger })
+function aWriter(instances: () => Iterable<Assembled> = () => INSTANCES, trust: Trust | null = null) {
+  return new SnapshotWriter({ path, owner: OWNER, trust, asOfMs: Date.now(), instances, writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger })
 }
 
-async function written(): Promise<void> {
-  const writer = aWriter()
+async function written(trust: Trust | null = null): Promise<void> {
+  const writer = aWriter(undefined, trust)
   writer.changed()
   await writer.stop()
 }
@@ -90,6 +92,36 @@ describe('a file that cannot be trusted is set aside with one line and never ser
   })
 })
 
+describe('with keys', () => {
+  const keys = aTrust('gb1', 'k1')
+  test('the file is one encrypted value, which is read back whole', async () => {
+    await written(keys)
+    expect(readFileSync(path).subarray(0, 11).toString()).toBe('imds1 k1 0\n')
+    expect(readFileSync(path, 'latin1')).not.toMatch(/srv-|snapshot|sha256/)
+    expect(read(OWNER, Date.now(), keys)?.instances).toEqual(INSTANCES)
+    expect(read(OWNER, Date.now(), aTrust('gb1', 'k2', 'k1'))?.instances).toEqual(INSTANCES)
+    expect(log).toEqual([])
+  })
+  test.each<[string, Trust | null, Trust | null, RegExp, object?]>([
+    ['without keys', keys, null, /^it is encrypted, and there are no keys/],
+    ['with another key', keys, aTrust('gb1', 'k2'), /^it was encrypted with a key that is not among ours: k1$/],
+    ['of another hypervisor', keys, keys, /^it is not authentic/, { ...OWNER, hypervisor: 'hv2' }],
+    ['of another region', keys, aTrust('gb2', 'k1'), /^it is not authentic/],
+    ['that is plain', null, keys, /^it is not encrypted/],
+  ])('a file %s is set aside with one line and never served', async (_what, writing, reading, reason, owner = OWNER) => {
+    await written(writing)
+    expect(read(owner as typeof OWNER, Date.now(), reading)).toBeUndefined()
+    expect(log.map((line) => line.reason)).toEqual([expect.stringMatching(reason)])
+    expect([existsSync(path), existsSync(`${path}.rejected`)]).toEqual([false, true])
+  })
+  test('a file that is torn or was changed is set aside', async () => {
+    await written(keys)
+    writeFileSync(path, readFileSync(path).subarray(0, -1))
+    expect(read(OWNER, Date.now(), keys)).toBeUndefined()
+    expect(log[0]!.reason).toMatch(/not authentic/)
+  })
+})
+
 test('its age is that of the last time the view was in step with the store; a clock that was set back makes it negative, not useless', async () => {
   await written()
   const twoHoursAgo = new Date(Date.now() - 7_200_000)
@@ -133,7 +165,7 @@ test('a write that fails is told once, counted, and leaves the last good file in
   const before = readFileSync(path)
   rmSync(`${path}.tmp`, { force: true })
   const writer = new SnapshotWriter({
-    path, owner: OWNER, asOfMs: Date.now(), writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger,
+    path, owner: OWNER, trust: null, asOfMs: Date.now(), writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger,
     instances: () => { throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }) },
   })
   writer.changed()
@@ -147,7 +179,7 @@ test('a write that fails is told once, counted, and leaves the last good file in
 
 test('a write keeps the time at which the view was last in step with the store', async () => {
   const asOfMs = Date.now() - 7_200_000
-  const writer = new SnapshotWriter({ path, owner: OWNER, asOfMs, instances: () => INSTANCES, writes: { inc: () => { /* not counted */ } }, log: logger })
+  const writer = new SnapshotWriter({ path, owner: OWNER, trust: null, asOfMs, instances: () => INSTANCES, writes: { inc: () => { /* not counted */ } }, log: logger })
   writer.changed()
   await writer.stop()
   expect(read()?.ageMs).toBeCloseTo(7_200_000, -4)

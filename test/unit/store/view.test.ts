@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { VERSIONS } from '../../../src/metadata/versions.ts'
 import { aGuestServer } from '../../support/guest.ts'
 import { anInstance } from '../../support/instance.ts'
 
@@ -50,6 +51,23 @@ test('B5: user-data that is taken away is gone at once', async () => {
   await guest.ask('/latest/user-data')
   guest.put(anInstance({ revision: 2 }), null)
   expect((await guest.ask('/latest/user-data')).status).toBe(404)
+})
+
+test('sealed user-data is gone at once, on every path and in every version, listings included; unsealed it is back', async () => {
+  const guest = aGuestServer()
+  const aliases = [...VERSIONS.map((version) => `/${version}/user-data`), '/latest/user-data/', '//latest//user-data', '/openstack/latest/user_data']
+  const statuses = async () => new Set(await Promise.all(aliases.map(async (path) => (await guest.ask(path)).status)))
+  const listings = async () => (await Promise.all(VERSIONS.map(async (version) => (await guest.ask(`/${version}/`)).text))).join('\n')
+  guest.put(anInstance(), Buffer.from('secret'))
+  expect([...await statuses()]).toEqual([200])
+  guest.put(anInstance({ revision: 2, sealedAt: '2026-11-20T15:04:05Z' }), Buffer.from('secret'))
+  expect([...await statuses()]).toEqual([404])
+  expect(await listings()).not.toContain('user-data')
+  expect((await guest.ask('/latest/meta-data/instance-id')).status).toBe(200)
+  guest.put(anInstance({ revision: 3, sealedAt: '2999-01-01T00:00:00+01:00' }), Buffer.from('other'))
+  expect([...await statuses()]).toEqual([404])
+  guest.put(anInstance({ revision: 4 }), Buffer.from('secret'))
+  expect([...await statuses()]).toEqual([200])
 })
 
 test('E3: an address that moves to another instance never serves the former one\'s data', async () => {

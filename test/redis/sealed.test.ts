@@ -1,0 +1,230 @@
+/**
+ * Sealed user-data: no guest gets it, and nothing but an unseal lifts the seal, in Redis and in files alike.
+ */
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { VERSIONS } from '../../src/metadata/versions.ts'
+import { keysOf } from '../../src/store/keys.ts'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { random } from '../support/generate.ts'
+import { run } from '../support/held.ts'
+import { anInstance } from '../support/instance.ts'
+import { keyLines } from '../support/record-keys.ts'
+import { startRedis, type TestRedis } from '../support/redis.ts'
+
+const KEYS = keysOf('gb1')
+const SCRIPT = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
+const TIME = '2026-11-20T15:04:05Z'
+const LATER = '2026-12-24T00:00:00+01:00'
+
+const record = (revision: number, change: Record<string, unknown> = {}) => anInstance({
+  revision, fqdn: `r${String(revision)}.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }], ...change,
+})
+
+interface Kind { readonly name: string, readonly env: (t: Test) => Record<string, string> }
+let redis: TestRedis
+t.before(async () => { redis = await startRedis() })
+t.teardown(() => redis.stop())
+const IN_REDIS: Kind = { name: 'Redis', env: () => ({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }) }
+const WITH_KEYS: Kind = { name: 'Redis with keys', env: (t) => ({ ...IN_REDIS.env(t), IMDS_RECORD_KEYS_FILE: join(t.testdir({ keys: keyLines('k1') }), 'keys') }) }
+const IN_FILES: Kind = { name: 'files', env: (t) => ({ IMDS_STORE: `file:${join(t.testdir(), 'store')}` }) }
+
+const settings = (env: Record<string, string>) => ({ url: env['IMDS_STORE']!, region: env['IMDS_REGION'], recordKeysFile: env['IMDS_RECORD_KEYS_FILE'] })
+
+async function aStore(t: Test, kind: Kind): Promise<{ store: Publisher, env: Record<string, string> }> {
+  await redis.client.flushall()
+  const env = kind.env(t)
+  const store = await openStore(settings(env))
+  t.teardown(() => store.close())
+  return { store, env }
+}
+
+async function aDaemon(t: Test, env: Record<string, string>): Promise<TestDaemon> {
+  const daemon = await startDaemon({ ...env, IMDS_RESYNC_SECONDS: '3600' })
+  t.teardown(() => daemon.stop())
+  return daemon
+}
+
+const serves = (daemon: TestDaemon, revision: number) =>
+  until(async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === `r${String(revision)}.example.com`, `revision ${String(revision)}`)
+const bytesOf = async (store: Publisher) => Buffer.from((await store.get('srv-abcde'))?.userData ?? '').toString()
+const documentOf = async (store: Publisher) => (await store.get('srv-abcde'))?.document as Record<string, unknown> | undefined
+
+for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
+  t.test(`${kind.name}: a seal and an unseal are revisions of their own, keep the user-data and reach the guest on every alias`, async (t) => {
+    const { store, env } = await aStore(t, kind)
+    await store.put(record(1), Buffer.from('S3CRET'))
+    const daemon = await aDaemon(t, env)
+    const userData = async () => (await daemon.get('/latest/user-data')).status
+    await until(async () => await userData() === 200, 'the user-data')
+    t.match(await store.seal('srv-abcde'), { result: 'sealed', revision: 2, sealedAt: /^\d{4}-.*Z$/ })
+    await until(async () => await userData() === 404, 'the seal')
+    for (const path of [...VERSIONS.map((version) => `/${version}/user-data`), '/latest/user-data/', '//latest/user-data', '/openstack/latest/user_data']) {
+      t.equal((await daemon.get(path)).status, 404, path)
+    }
+    for (const version of VERSIONS) t.notMatch((await daemon.get(`/${version}/`)).body.toString(), 'user-data')
+    t.equal((await daemon.get('/latest/meta-data/hostname')).body.toString(), 'r1.example.com', 'the rest is answered as before')
+    t.equal(await bytesOf(store), 'S3CRET', 'the store has it still')
+    const before = await documentOf(store)
+    t.match(await store.seal('srv-abcde'), { result: 'unchanged', revision: 2, sealedAt: before!['sealedAt'] }, 'sealing twice keeps the first time')
+    t.same(await store.unseal('srv-abcde'), { result: 'unsealed', revision: 3, sealedAt: null })
+    await until(async () => (await daemon.get('/latest/user-data')).body.toString() === 'S3CRET', 'the user-data')
+    t.same(await store.unseal('srv-abcde'), { result: 'unchanged', revision: 3, sealedAt: null })
+    t.same(await documentOf(store), { ...record(3), fqdn: 'r1.example.com', userData: before!['userData'] })
+    t.same([await store.seal('srv-nobody'), await store.unseal('srv-nobody')], [{ result: 'absent' }, { result: 'absent' }])
+  })
+
+  t.test(`${kind.name}: no put lifts a seal or moves its time, whatever user-data it brings`, async (t) => {
+    const { store, env } = await aStore(t, kind)
+    t.match(await store.put(record(1, { sealedAt: TIME }), Buffer.from('one')), { result: 'published', instance: { sealedAt: TIME } }, 'a record that carries a seal seals')
+    const daemon = await aDaemon(t, env)
+    await serves(daemon, 1)
+    for (const [revision, change, userData, bytes] of [
+      [2, {}, 'keep', 'one'], [3, {}, Buffer.from('two'), 'two'], [4, { sealedAt: LATER }, 'keep', 'two'], [5, {}, 'none', ''], [6, {}, Buffer.from('three'), 'three'],
+    ] as const) {
+      t.match(await store.put(record(revision, change), userData), { result: 'published', instance: { revision, sealedAt: TIME } })
+      t.match(await documentOf(store), { revision, sealedAt: TIME })
+      t.equal(await bytesOf(store), bytes)
+      await serves(daemon, revision)
+      t.equal((await daemon.get('/latest/user-data')).status, 404)
+    }
+    t.match(await store.put(record(6), Buffer.from('three')), { result: 'unchanged', instance: { sealedAt: TIME } }, 'a repeated publish is no error')
+    t.same(await store.put(record(1)), { result: 'stale', revision: 6 }, 'a late writer is stale')
+    t.match(await store.unseal('srv-abcde'), { result: 'unsealed', revision: 7 })
+    t.same(await store.put(record(6), Buffer.from('three')), { result: 'stale', revision: 7 })
+    t.match(await store.put(record(8, { sealedAt: LATER })), { result: 'published', instance: { sealedAt: LATER } }, 'the next seal has a time of its own')
+  })
+
+  t.test(`${kind.name}: a removal does not lift a seal while its tombstone is there`, async (t) => {
+    const { store } = await aStore(t, kind)
+    await store.put(record(1), Buffer.from('one'))
+    const sealed = await store.seal('srv-abcde')
+    t.match(await store.remove('srv-abcde'), { result: 'removed', revision: 3 })
+    t.match(await store.remove('srv-abcde'), { result: 'unchanged', revision: 3 }, 'nor does another')
+    t.same(await store.unseal('srv-abcde'), { result: 'absent' })
+    t.match(await store.put(record(4), Buffer.from('two')), { result: 'published', instance: { sealedAt: (sealed as { sealedAt: string }).sealedAt } })
+    t.match(await store.unseal('srv-abcde'), { result: 'unsealed', revision: 5 })
+    await store.remove('srv-abcde')
+    t.equal((await store.put(record(7)) as { instance: { sealedAt?: string } }).instance.sealedAt, undefined)
+  })
+
+  t.test(`${kind.name}: a seal beside other writers holds, and loses none of their changes`, async (t) => {
+    const { store, env } = await aStore(t, kind)
+    await store.put(record(1), Buffer.from('one'))
+    const other = await openStore(settings(env))
+    t.teardown(() => other.close())
+    const write = async () => {
+      for (let i = 2; i < 40; i++) {
+        const revision = ((await documentOf(other))!['revision'] as number) + 1
+        await other.put(record(revision, { tags: { n: String(i) } }), Buffer.from(String(i)))
+      }
+    }
+    const [, sealed] = await Promise.all([write(), store.seal('srv-abcde')])
+    t.equal(sealed.result, 'sealed')
+    t.ok((await documentOf(store))!['sealedAt'])
+    const { revision } = (await documentOf(store)) as { revision: number }
+    await other.put(record(revision + 1, { tags: { n: 'last' } }), Buffer.from('last'))
+    t.match(await documentOf(store), { tags: { n: 'last' }, sealedAt: /^2/ })
+  })
+
+  t.test(`${kind.name}: after any row of puts, removals, seals and unseals an instance is sealed exactly when it was last sealed and not unsealed since`, async (t) => {
+    const { store } = await aStore(t, kind)
+    const next = random(20261120)
+    const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
+    let [revision, isThere, isSealed, unsealed] = [0, false, false, 0]
+    for (let step = 0; step < 250; step++) {
+      const act = pick(['put', 'put', 'put', 'put-sealed', 'late put', 'remove', 'seal', 'unseal'])
+      const userData = pick(['keep', 'none', Buffer.from(String(step))] as const)
+      if (act.startsWith('put')) {
+        const put = await store.put(record(++revision, act === 'put' ? {} : { sealedAt: TIME }), userData)
+        isSealed ||= act !== 'put'
+        isThere = true
+        if (put.result !== 'published' || ('sealedAt' in put.instance) !== isSealed) t.fail(`${String(step)} ${act}: ${JSON.stringify(put)}`)
+      } else if (act === 'late put') {
+        if (revision > 1) t.equal((await store.put(record(revision - 1), userData)).result, 'stale')
+      } else if (act === 'remove') {
+        if (isThere) revision += 1
+        revision = Math.max(revision, 1)
+        t.match(await store.remove('srv-abcde'), { result: isThere ? 'removed' : 'unchanged', revision })
+        isThere = false
+      } else {
+        const isChange = isThere && isSealed !== (act === 'seal')
+        if (isChange) revision += 1
+        if (isChange && act === 'unseal') unsealed += 1
+        t.match(await (act === 'seal' ? store.seal('srv-abcde') : store.unseal('srv-abcde')), isThere ? { result: isChange ? `${act}ed` : 'unchanged', revision } : { result: 'absent' })
+        if (isThere) isSealed = act === 'seal'
+      }
+      const held = await documentOf(store)
+      if ((held !== undefined) !== isThere || (isThere && (held!['sealedAt'] !== undefined) !== isSealed)) t.fail(`after ${String(step)} ${act}: ${JSON.stringify(held)}`)
+    }
+    t.ok(unsealed > 10, `${String(unsealed)} unseals`)
+  })
+
+  t.test(`${kind.name}: imdsctl seals and unseals, and says since when a put found it sealed`, async (t) => {
+    const { store, env } = await aStore(t, kind)
+    await store.put(record(1), Buffer.from('one'))
+    const imdsctl = async (args: readonly string[], input = '') => {
+      const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { input, env: { PATH: process.env['PATH'], ...env } })
+      return { status, text: stdout.toString() + stderr }
+    }
+    t.same(await imdsctl(['seal', 'srv-abcde']), { status: 0, text: 'sealed srv-abcde at revision 2\n' })
+    t.match(await imdsctl(['seal', 'srv-abcde']), { status: 0, text: /^the user-data of srv-abcde has been sealed since 2.*Z: nothing to do\n$/ })
+    t.match(await imdsctl(['put', '-'], JSON.stringify(record(3))), { status: 0, text: /^published srv-abcde revision 3, its user-data sealed since 2.*Z\n$/ })
+    t.match(await imdsctl(['--json', 'unseal', 'srv-abcde']), { status: 0, text: '{"id":"srv-abcde","result":"unsealed","revision":4,"sealedAt":null}\n' })
+    t.match(await imdsctl(['unseal', 'srv-abcde']), { status: 0, text: 'the user-data of srv-abcde is not sealed: nothing to do\n' })
+    t.match(await imdsctl(['seal', 'srv-nobody']), { status: 1 })
+    t.match(await imdsctl(['seal', 'nobody']), { status: 64 })
+  })
+}
+
+t.test('the script keeps a seal for publishers in any language, and lifts it when it is told to', async (t) => {
+  const { store } = await aStore(t, IN_REDIS)
+  const script = (...args: string[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
+  t.same(await script('put', JSON.stringify(record(1)), 'none'), ['published', '1'])
+  t.same(await script('put', JSON.stringify(record(2, { sealedAt: TIME })), 'none'), ['published', '2', TIME])
+  const pretty = `${JSON.stringify(record(3, { tags: { sealedAt: LATER } }), null, 2)}\n `
+  t.same(await script('put', pretty, 'keep'), ['published', '3', TIME])
+  t.match(await documentOf(store), { revision: 3, sealedAt: TIME, tags: { sealedAt: LATER } })
+  t.same(await script('put', pretty, 'keep'), ['unchanged', '3', TIME])
+  t.same(await script('put', JSON.stringify(record(4, { sealedAt: LATER })), 'none'), ['published', '4', TIME])
+  t.match(await documentOf(store), { revision: 4, sealedAt: TIME })
+  for (const sealedAt of [true, 'yesterday', null, '2026-11-20', '2026-00-20T15:04:05Z', '2026-11-20T24:04:05Z', '2026-11-20T15:04:05', '2026-11-20T15:04:05Z"', `2026-11-20T15:04:05.${'0'.repeat(20)}Z`]) {
+    t.match(await script('put', JSON.stringify(record(5, { sealedAt })), 'none'), ['refused', 'invalid', /sealedAt is not a time/], JSON.stringify(sealedAt))
+  }
+  t.match(await script('unseal', JSON.stringify(record(5, { sealedAt: TIME })), 'none'), ['refused', 'invalid', /a record that unseals has no sealedAt/])
+  t.same(await script('unseal', JSON.stringify(record(4)), 'none'), ['refused', 'stale', '4'], 'an unseal is a change like any other')
+  await redis.client.hdel(KEYS.instances, 'srv-abcde')
+  t.same(await script('put', JSON.stringify(record(5)), 'none'), ['published', '5', TIME], 'a half restored store has lost the index, not the seal')
+  t.same(await script('unseal', JSON.stringify(record(6)), 'none'), ['published', '6'])
+  t.same(await script('put', JSON.stringify(record(7)), 'none'), ['published', '7'])
+})
+
+t.test('a seal at what is no time, written by hand, is a fault and not a seal that stays', async (t) => {
+  const { store, env } = await aStore(t, IN_FILES)
+  const directory = env['IMDS_STORE']!.slice('file:'.length)
+  await store.put(record(1))
+  for (const [revision, sealedAt] of [[2, 'yes'], [3, true], [4, '2026-13-01T00:00:00Z']] as const) {
+    writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(record(revision - 1, { sealedAt })))
+    await t.rejects(store.seal('srv-abcde'), /record of srv-abcde is faulty: publish a good one/)
+    const put = await store.put(record(revision))
+    t.match(put, { result: 'published' })
+    t.notOk('instance' in put && 'sealedAt' in put.instance)
+  }
+})
+
+t.test('sealed user-data leaves the host: neither its memory\'s answers nor its snapshot have it, and the launch gate can wait for that', async (t) => {
+  const { store, env } = await aStore(t, IN_REDIS)
+  await store.put(record(1), Buffer.from('S3CRET'))
+  const daemon = await aDaemon(t, env)
+  const snapshot = () => readFileSync(join(daemon.directory, 'view.snapshot'), 'latin1')
+  await serves(daemon, 1)
+  await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0 && snapshot().includes('S3CRET'), 'the snapshot')
+  await store.seal('srv-abcde')
+  t.same(await run([process.execPath, IMDSCTL, 'wait', 'srv-abcde', '--revision', '2', '--operator', `127.0.0.1:${String(daemon.operatorPort)}`], { env: { PATH: process.env['PATH'] } }),
+    { status: 0, stdout: Buffer.from('srv-abcde is answered for at revision 2\n'), stderr: '' })
+  t.equal((await daemon.get('/latest/user-data')).status, 404)
+  await until(() => !snapshot().includes('S3CRET'), 'the seal in the snapshot', 40_000)
+})

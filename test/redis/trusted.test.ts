@@ -1,0 +1,384 @@
+/**
+ * Trusted records: with keys, whoever reads or writes Redis alone neither reads user-data nor passes for another server.
+ */
+import { once } from 'node:events'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { keysOf } from '../../src/store/keys.ts'
+import { openStore, type Publisher, type StoreSettings } from '../../src/store/open.ts'
+import { runDaemon, startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { run } from '../support/held.ts'
+import { anInstance } from '../support/instance.ts'
+import { aTrust, keyLines } from '../support/record-keys.ts'
+import { startRedis, type TestRedis } from '../support/redis.ts'
+
+const KEYS = keysOf('gb1')
+const ID = '/latest/meta-data/instance-id'
+const SCRIPT = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
+
+/** A record of srv-nN for 127.0.0.N, whose host name tells its revision. */
+function record(n: number, revision: number, change: Record<string, unknown> = {}): Record<string, unknown> {
+  const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`] }]
+  return anInstance({ id: `srv-n${String(n)}`, revision, fqdn: `r${String(revision)}.n${String(n)}.example.com`, interfaces, ...change })
+}
+
+let redis: TestRedis
+t.before(async () => { redis = await startRedis() })
+t.teardown(() => redis.stop())
+
+/** A file of keys that a test writes anew as it goes. */
+interface Keys { readonly path: string, write(...names: readonly string[]): void }
+
+async function someKeys(t: Test, ...names: readonly string[]): Promise<Keys> {
+  await redis.client.flushall()
+  const path = join(t.testdir(), 'keys')
+  const keys = { path, write: (...which: readonly string[]) => { writeFileSync(path, keyLines(...which)) } }
+  keys.write(...names)
+  return keys
+}
+
+async function aStore(t: Test, keys: Keys | null, change: Partial<StoreSettings> = {}): Promise<Publisher> {
+  const store = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: keys?.path, ...change })
+  t.teardown(() => store.close())
+  return store
+}
+
+const environment = (keys: Keys | null) => ({
+  IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1', ...keys !== null && { IMDS_RECORD_KEYS_FILE: keys.path },
+})
+
+async function aDaemon(t: Test, keys: Keys | null, env: Record<string, string> = {}): Promise<TestDaemon> {
+  const daemon = await startDaemon({ ...environment(keys), ...env })
+  t.teardown(() => daemon.stop())
+  return daemon
+}
+
+async function imdsctl(keys: Keys | null, ...args: readonly string[]): Promise<{ status: number | null, text: string }> {
+  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { env: { PATH: process.env['PATH'], ...environment(keys) } })
+  return { status, text: stdout.toString() + stderr }
+}
+
+const hostname = async (daemon: TestDaemon, n = 1) => (await daemon.get('/latest/meta-data/hostname', `127.0.0.${String(n)}`)).body.toString()
+const serves = (daemon: TestDaemon, n: number, revision: number) =>
+  until(async () => await hostname(daemon, n) === `r${String(revision)}.n${String(n)}.example.com`, `revision ${String(revision)} of srv-n${String(n)}`)
+const untrusted = (daemon: TestDaemon) => daemon.metric('imds_record_faults_total{reason="untrusted"}')
+const resynced = async (daemon: TestDaemon) => {
+  const before = await daemon.metric('imds_resyncs_total{result="completed"}')
+  await until(async () => await daemon.metric('imds_resyncs_total{result="completed"}') > before + 1, 'two more resyncs')
+}
+
+/** The values of an instance as they stand in Redis. */
+async function valuesOf(id: string): Promise<Record<'record' | 'user-data' | 'digest', Buffer>> {
+  return redis.client.hgetallBuffer(KEYS.instance(id))
+}
+
+/** Writes values straight into Redis, with all that makes a daemon look, as an intruder would. */
+let intrusions = 0
+async function intrude(id: string, fields: Readonly<Record<string, string | Buffer>>, hypervisor = 'hv1'): Promise<void> {
+  const digest = `intrusion ${String(++intrusions)}`
+  await redis.client.multi().hset(KEYS.instance(id), { ...fields, digest }).hset(KEYS.hypervisor(hypervisor), id, digest).publish(KEYS.notices(hypervisor), id).exec()
+}
+
+/** Everything that stands in Redis, as one text. */
+async function dump(): Promise<string> {
+  const parts = await Promise.all((await redis.client.keys('*')).map(async (key) => {
+    const type = await redis.client.type(key)
+    const content = type === 'hash'
+      ? Buffer.concat(Object.entries(await redis.client.hgetallBuffer(key)).flatMap(([field, value]) => [Buffer.from(field), value]))
+      : type === 'zset' ? (await redis.client.zrange(key, 0, '-1')).join() : await redis.client.getBuffer(key) ?? ''
+    return `${key} ${content.toString('latin1')}`
+  }))
+  return parts.join('\n')
+}
+
+t.test('whoever reads Redis or the snapshot learns ids, addresses, hypervisors and revisions, and nothing else of a record', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const store = await aStore(t, keys)
+  const daemon = await aDaemon(t, keys)
+  t.match(await store.put(record(1, 1, { tags: { secret: 'TAG' } }), Buffer.from('S3CRET')), { result: 'published' })
+  await serves(daemon, 1, 1)
+  t.equal((await daemon.get('/latest/user-data')).body.toString(), 'S3CRET')
+  t.match(await store.get('srv-n1'), { document: { fqdn: 'r1.n1.example.com', userData: { size: 6 } }, userData: Buffer.from('S3CRET') })
+  const snapshot = () => readFileSync(join(daemon.directory, 'view.snapshot'), 'latin1')
+  await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0, 'the snapshot')
+  const secrets = /S3CRET|TAG|example\.com|ssh-ed25519|acc-|02:24:19|img-|sha256|"size"/
+  t.notMatch(await dump(), secrets)
+  t.notMatch(snapshot(), secrets)
+  t.notMatch(snapshot(), /srv-n1/)
+  t.match(JSON.parse((await redis.client.hget(KEYS.instances, 'srv-n1'))!), { revision: '1', addresses: ['default 127.0.0.1'], hypervisors: ['hv1'] })
+  t.notMatch(JSON.stringify(daemon.log), secrets)
+})
+
+t.test('with keys a publish is checked, kept, refused and repeated as without', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const store = await aStore(t, keys)
+  const bytesOf = async () => Buffer.from((await store.get('srv-n1'))!.userData ?? 'none').toString()
+  t.match(await store.put(record(1, 5), Buffer.from('five')), { result: 'published' })
+  t.match(await store.put(record(1, 5), Buffer.from('five')), { result: 'unchanged' }, 'a repeated publish is no error')
+  t.match(await store.put(record(1, 5)), { result: 'unchanged' })
+  t.same(await store.put(record(1, 5), Buffer.from('other')), { result: 'stale', revision: 5 })
+  t.same(await store.put(record(1, 5, { fqdn: 'x.example.com' })), { result: 'stale', revision: 5 })
+  t.same(await store.put(record(1, 4)), { result: 'stale', revision: 5 })
+  t.match(await store.put(record(1, 6)), { result: 'published', instance: { userData: { size: 4 } } }, 'user-data that stays is encrypted for its new revision')
+  t.equal(await bytesOf(), 'five')
+  t.match(await store.put(record(1, 7), Buffer.alloc(0)), { result: 'published', instance: { userData: { size: 0 } } })
+  t.match(await store.put(record(1, 8), 'none'), { result: 'published' })
+  t.equal(await bytesOf(), 'none')
+  t.equal(await redis.client.hexists(KEYS.instance('srv-n1'), 'user-data'), 0)
+  t.same(await store.put(record(1, 1, { id: 'srv-n2' })), { result: 'address-owned', network: 'default', address: '127.0.0.1', owner: 'srv-n1' })
+  t.match(await store.put(record(1, 9, { region: 1 })), { result: 'invalid' })
+  t.same(await store.remove('srv-n1'), { result: 'removed', revision: 9 })
+  t.same(await store.put(record(1, 9)), { result: 'stale', revision: 9 })
+  const other = await aStore(t, keys)
+  const puts = await Promise.all(Array.from({ length: 60 }, (_, i) => [
+    store.put(record(1, 10 + 2 * i), Buffer.from(String(i))), other.put(record(1, 11 + 2 * i), i % 2 ? 'keep' : Buffer.from(`other ${String(i)}`)),
+  ]).flat())
+  t.ok(puts.every(({ result }) => result === 'published' || result === 'stale'))
+  const last = (await store.get('srv-n1'))!
+  t.equal((last.document as { userData: { size: number } }).userData.size, last.userData!.length, 'two writers at once: each publish is whole')
+})
+
+t.test('a plain value is a fault: counted once, told once, and the last good state stays', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const store = await aStore(t, keys)
+  const daemon = await aDaemon(t, keys)
+  await store.put(record(1, 1), Buffer.from('mine'))
+  await serves(daemon, 1, 1)
+  await intrude('srv-n1', { record: JSON.stringify(record(1, 2)), 'user-data': 'evil' })
+  await until(async () => await untrusted(daemon) === 1, 'the fault')
+  await resynced(daemon)
+  t.equal(await untrusted(daemon), 1)
+  t.equal(await hostname(daemon), 'r1.n1.example.com')
+  t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
+  const faults = () => daemon.log.filter(({ msg }) => msg.startsWith('faulty record'))
+  t.match(faults(), [{ level: 'warn', instance: 'srv-n1', reason: 'untrusted', faults: [{ message: /^the record is not encrypted/ }], servedRevision: 1 }])
+  t.notMatch(JSON.stringify(daemon.log), /evil/)
+  await t.rejects(store.get('srv-n1'), /srv-n1 cannot be read: the record is not encrypted/)
+  await intrude('srv-n2', { record: JSON.stringify(record(2, 1)) })
+  await until(async () => await untrusted(daemon) === 2, 'the fault of an instance that was never there')
+  t.equal((await daemon.get(ID, '127.0.0.2')).status, 503)
+  t.equal(await daemon.metric('imds_view_faulty_records'), 2)
+  t.match(await store.put(record(1, 3), Buffer.from('repaired')), { result: 'published' }, 'a publish with user-data of its own repairs it')
+  await serves(daemon, 1, 3)
+  t.equal(await daemon.metric('imds_view_faulty_records'), 1)
+})
+
+t.test('values that are swapped, cut or changed are faults: no guest gets another\'s record or user-data', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const store = await aStore(t, keys)
+  const daemon = await aDaemon(t, keys)
+  await store.put(record(1, 1), Buffer.from('older'))
+  const older = await valuesOf('srv-n1')
+  await store.put(record(1, 2), Buffer.from('mine'))
+  await store.put(record(2, 2), Buffer.from('hers'))
+  await serves(daemon, 1, 2)
+  await serves(daemon, 2, 2)
+  const [mine, hers] = [await valuesOf('srv-n1'), await valuesOf('srv-n2')]
+  const elsewhere = aTrust('gb2', 'k1')
+  const foreign = aTrust('gb1', 'k9')
+  const json = Buffer.from(JSON.stringify(record(1, 3)))
+  const flipped = (value: Buffer, at: number) => {
+    const copy = Buffer.from(value)
+    copy[at < 0 ? copy.length + at : at]! ^= 1
+    return copy
+  }
+  let count = 0
+  for (const [what, fields, reason] of [
+    ['another instance\'s record', { record: hers.record }, /record is not authentic/],
+    ['another instance\'s user-data', { record: mine.record, 'user-data': hers['user-data'] }, /user-data is not authentic/],
+    ['another instance\'s record and user-data', { record: hers.record, 'user-data': hers['user-data'] }, /record is not authentic/],
+    ['user-data of an older revision', { record: mine.record, 'user-data': older['user-data'] }, /user-data is of revision 1, the record of 2/],
+    ['a record of an older revision', { record: older.record, 'user-data': mine['user-data'] }, /user-data is of revision 2, the record of 1/],
+    ['plain user-data', { record: mine.record, 'user-data': 'mine' }, /user-data is not encrypted/],
+    ['a record in the place of the user-data', { record: mine.record, 'user-data': mine.record }, /user-data is not authentic/],
+    ['user-data in the place of the record', { record: mine['user-data'], 'user-data': mine['user-data'] }, /record is not authentic/],
+    ['a record of another region', { record: elsewhere.encrypt('record', 'srv-n1', 3, json), 'user-data': mine['user-data'] }, /record is not authentic/],
+    ['a record with a key of somebody else', { record: foreign.encrypt('record', 'srv-n1', 3, json), 'user-data': mine['user-data'] }, /with a key that is not among ours: k9/],
+    ['a record that is cut', { record: mine.record.subarray(0, -20), 'user-data': mine['user-data'] }, /record is not authentic/],
+    ['a record of which only the header is left', { record: mine.record.subarray(0, 20) }, /record is cut off/],
+    ['user-data that is cut', { record: mine.record, 'user-data': mine['user-data'].subarray(0, -1) }, /user-data is not authentic/],
+    ['a record with one bit changed', { record: flipped(mine.record, 100), 'user-data': mine['user-data'] }, /record is not authentic/],
+    ['a record with one bit of its tag changed', { record: flipped(mine.record, -1), 'user-data': mine['user-data'] }, /record is not authentic/],
+    ['an empty record', { record: '', 'user-data': mine['user-data'] }, /record is not encrypted/],
+  ] as [string, Record<string, string | Buffer>, RegExp][]) {
+    await intrude('srv-n1', fields)
+    await until(async () => await untrusted(daemon) === count + 1, what)
+    count += 1
+    t.match((daemon.log.findLast(({ msg }) => msg.startsWith('faulty record'))!['faults'] as { message: string }[])[0]!.message, reason, what)
+    t.equal(await hostname(daemon), 'r2.n1.example.com', what)
+    t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine', what)
+  }
+  await intrude('srv-n1', { record: mine.record, 'user-data': mine['user-data'] })
+  await until(async () => await daemon.metric('imds_view_faulty_records') === 0, 'the repair')
+  await redis.client.hdel(KEYS.instance('srv-n1'), 'user-data')
+  await intrude('srv-n1', {})
+  await until(async () => await daemon.metric('imds_record_faults_total{reason="user-data"}') === 1, 'user-data that was taken away')
+  t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
+  t.equal(await hostname(daemon, 2), 'r2.n2.example.com')
+})
+
+for (const [what, names] of [['with keys', ['k1']], ['without keys', []]] as const) {
+  t.test(`${what}: an index that gives an address or a hypervisor to another instance passes nobody off for it: its own record decides`, async (t) => {
+    const keys = names.length === 0 ? (await someKeys(t), null) : await someKeys(t, ...names)
+    const store = await aStore(t, keys)
+    await store.put(record(1, 1), Buffer.from('mine'))
+    await store.put(record(2, 1, { hypervisors: ['hv2'] }), Buffer.from('hers'))
+    await store.put(record(3, 1, { hypervisors: ['hv2'] }), Buffer.from('moved'))
+    const daemon = await aDaemon(t, keys)
+    await serves(daemon, 1, 1)
+    await redis.client.hset(KEYS.addresses('default'), '127.0.0.9', 'srv-n2', '127.0.0.8', 'srv-n1')
+    t.equal((await daemon.get(ID, '127.0.0.9')).status, 503, 'an address that srv-n2 does not claim')
+    t.equal((await daemon.get(ID, '127.0.0.8')).status, 503, 'an address that srv-n1 does not claim')
+    t.equal(await daemon.metric('imds_view_instances'), 1, 'srv-n2 did not become a visitor by it')
+    t.equal((await daemon.get('/latest/user-data', '127.0.0.3')).body.toString(), 'moved', 'a guest whose own record claims the address is answered')
+    await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n2', 'x')
+    await redis.client.hdel(KEYS.hypervisor('hv1'), 'srv-n1')
+    await redis.client.hset(KEYS.addresses('default'), '127.0.0.1', 'srv-n2')
+    await redis.client.publish(KEYS.notices('hv1'), 'srv-n2')
+    await resynced(daemon)
+    t.equal(await daemon.metric('imds_view_instances'), 2, 'srv-n2 names another hypervisor')
+    t.equal((await daemon.get(ID, '127.0.0.1')).body.toString(), 'srv-n1', 'srv-n1 names this one')
+    t.equal((await daemon.get(ID, '127.0.0.2')).body.toString(), 'srv-n2', 'and is a visitor where it asks from its own address')
+  })
+}
+
+t.test('what keys cannot prevent is seen: an older authentic state is taken, counted and warned about', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const store = await aStore(t, keys)
+  const daemon = await aDaemon(t, keys)
+  await store.put(record(1, 1), Buffer.from('older'))
+  const older = await valuesOf('srv-n1')
+  await store.seal('srv-n1')
+  await until(async () => (await daemon.get('/latest/user-data')).status === 404, 'the seal')
+  await intrude('srv-n1', older)
+  await until(async () => await daemon.metric('imds_revisions_back_total') === 1, 'the older state')
+  t.match(daemon.log.find(({ msg }) => msg.includes('older revision')), { level: 'warn', instance: 'srv-n1', revision: 1, heldRevision: 2 })
+})
+
+t.test('a seal that an intruder takes out of the index is kept by the next publish: the record has it', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const store = await aStore(t, keys)
+  await store.put(record(1, 1, { sealedAt: '2026-11-20T15:04:05Z' }), Buffer.from('mine'))
+  const entry = JSON.parse((await redis.client.hget(KEYS.instances, 'srv-n1'))!) as Record<string, unknown>
+  t.equal(entry['sealedAt'], '2026-11-20T15:04:05Z')
+  await redis.client.hset(KEYS.instances, 'srv-n1', JSON.stringify({ ...entry, sealedAt: undefined }))
+  t.match(await store.put(record(1, 2), Buffer.from('mine')), { result: 'published', instance: { sealedAt: '2026-11-20T15:04:05Z' } })
+})
+
+t.test('keys are changed with an overlap, without a publish of the control plane and without a gap', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  let store = await aStore(t, keys)
+  await store.put(record(1, 1), Buffer.from('mine'))
+  await store.put(record(2, 1))
+  const before = await aDaemon(t, keys)
+  await serves(before, 1, 1)
+  keys.write('k2', 'k1')
+  const daemon = await aDaemon(t, keys)
+  t.match(daemon.log.find(({ msg }) => msg === 'listening'), { recordKeys: ['k2', 'k1'] }, 'the log tells which keys a daemon has, by name')
+  await serves(daemon, 1, 1)
+  store = await aStore(t, keys)
+  t.match(await store.put(record(2, 1)), { result: 'unchanged' }, 'a repeated publish is none, whichever key it had')
+  t.match(await store.put(record(2, 2)), { result: 'published' })
+  await until(async () => await untrusted(before) === 1, 'a daemon that has not the new key yet')
+  t.match(before.log.find(({ msg }) => msg.startsWith('faulty record'))!['faults'], [{ message: /with a key that is not among ours: k2/ }])
+  t.equal(await hostname(before, 2), 'r1.n2.example.com', 'which keeps what it has')
+  const digest = async () => (await valuesOf('srv-n1')).digest.toString()
+  const first = await digest()
+  t.same(await imdsctl(keys, 'encrypt'), { status: 0, text: '1 encrypted, 1 had the first key already\n' })
+  t.not(await digest(), first)
+  t.same(await imdsctl(keys, 'encrypt', 'srv-n1'), { status: 0, text: '0 encrypted, 1 had the first key already\n' })
+  t.match(await store.get('srv-n1'), { document: { revision: 1 }, userData: Buffer.from('mine') }, 'at the same revision')
+  keys.write('k2')
+  const after = await aDaemon(t, keys)
+  await serves(after, 1, 1)
+  await serves(after, 2, 2)
+  t.equal((await after.get('/latest/user-data')).body.toString(), 'mine')
+  t.equal(await daemon.metric('imds_record_faults_total{reason="untrusted"}'), 0, 'with both keys there was no fault at any time')
+  t.match(await imdsctl(keys, 'encrypt', 'srv-nobody'), { status: 65, text: /srv-nobody: the store has no record of it/ })
+  keys.write('k1')
+  t.match(await imdsctl(keys, 'encrypt'), { status: 65, text: /2 of 2 could not be encrypted:\n {2}srv-n1: .*not among ours: k2\n {2}srv-n2: / })
+})
+
+t.test('keys come into use without a publish of the control plane; plain records are taken for true only when one says so', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const plain = await aStore(t, null)
+  await plain.put(record(1, 1), Buffer.from('mine'))
+  await plain.put(record(2, 1))
+  await plain.seal('srv-n2')
+  const before = await aDaemon(t, null)
+  await serves(before, 1, 1)
+  t.match(await imdsctl(keys, 'encrypt'), { status: 65, text: /srv-n1: it is not encrypted \(--from-plain takes it as it is\)/ })
+  t.same(await imdsctl(keys, 'encrypt', '--from-plain'), { status: 0, text: '2 encrypted, 0 had the first key already\n' })
+  await until(async () => await before.metric('imds_record_faults_total{reason="unreadable"}') >= 1, 'a daemon without keys')
+  t.equal(await hostname(before), 'r1.n1.example.com', 'keeps what it has')
+  const daemon = await aDaemon(t, keys)
+  await serves(daemon, 1, 1)
+  t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
+  t.match((await (await aStore(t, keys)).get('srv-n2'))!.document, { revision: 2, sealedAt: /^2/ })
+  await t.rejects(plain.get('srv-n1'), /srv-n1 cannot be read: the record is encrypted, and no keys/)
+  await t.rejects(plain.put(record(1, 2), Buffer.from('x')), /the store has this instance encrypted: publish with the keys/, 'a publisher that was forgotten is refused')
+  await t.rejects(plain.encrypt('srv-n1', false), /no record keys/)
+  t.match(await hostname(daemon), 'r1.n1.example.com')
+})
+
+t.test('a start without Redis is answered from the snapshot with its key alone; otherwise it is set aside with one line', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const store = await aStore(t, keys)
+  await store.put(record(1, 1), Buffer.from('S3CRET'))
+  const directory = join(t.testdirName, 'state')
+  const path = join(directory, 'view.snapshot')
+  const first = await aDaemon(t, keys, { IMDS_STATE_DIR: directory })
+  await serves(first, 1, 1)
+  await until(() => existsSync(path), 'the snapshot')
+  first.process.kill('SIGTERM')
+  await once(first.process, 'exit')
+  const snapshot = readFileSync(path)
+  for (const [names, reason] of [[['k2', 'k1'], null], [['k2'], /^it was encrypted with a key that is not among ours: k1$/], [[], /^it is encrypted, and there are no keys/]] as const) {
+    writeFileSync(path, snapshot)
+    keys.write(...names)
+    const daemon = await aDaemon(t, names.length === 0 ? null : keys, { IMDS_STATE_DIR: directory, IMDS_STORE: 'redis://127.0.0.1:1' })
+    t.equal((await daemon.get('/latest/user-data')).status, reason === null ? 200 : 503)
+    t.match(daemon.log.filter(({ msg }) => msg.startsWith('snapshot')), reason === null ? [] : [{ level: 'warn', reason }])
+    daemon.process.kill('SIGKILL')
+    await once(daemon.process, 'exit')
+  }
+})
+
+t.test('keys that cannot be used stop the daemon before it listens, among the other faults, and are not printed', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  writeFileSync(keys.path, `k1:${Buffer.from('S3CRET').toString('base64')}\n`)
+  const { status, stdout, stderr } = await runDaemon({ ...environment(keys), IMDS_LOG_LEVEL: 'loud' })
+  t.equal(status, 78)
+  t.match(stderr, /IMDS_RECORD_KEYS_FILE has no NAME:BASE64-OF-32-BYTES in line 1\n.*IMDS_LOG_LEVEL/s)
+  t.notMatch(stdout + stderr, new RegExp(`S3CRET|${Buffer.from('S3CRET').toString('base64')}`))
+  t.match(await imdsctl(keys, 'list'), { status: 69, text: /has no NAME:BASE64-OF-32-BYTES in line 1/ })
+  await t.rejects(openStore({ url: `file:${t.testdirName}`, recordKeysFile: keys.path }), /record keys are for Redis/)
+  t.match(await runDaemon({ IMDS_STORE: `file:${t.testdirName}`, IMDS_RECORD_KEYS_FILE: join(t.testdirName, 'none') }), { status: 78, stderr: /IMDS_RECORD_KEYS_FILE cannot be read: ENOENT/ })
+})
+
+t.test('the script publishes what another language encrypted, and refuses what does not fit its facts', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const store = await aStore(t, keys)
+  const trust = aTrust('gb1', 'k1')
+  const script = (...args: (string | Buffer)[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
+  const facts = (revision: number, change: object = {}) => JSON.stringify({ schema: 1, id: 'srv-n1', revision, interfaces: [{ ipv4Addresses: ['127.0.0.1/8'] }], hypervisors: ['hv1'], ...change })
+  const value = (revision: number, change: Record<string, unknown> = {}) => trust.encrypt('record', 'srv-n1', revision, Buffer.from(JSON.stringify(record(1, revision, change))))
+  t.same(await script('put-encrypted', facts(1), value(1), ''), ['published', '1'])
+  t.match(await store.get('srv-n1'), { document: { revision: 1 }, userData: null })
+  for (const [args, why] of [
+    [['put-encrypted', facts(2), value(3), ''], /invalid .*not for the revision/], [['put-encrypted', facts(2), JSON.stringify(record(1, 2)), ''], /invalid .*not encrypted/],
+    [['put-encrypted', facts(2), value(2), 'plain'], /invalid .*not encrypted/], [['put-encrypted', facts(2), value(2), trust.encrypt('user-data', 'srv-n1', 1, Buffer.from('x'))], /invalid .*revision/],
+    [['put-encrypted', '{', value(2), ''], /invalid/], [['put-encrypted', facts(1), value(1), ''], /stale 1/], [['put-encrypted', facts(2), value(2), '', 'x'], /changed [0-9a-f]{40}/],
+    [['encrypt', facts(1), value(1), ''], /changed/], [['unseal-encrypted', facts(2, { sealedAt: '2026-11-20T15:04:05Z' }), value(2), ''], /invalid/],
+    [['put', JSON.stringify(record(1, 2)), 'keep'], /invalid .*encrypted/],
+  ] as [(string | Buffer)[], RegExp][]) t.match((await script(...args)).join(' '), why)
+  const digest = (await valuesOf('srv-n1')).digest
+  t.match(await script('encrypt', facts(2), value(2), '', digest), ['refused', 'stale', '1'], 'an encryption anew keeps the revision')
+  t.same(await script('encrypt', facts(1), value(1), '', digest), ['published', '1'])
+  const sealedAt = '2026-11-20T15:04:05Z'
+  t.same(await script('put-encrypted', facts(2, { sealedAt }), value(2, { sealedAt }), ''), ['published', '2', sealedAt])
+  t.same(await script('put-encrypted', facts(3), value(3), ''), ['refused', 'sealed', sealedAt], 'the script cannot put the seal into what it cannot read: the publisher must')
+  t.same(await script('unseal-encrypted', facts(3), value(3), ''), ['published', '3'])
+})

@@ -6,6 +6,7 @@
  * SETTINGS is the whole list of variables; the README's table is held to it by a test.
  */
 import { Address4, Address6 } from 'ip-address'
+import { isLinkRule } from './edge/link.ts'
 import { FORWARDED_RULES } from './guest/decide.ts'
 import type { Allowance } from './guest/share.ts'
 import { parseTokenKeys } from './guest/token.ts'
@@ -41,6 +42,8 @@ export interface Config {
   /** Of every guest. */
   readonly share: Allowance
   readonly forwarded: typeof FORWARDED_RULES[number]
+  /** `required`: guests are started once the firewall's rules let them in. `link`: the rule for the names of their links. */
+  readonly edge: { readonly required: boolean, readonly link: string }
   readonly provider: { readonly domain?: string, readonly partition?: string }
 }
 
@@ -78,6 +81,8 @@ export const SETTINGS = {
   IMDS_LOG_LEVEL: 'info',
   IMDS_USER_DATA_MAX_BYTES: String(USER_DATA_MAX_BYTES),
   IMDS_RESYNC_SECONDS: '60',
+  IMDS_FIREWALL: 'off',
+  IMDS_LINK: 'tap-{interfaceId}',
   IMDS_SERVICES_DOMAIN: undefined,
   IMDS_SERVICES_PARTITION: undefined,
 } as const satisfies Record<string, string | undefined>
@@ -172,6 +177,10 @@ export function parseConfig(
   const userDataMaxBytes = whole('IMDS_USER_DATA_MAX_BYTES', 1, 16 * 1024 * 1024)
   const resyncSeconds = whole('IMDS_RESYNC_SECONDS', 1, 86_400)
   const snapshotMaxAgeSeconds = whole('IMDS_SNAPSHOT_MAX_AGE_SECONDS', 1, 31_536_000)
+  const firewall = read('IMDS_FIREWALL')
+  if (firewall !== 'off' && firewall !== 'required') fault('IMDS_FIREWALL', 'must be off or required')
+  const link = read('IMDS_LINK') ?? ''
+  if (!isLinkRule(link)) fault('IMDS_LINK', 'must be the name of an interface, at most 15 characters, with {interfaceId} or {network} in it where guests have links of their own: tap-{interfaceId}')
   const domain = name('IMDS_SERVICES_DOMAIN')
   const partition = name('IMDS_SERVICES_PARTITION')
 
@@ -181,6 +190,7 @@ export function parseConfig(
     operator: { ...operator, allow },
     store, stateDirectory, logLevel, userDataMaxBytes, share, forwarded, tokenKeys,
     resyncMs: resyncSeconds * 1000, snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
+    edge: { required: firewall === 'required', link },
     provider: { ...domain !== undefined && { domain }, ...partition !== undefined && { partition } },
   }
   const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_') && !(variable in SETTINGS))

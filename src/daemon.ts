@@ -1,10 +1,12 @@
 /**
  * The only place where rooms meet: builds them in order, stops them in reverse.
  */
+import { randomBytes } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 import type { Logger } from 'pino'
 import { ClockWatch, LOOK_EVERY_MS } from './clock.ts'
 import type { Config, StoreConfig } from './config.ts'
+import { Edge } from './edge/edge.ts'
 import { Complaints } from './guest/complaints.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { buildGuestServer } from './guest/server.ts'
@@ -23,6 +25,8 @@ import { ownTokenKey } from './token-key.ts'
 
 /** Where Linux says how many file descriptors we may have open. */
 const LIMITS = '/proc/self/limits'
+
+const EVERYWHERE = 'IMDS_LISTEN: with IMDS_FIREWALL=required a listener has an address of its own, since the firewall keeps addresses and not a host'
 
 /** A running daemon. */
 export interface Daemon {
@@ -55,14 +59,22 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
   const asOfMs = Date.now() - (snapshot?.ageMs ?? 0)
   const instances = () => view.held().filter(({ visiting }) => !visiting)
   const writer = new SnapshotWriter({ path, owner, trust, asOfMs, instances, writes: metrics.snapshotWrites, log })
+  const edge = new Edge({ ...config.edge, instances: () => instances().map(({ instance }) => instance), now, epoch: randomBytes(4).toString('hex') })
   const watch = new Watch({
     source, view, hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.watch, log,
-    changed: () => { writer.changed() }, confirmed: () => { writer.confirmed() },
+    changed: () => {
+      writer.changed()
+      edge.changed()
+    },
+    confirmed: () => {
+      writer.confirmed()
+      edge.isWhole()
+    },
   })
   const bornAtMs = now() - Math.max(0, snapshot?.ageMs ?? now())
   const viewAgeSeconds = () => (now() - (watch.status().resyncedAtMs ?? bornAtMs)) / 1000
   const status = () => watch.status()
-  metrics.readFrom({ meter, instances: () => view.size, contested: () => view.contested().size, watch: status, viewAgeSeconds })
+  metrics.readFrom({ meter, instances: () => view.size, contested: () => view.contested().size, watch: status, viewAgeSeconds, edge: () => edge.status() })
   const complaints = new Complaints(log, now)
   const find = (network: string, address: string) => view.find(network, address)
   const strangers = new Strangers({
@@ -73,18 +85,23 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
   const shares = new Shares(config.share, STRANGERS)
   const rules = { tokens, forwarded: config.forwarded }
   const guestServers = config.listen.map(({ network }) => buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, complaints, log }))
-  const readiness = () => readinessOf(watch, view, source, viewAgeSeconds())
+  const readiness = () => ({ ...readinessOf(watch, view, source, viewAgeSeconds()), edge: edge.status() })
   const revisionOf = (id: string) => {
     const held = view.get(id)
     const isAnswered = held?.instance.interfaces.some(({ network }) => config.listen.some((listener) => listener.network === network)) === true
     const isContested = [...view.contested().values()].some((ids) => ids.includes(id))
     return held === undefined || held.visiting || !isAnswered || isContested ? null : held.instance.revision
   }
-  const operatorServer = buildOperatorServer({ allow: config.operator.allow, metrics: metrics.registry, readiness, revisionOf })
+  const holds = (id: string) => {
+    const held = view.get(id)
+    return held === undefined ? null : edge.holds(held.instance)
+  }
+  const operatorServer = buildOperatorServer({ allow: config.operator.allow, metrics: metrics.registry, readiness, revisionOf, holds, edge })
 
   const looks = setInterval(() => { clock.look() }, LOOK_EVERY_MS)
   const stop = async () => {
     clearInterval(looks)
+    edge.stop()
     await Promise.all([...guestServers, operatorServer].map((server) => server.close()))
     await watch.stop()
     await writer.stop()
@@ -93,8 +110,12 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
     const operator = await listen(operatorServer, config.operator, 'IMDS_OPERATOR_LISTEN')
     const guests: Place[] = []
     for (const [i, server] of guestServers.entries()) guests.push(await listen(server, config.listen[i]!, 'IMDS_LISTEN'))
-    watch.start()
+    if (config.edge.required && guests.some(({ host }) => host === '::' || host === '0.0.0.0')) throw new Error(EVERYWHERE)
+    const listeners = guests.map(({ host, port }, i) => ({ network: config.listen[i]!.network, address: host, port }))
+    edge.listens({ listeners, operator: { address: operator.host, port: operator.port } })
     const fromSnapshot = snapshot?.instances.length ?? 0
+    if (fromSnapshot > 0) edge.isWhole()
+    watch.start()
     const recordKeys = trust?.names ?? []
     log.info({ guests: guests.map(written), operator: written(operator), store: source.description, hypervisor, recordKeys, fromSnapshot }, 'listening')
     return { guests, operator, stop }

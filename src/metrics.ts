@@ -14,6 +14,7 @@ export interface MetricsSources {
   readonly contested: () => number
   readonly watch: () => WatchStatus
   readonly viewAgeSeconds: () => number
+  readonly edge: () => { readonly required: boolean, readonly ageSeconds: number }
 }
 
 /** The registry, and the counters that following the store moves. */
@@ -51,7 +52,7 @@ export function buildMetrics(): Metrics {
   for (const result of ['completed', 'failed', 'uninitialised'] as const) watch.resyncs.inc({ result }, 0)
   for (const reason of FAULT_REASONS) watch.recordFaults.inc({ reason }, 0)
 
-  const readFrom = ({ meter, instances, contested, watch: status, viewAgeSeconds }: MetricsSources) => {
+  const readFrom = ({ meter, instances, contested, watch: status, viewAgeSeconds, edge }: MetricsSources) => {
     const gauge = (name: string, help: string, read: () => number) => new Gauge({ name, help, registers, collect() { this.set(read()) } })
     new Counter({
       name: 'imds_requests_total', help: 'Requests by kind of path, method, status and reason ("served", or why it was refused).', registers,
@@ -85,6 +86,7 @@ export function buildMetrics(): Metrics {
     gauge('imds_view_faulty_records', 'Records of this host that are faulty now.', () => status().faulty)
     gauge('imds_view_contested_addresses', 'Addresses and IPv6 prefixes that more than one instance claims: answered to none.', contested)
     gauge('imds_store_connected', '1 while the store is connected and its notices flow.', () => Number(status().connected))
+    gauge('imds_edge_age_seconds', 'Time since the firewall last said that its rules are those of the view; 0 where IMDS_FIREWALL is off.', () => edge().required ? edge().ageSeconds : 0)
     gauge('imds_ready', '1 once the first full resync has completed.', () => Number(status().ready))
   }
   return { registry, watch, snapshotWrites, clockSetBacks, questions, readFrom }

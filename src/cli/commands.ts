@@ -9,7 +9,7 @@ import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Publisher, type SealResult, type StoreSettings, type UserDataChange } from '../store/open.ts'
 
 /** Exit statuses: sysexits.h where it has one. */
-export const EXIT = { done: 0, notFound: 1, refused: 2, usage: 64, badData: 65, noInput: 66, unavailable: 69, timeout: 75 } as const
+export const EXIT = { done: 0, notFound: 1, refused: 2, usage: 64, badData: 65, noInput: 66, unavailable: 69, system: 71, timeout: 75 } as const
 
 /** What every command is given. */
 export interface Context { readonly store: StoreSettings, readonly json: boolean }

@@ -5,6 +5,7 @@
  */
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { encrypt, EXIT, Failure, get, list, put, remove, seal, unseal, userData, wait, watch, type Context } from './commands.ts'
+import { firewall, type FirewallOptions } from './firewall.ts'
 import { STORE_URL_FORMS, type RedisFiles } from '../store/url.ts'
 
 interface Options extends RedisFiles {
@@ -23,7 +24,8 @@ Exit statuses:
   64  wrong usage
   65  a faulty record, or user-data that is too large
   66  a file that cannot be read
-  69  the store cannot be used
+  69  the store, or the daemon, cannot be used
+  71  nft does not take the rules
   75  the time to wait is over`
 
 const program = new Command('imdsctl')
@@ -82,6 +84,13 @@ program.command('wait')
   .option('--timeout <seconds>', 'how long to wait', wholeNumber, 30)
   .addOption(new Option('--operator <address>', 'the daemon\'s operators\' listener').env('IMDS_OPERATOR_LISTEN').default('127.0.0.1:9169'))
   .action((id: string, options: { revision: number, timeout: number, operator: string }) => ending(({ json }) => wait(json, id, options)))
+program.command('firewall')
+  .description('the host\'s firewall rules for the daemon\'s view: print them, or keep them in the kernel')
+  .option('--apply', 'apply them in one transaction; without it, only print them')
+  .option('--watch', 'with --apply: follow the view, and put back what somebody changes, until interrupted; the rules stay')
+  .option('--remove', 'take the rules away')
+  .addOption(new Option('--operator <address>', 'the daemon\'s operators\' listener').env('IMDS_OPERATOR_LISTEN').default('127.0.0.1:9169'))
+  .action((options: FirewallOptions) => ending(({ json = false }) => firewall(json, options)))
 program.command('list')
   .description('list the instances of the store')
   .action(() => run(list))

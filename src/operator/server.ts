@@ -10,6 +10,12 @@ import { BlockList, isIPv6 } from 'node:net'
 /** What `/readyz` says; `ready` decides its status. */
 export interface Readiness extends Readonly<Record<string, unknown>> { readonly ready: boolean }
 
+/** What the firewall asks for and tells. */
+export interface OperatorEdge {
+  /** The view once it is another one than version `after`, or after some seconds; undefined when there is none yet. `applied`: what the rules are made from. */
+  next(after: string | undefined, applied: string | undefined): Promise<object | undefined>
+}
+
 /** What an operator server is made of. */
 export interface OperatorServerParts {
   /** Networks in CIDR form that may ask; empty: everyone who reaches the listener. */
@@ -18,6 +24,9 @@ export interface OperatorServerParts {
   readonly readiness: () => Readiness
   /** The revision of an instance that guests are answered for here, or null. */
   readonly revisionOf: (id: string) => number | null
+  /** Why the guest of an instance that is answered for cannot be started yet, or null. */
+  readonly holds: (id: string) => string | null
+  readonly edge: OperatorEdge
 }
 
 /** No route has a schema: Fastify's own compilers need 20 ms of every start, and memory. */
@@ -29,11 +38,14 @@ const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSe
  *   GET /metrics   200, Prometheus' text format
  *   GET /livez     200 while the event loop turns
  *   GET /readyz    200 once the first full resync is done, 503 before; JSON with the state either way
- *   GET /instances/ID   200 with `{id, revision}` when the instance is answered for here, 404 otherwise: the launch gate
+ *   GET /instances/ID   the launch gate: 200 with `{id, revision}` when the instance is answered for here, 409 when the firewall does not
+ *                       let it in yet, 404 otherwise
+ *   GET /edge?after=VERSION&applied=VERSION   200 with what the firewall's rules are made from (src/edge/view.ts), once it is another version
+ *                       than "after" or after 5 s; 503 when the view is not whole yet. `applied` is for the firewall alone to say
  *
  * 403 for anyone outside of `allow`.
  */
-export function buildOperatorServer({ allow, metrics, readiness, revisionOf }: OperatorServerParts): FastifyInstance {
+export function buildOperatorServer({ allow, metrics, readiness, revisionOf, holds, edge }: OperatorServerParts): FastifyInstance {
   const server = Fastify({ logger: false, schemaController: NO_SCHEMAS, requestTimeout: 10_000, connectionTimeout: 30_000, keepAliveTimeout: 5_000 })
   const allowed = blockListOf(allow)
 
@@ -54,7 +66,13 @@ export function buildOperatorServer({ allow, metrics, readiness, revisionOf }: O
   server.get<{ Params: { id: string } }>('/instances/:id', (request, reply) => {
     const { id } = request.params
     const revision = revisionOf(id)
-    return revision === null ? reply.code(404).send({ id, revision }) : reply.send({ id, revision })
+    if (revision === null) return reply.code(404).send({ id, revision })
+    const reason = holds(id)
+    return reason === null ? reply.send({ id, revision }) : reply.code(409).send({ id, revision, reason })
+  })
+  server.get<{ Querystring: { after?: string, applied?: string } }>('/edge', async ({ query: { after, applied } }, reply) => {
+    const view = await edge.next(after, applied)
+    return view === undefined ? reply.code(503).send({ error: 'the view is not whole yet' }) : reply.send(view)
   })
   return server
 }

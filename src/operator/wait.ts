@@ -1,5 +1,6 @@
 /**
- * The launch gate: whoever starts a guest first waits until this hypervisor's daemon answers for it.
+ * The launch gate: whoever starts a guest first waits until this hypervisor's daemon answers for it, and the firewall
+ * lets it in where it has to.
  */
 
 /** What to wait for. `operator` is the daemon's operators' listener: `http://127.0.0.1:9169`. */
@@ -33,6 +34,7 @@ async function ask(operator: string, id: string, timeoutMs: number): Promise<Tol
       const { revision } = await response.json() as { revision: number }
       return { held: revision, reason: `it answers for revision ${String(revision)}` }
     }
+    if (response.status === 409) return { held: null, reason: ((await response.json()) as { reason: string }).reason }
     await response.arrayBuffer()
     return { held: null, reason: response.status === 404 ? 'it does not know the instance' : `it said ${String(response.status)}` }
   } catch (error) {

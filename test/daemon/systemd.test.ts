@@ -12,7 +12,7 @@ import { anInstance } from '../support/instance.ts'
 import { SERVICE } from '../support/namespaces.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
-const SERVICES = ['imds.service', 'imds-address.service'] as const
+const SERVICES = ['imds.service', 'imds-address.service', 'imds-firewall.service'] as const
 const FILES = [...SERVICES, 'imds.socket', 'imds-network@.socket'] as const
 const UNITS = [...SERVICES, 'imds.socket', 'imds-network@red.socket']
 
@@ -43,7 +43,7 @@ t.test('the units are clean for systemd\'s own checker', { skip: withoutAnalyze 
   t.end()
 })
 
-t.test('both services are sandboxed to an exposure of at most 1.5', { skip: withoutAnalyze }, (t) => {
+t.test('the services are sandboxed to an exposure of at most 1.5', { skip: withoutAnalyze }, (t) => {
   for (const unit of SERVICES) {
     const { stdout, stderr } = spawnSync('systemd-analyze', ['security', '--offline=true', `${ROOT}systemd/${unit}`], { encoding: 'utf8' })
     const exposure = /Overall exposure level for \S+: ([\d.]+)/.exec(stdout)?.[1]
@@ -94,6 +94,25 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
     t.match(optionsOf('/'), /^ro,nosuid/)
     t.match(optionsOf('/var/lib/imds'), /^rw,nosuid,noexec/)
     t.match(await shell('stat -c "%U %a" /var/lib/imds'), 'imds 700')
+  })
+
+  await t.test('the firewall has one capability, and keeps its rules up', async (t) => {
+    await setEnv('IMDS_STORE=file:/store\nIMDS_FIREWALL=required\nIMDS_LINK=guest1')
+    await systemctl('restart', 'imds.service')
+    await systemctl('start', 'imds-firewall.service')
+    await until(async () => (await shell('nft list ruleset')).includes('"guest1" . 02:24:19:00:00:ee . 10.0.0.2 . 169.254.169.254 . 80'), 'the rules')
+    t.ok(await answered())
+    const pid = (await shell('systemctl show --property=MainPID --value imds-firewall.service')).trim()
+    const status = await shell(`cat /proc/${pid}/status`)
+    t.notMatch(status, /^Uid:\t0/m)
+    for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb']) t.match(status, `${set}:\t0000000000001000`) // bit 12: CAP_NET_ADMIN
+    await shell('nft flush ruleset')
+    await until(async () => (await shell('nft list tables')).includes('inet imds'), 'the rules to be put back', 15_000)
+    await systemctl('stop', 'imds-firewall.service')
+    t.match(await shell('nft list tables'), 'inet imds', 'the rules stay')
+    t.ok(await answered())
+    await setEnv('IMDS_STORE=file:/store')
+    await systemctl('restart', 'imds.service')
   })
 
   await t.test('a daemon that is killed comes back by itself', async (t) => {

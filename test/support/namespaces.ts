@@ -22,6 +22,8 @@ export interface Guest {
   readonly within: readonly string[]
   /** One request to port 80 of the service, on a connection of its own. Rejects when no answer comes. */
   ask(ask: Ask): Promise<Answer>
+  /** A container in the guest, one hop behind it: it routes through the guest, which gives it its own address (as Docker does). */
+  addContainer(): Promise<{ readonly within: readonly string[] }>
 }
 
 /** The hypervisor's side. `within` is as a guest's: for startDaemon. `pid`: the process that keeps its namespace. */
@@ -76,7 +78,19 @@ export async function makeHypervisor(): Promise<Hypervisor> {
       await guest.ip(`address add ${address} dev eth0`)
       await guest.ip('link set eth0 up')
       await guest.ip(`route add ${SERVICE} via ${gateway}`)
-      return { within: guest.within, ask: askThrough(await hold([...guest.within, process.execPath, AGENT, SERVICE])) }
+      const addContainer = async () => {
+        const container = await make()
+        await guest.ip(`link add ctr0 type veth peer name eth0 netns ${String(container.pid)}`)
+        await guest.ip('address add 172.17.0.1/30 dev ctr0')
+        await guest.ip('link set ctr0 up')
+        await container.ip('address add 172.17.0.2/30 dev eth0')
+        await container.ip('link set eth0 up')
+        await container.ip('route add default via 172.17.0.1')
+        await must([...guest.within, 'sh', '-c', 'echo 1 > /proc/sys/net/ipv4/ip_forward'])
+        await must([...guest.within, 'nft', '-f', '-'], { input: 'table ip docker { chain postrouting { type nat hook postrouting priority srcnat; ip saddr 172.17.0.0/30 masquerade; }; }' })
+        return { within: container.within }
+      }
+      return { within: guest.within, ask: askThrough(await hold([...guest.within, process.execPath, AGENT, SERVICE])), addContainer }
     },
     handOver: async ({ address, gateway, device }, to) => {
       await here.ip(`link set ${device} netns ${String(to.pid)}`)

@@ -10,7 +10,8 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   store: ['metadata'],
   guest: ['metadata'],
   operator: [],
-  cli: ['store', 'metadata', 'operator'],
+  edge: ['metadata'],
+  cli: ['store', 'metadata', 'operator', 'edge'],
 }
 
 function roomOf(file: string): string {

@@ -2,7 +2,12 @@ import { expect, test } from 'vitest'
 import { buildOperatorServer } from '../../src/operator/server.ts'
 
 function aServer(allow: string[] = [], ready = true) {
-  return buildOperatorServer({ allow, metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') }, readiness: () => ({ ready, instances: 3 }), revisionOf: (id) => id === 'srv-a' ? 7 : null })
+  return buildOperatorServer({
+    allow, metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') }, readiness: () => ({ ready, instances: 3 }),
+    revisionOf: (id) => id === 'srv-b' ? null : 7,
+    holds: (id) => id === 'srv-c' ? 'the firewall has not let it in yet' : null,
+    edge: { next: (after, applied) => Promise.resolve(after === 'none' ? undefined : { after, applied }) },
+  })
 }
 
 test('metrics, liveness and readiness answer', async () => {
@@ -19,6 +24,15 @@ test('it says which revision of an instance is answered for here', async () => {
   const known = await server.inject('/instances/srv-a')
   expect([known.statusCode, known.json()]).toEqual([200, { id: 'srv-a', revision: 7 }])
   expect((await server.inject('/instances/srv-b')).statusCode).toBe(404)
+  const held = await server.inject('/instances/srv-c')
+  expect([held.statusCode, held.json()]).toEqual([409, { id: 'srv-c', revision: 7, reason: 'the firewall has not let it in yet' }])
+})
+
+test('the firewall is given the view, and says what it has applied', async () => {
+  const server = aServer()
+  expect((await server.inject('/edge?after=a.1&applied=')).json()).toEqual({ after: 'a.1', applied: '' })
+  expect((await server.inject('/edge')).json()).toEqual({})
+  expect((await server.inject('/edge?after=none')).statusCode).toBe(503)
 })
 
 test('only the listed networks may ask, by IPv4, IPv6 and v4-mapped address', async () => {

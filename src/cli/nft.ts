@@ -1,0 +1,85 @@
+/**
+ * Our table in the kernel: put there by one transaction at a time, and looked at again.
+ *
+ * A transaction that nft refuses changes nothing. The elements alone are exchanged where the rest is as it was, so that what the kernel
+ * counts and remembers stays.
+ */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { change, listed, REMOVAL, replacement, type EdgeRules } from '../edge/rules.ts'
+import { TABLE } from '../edge/skeleton.ts'
+
+/** What guests' packets change by themselves. */
+const DYNAMIC = /^\tset (?:opened|marked|puts4|puts6) \{\n.*?^\t\}\n/gms
+
+/** An element of two words or more. */
+const ELEMENT = /"[^"]+"(?: \. [0-9a-f.:/]+)+(?: : goto hop_\d+)?/g
+
+/** The table as this process has put it there. */
+export class Table {
+  #rules: EdgeRules | undefined
+  #listing: string | undefined
+
+  /** Makes the table that of these rules. Rejects with nft's own words. */
+  async apply(rules: EdgeRules): Promise<void> {
+    const before = this.#rules
+    this.#rules = undefined
+    if (before?.skeleton !== rules.skeleton || !await this.#change(before, rules)) {
+      await transact(replacement(rules))
+      this.#listing = sorted(await list())
+    }
+    this.#rules = rules
+  }
+
+  /** False when it did not come out as it should: somebody else was at it. */
+  async #change(before: EdgeRules, after: EdgeRules): Promise<boolean> {
+    const statements = change(before, after)
+    if (statements === '') return true
+    try {
+      await transact(statements)
+    } catch {
+      return false
+    }
+    const listing = await list()
+    this.#listing = sorted(listing)
+    return (listing.match(ELEMENT) ?? []).sort().join() === listed(after).join()
+  }
+
+  /** Puts it back as it was applied last, if somebody has changed it. True when that was needed. */
+  async restore(): Promise<boolean> {
+    const rules = this.#rules
+    if (rules === undefined || sorted(await list()) === this.#listing) return false
+    this.#rules = undefined
+    await this.apply(rules)
+    return true
+  }
+}
+
+/** Takes the table away, whether it is there or not. */
+export async function removeTable(): Promise<void> {
+  await transact(REMOVAL)
+}
+
+async function transact(text: string): Promise<void> {
+  const { status, stderr } = await nft(['-f', '-'], text)
+  if (status !== 0) throw new Error(`nft: ${stderr.trim().split('\n', 3).join(' ')}`)
+}
+
+/** What the table holds, without what changes by itself; empty when it is not there. */
+async function list(): Promise<string> {
+  const { status, stdout } = await nft(['--stateless', 'list', 'table', ...TABLE.split(' ')], '')
+  return status === 0 ? stdout.replace(DYNAMIC, '') : ''
+}
+
+/** In an order of our own: the kernel has none. */
+function sorted(listing: string): string {
+  return listing.split(/[\s,]+/).sort().join(' ')
+}
+
+async function nft(args: readonly string[], input: string): Promise<{ status: number | null, stdout: string, stderr: string }> {
+  const child = spawn('nft', args, { stdio: 'pipe' })
+  child.stdin.on('error', () => { /* it did not want to read on: its status tells */ }).end(input)
+  const text = async (stream: typeof child.stdout) => Buffer.concat(await (stream.toArray() as Promise<Buffer[]>).catch(() => [])).toString()
+  const [[status], stdout, stderr] = await Promise.all([once(child, 'close') as Promise<[number | null]>, text(child.stdout), text(child.stderr)])
+  return { status, stdout, stderr }
+}

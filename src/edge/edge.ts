@@ -1,0 +1,175 @@
+/**
+ * Do the host's firewall rules follow the view?
+ *
+ * The firewall is a process of its own, since changing rules takes a capability that whatever talks to guests must not have. It asks
+ * here for the view, again and again; each question tells which version of it its rules are made from. An instance is let in once
+ * the rules that were made from its very record are applied: the launch gate holds until then.
+ *
+ * Nothing is given out before the view is whole: rules for an empty view would keep every guest out while the daemon starts.
+ */
+import { splitPrefix } from '../metadata/address.ts'
+import type { Instance } from '../metadata/instance.ts'
+import { linkOf } from './link.ts'
+import type { EdgeGuest, EdgeListener, EdgeView } from './view.ts'
+
+/** What an edge is made of. */
+export interface EdgeParts {
+  /** The rules must be there: the launch gate waits for them. */
+  readonly required: boolean
+  /** The rule for the names of links. */
+  readonly link: string
+  readonly instances: () => Iterable<Instance>
+  /** Milliseconds that only grow. */
+  readonly now: () => number
+  /** Tells versions of this process from those of another. */
+  readonly epoch: string
+}
+
+/** Where the daemon listens. */
+export interface EdgePlaces { readonly listeners: EdgeListener[], readonly operator: EdgeView['operator'] }
+
+/** How the rules stand to the view. `ageSeconds`: since the firewall last said that they are made from it. */
+export interface EdgeStatus { readonly required: boolean, readonly applied: boolean, readonly ageSeconds: number }
+
+/** A question without a change is answered after so long, in ms: the firewall looks after its rules that often. */
+const HOLD_MS = 5_000
+/** So many versions are remembered at most, for a firewall that is behind. */
+const MOST_VERSIONS = 32
+
+interface Version { readonly view: EdgeView, readonly instances: ReadonlyMap<string, Instance>, readonly sinceMs: number }
+
+/** The daemon's side of the edge. */
+export class Edge {
+  readonly #parts: EdgeParts
+  #places: EdgePlaces | undefined
+  #isWhole = false
+  #isStopped = false
+  #count = 0
+  /** When the view first differed from the newest version; undefined while it does not. */
+  #changedAtMs: number | undefined
+  /** What was given out, the newest last; the first one is applied, if any is. */
+  #versions: Version[] = []
+  #applied: Version | undefined
+  #heardAtMs: number
+  readonly #waiting = new Set<() => void>()
+
+  constructor(parts: EdgeParts) {
+    this.#parts = parts
+    this.#heardAtMs = this.#changedAtMs = parts.now()
+  }
+
+  /** The daemon listens here. */
+  listens(places: EdgePlaces): void {
+    this.#places = places
+    this.#wake()
+  }
+
+  /** The view holds all that there is, as far as this host knows. */
+  isWhole(): void {
+    if (this.#isWhole) return
+    this.#isWhole = true
+    this.#wake()
+  }
+
+  /** The view has changed. */
+  changed(): void {
+    this.#changedAtMs ??= this.#parts.now()
+    this.#wake()
+  }
+
+  /** Nobody is kept waiting any longer. */
+  stop(): void {
+    this.#isStopped = true
+    this.#wake()
+  }
+
+  /**
+   * The view once it is another one than version `after`, or after some seconds; undefined when there is none to give yet. `applied` is the
+   * version whose rules are applied, empty when none are; undefined from somebody who applies nothing.
+   */
+  async next(after: string | undefined, applied: string | undefined): Promise<EdgeView | undefined> {
+    this.#hear(applied)
+    for (const untilMs = this.#parts.now() + HOLD_MS; !this.#isStopped;) {
+      const view = this.#newest()
+      const leftMs = untilMs - this.#parts.now()
+      if ((view !== undefined && view.version !== after) || leftMs <= 0) break
+      await this.#change(leftMs)
+    }
+    if (applied !== undefined) this.#heardAtMs = this.#parts.now()
+    return this.#newest()
+  }
+
+  /** True when the rules that are applied were made from this record. */
+  isApplied(instance: Instance): boolean {
+    return this.#applied?.instances.get(instance.id) === instance
+  }
+
+  /** Why the guest of this record cannot be started yet, or null. */
+  holds(instance: Instance): string | null {
+    if (!this.#parts.required) return null
+    for (const one of instance.interfaces) {
+      const link = linkOf(this.#parts.link, one)
+      if (!link.ok) return `the firewall keeps interface ${one.id} out: ${link.message}`
+    }
+    return this.isApplied(instance) ? null : 'the firewall has not let it in yet'
+  }
+
+  status(): EdgeStatus {
+    const staleSinceMs = this.#applied === undefined ? this.#versions[0]?.sinceMs ?? this.#changedAtMs : this.#versions[1]?.sinceMs ?? this.#changedAtMs
+    const ageMs = this.#parts.now() - Math.min(this.#heardAtMs, staleSinceMs ?? Infinity)
+    return { required: this.#parts.required, applied: this.#applied !== undefined && staleSinceMs === undefined, ageSeconds: Math.round(ageMs) / 1000 }
+  }
+
+  #hear(applied: string | undefined): void {
+    if (applied === undefined) return
+    this.#heardAtMs = this.#parts.now()
+    const at = this.#versions.findIndex(({ view }) => view.version === applied)
+    if (at === -1 && this.#applied !== undefined) {
+      this.#versions = []
+      this.#changedAtMs ??= this.#parts.now()
+    }
+    this.#applied = this.#versions[at]
+    if (at > 0) this.#versions.splice(0, at)
+  }
+
+  #newest(): EdgeView | undefined {
+    if (this.#places === undefined || !this.#isWhole) return undefined
+    if (this.#changedAtMs !== undefined) {
+      const instances = new Map([...this.#parts.instances()].map((instance) => [instance.id, instance]))
+      const { link, epoch } = this.#parts
+      const view = { version: `${epoch}.${String(++this.#count)}`, link, ...this.#places, guests: [...instances.values()].map(edgeGuest) }
+      this.#versions.push({ view, instances, sinceMs: this.#changedAtMs })
+      // The applied one stays: what it let in is still let in.
+      if (this.#versions.length > MOST_VERSIONS) this.#versions.splice(this.#applied === this.#versions[0] ? 1 : 0, 1)
+      this.#changedAtMs = undefined
+    }
+    return this.#versions.at(-1)?.view
+  }
+
+  #change(timeoutMs: number): Promise<void> {
+    return new Promise((resolve) => {
+      const end = () => {
+        clearTimeout(timer)
+        this.#waiting.delete(end)
+        resolve()
+      }
+      const timer = setTimeout(end, timeoutMs)
+      this.#waiting.add(end)
+    })
+  }
+
+  #wake(): void {
+    for (const end of [...this.#waiting]) end()
+  }
+}
+
+/** What the edge needs of an instance. */
+export function edgeGuest({ id, revision, options, interfaces }: Instance): EdgeGuest {
+  const plain = (address: string) => splitPrefix(address).address
+  return {
+    id, revision, httpPutResponseHopLimit: options.httpPutResponseHopLimit,
+    interfaces: interfaces.map(({ id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }) => ({
+      id, network, macAddress, ipv4Addresses: ipv4Addresses.map(plain), ipv6Addresses: ipv6Addresses.map(plain), ipv6Prefixes: [...ipv6Prefixes],
+    })),
+  }
+}

@@ -1,0 +1,87 @@
+/**
+ * The host's edge: the rules are kept, whatever somebody or nft does to them, and are an operator's to print, apply and remove.
+ */
+import { chmodSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t from 'tap'
+import { until } from '../support/daemon.ts'
+import { meet, startEdgeHost, type Met } from '../support/firewall.ts'
+import { must, run } from '../support/held.ts'
+import { withoutNamespaces } from '../support/namespaces.ts'
+
+const skip = withoutNamespaces()
+
+t.test('rules that somebody changes are put back', { skip }, async (t) => {
+  const host = await startEdgeHost(t)
+  const alpha = await host.addGuest('alpha')
+  const firewall = await host.startFirewall()
+  await host.letIn(alpha)
+  const whole = (await host.nft('--stateless', 'list table inet imds')).split(/[\s,]+/).sort().join(' ')
+  for (const change of ['flush ruleset', 'delete table inet imds', 'flush set inet imds guests4', 'flush chain inet imds stranger', 'add element inet imds guests4 { "evil" . 02:00:00:00:00:01 . 10.9.9.9 . 169.254.169.254 . 80 }', 'insert rule inet imds prerouting accept']) {
+    await host.nft(change)
+    await until(async () => (await run([...host.hypervisor.within, 'nft', '--stateless', 'list', 'table', 'inet', 'imds'])).stdout.toString().split(/[\s,]+/).sort().join(' ') === whole, change, 15_000)
+    t.equal(await meet(alpha), 200)
+  }
+  await until(() => /: 0 interfaces are let in\n(imdsctl: somebody changed the rules: they are put back\n){6}$/.test(firewall.said()), 'each change to be told')
+})
+
+t.test('rules that nft does not take are told in its words, and tried again while the old ones stay', { skip }, async (t) => {
+  const host = await startEdgeHost(t)
+  const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
+  const directory = t.testdir({ nft: '#!/bin/sh\nif [ -e "$(dirname "$0")/fail" ]; then echo "Error: no space left" >&2; exit 1; fi\nexec /usr/sbin/nft "$@"\n' })
+  chmodSync(join(directory, 'nft'), 0o755)
+  const firewall = await host.startFirewall({ PATH: `${directory}:${process.env['PATH']!}` })
+  await host.letIn(alpha)
+  writeFileSync(join(directory, 'fail'), '')
+  const revision = String(await host.put(bravo))
+  t.match(await host.imdsctl('wait', 'srv-bravo', '--revision', revision, '--timeout', '3'), { status: 75, stderr: /the firewall has not let it in yet/ })
+  t.match(firewall.said(), /imdsctl: nft: Error: no space left: the rules stay as they are, trying again\n$/)
+  t.same([await meet(alpha), await meet(bravo)], [200, 'refused'])
+  rmSync(join(directory, 'fail'))
+  t.match(await host.imdsctl('wait', 'srv-bravo', '--revision', revision), { status: 0 })
+  t.equal(await meet(bravo), 200)
+  await until(() => firewall.said().endsWith('imdsctl: the rules follow the daemon again\n'), 'the recovery to be told')
+})
+
+t.test('a daemon that starts anew, and knows nobody yet, takes nobody\'s rules away', { skip }, async (t) => {
+  const host = await startEdgeHost(t)
+  const alpha = await host.addGuest('alpha')
+  const firewall = await host.startFirewall()
+  await host.letIn(alpha)
+  const met = new Set<Met>()
+  const during = { all: true, restart: true }
+  const asking = (async () => { while (during.all) met.add(await meet(alpha)) })()
+  for (let i = 0; i < 3; i++) {
+    const isLetIn = async () => (await host.nft('list set inet imds guests4')).includes('"tap-int-alpha"')
+    during.restart = true
+    const looking = (async () => { while (during.restart) t.ok(await isLetIn()) })()
+    await host.restartDaemon()
+    t.match(await host.imdsctl('wait', 'srv-alpha', '--revision', '1'), { status: 0 })
+    during.restart = false
+    await looking
+    t.equal(await meet(alpha), 200)
+  }
+  during.all = false
+  await asking
+  t.same([...met].filter((what) => what !== 200 && what !== 503 && what !== 'refused'), [])
+  t.match(firewall.said(), /the daemon cannot be asked at 10.99.0.1:9169: .*: the rules stay as they are, trying again\n/)
+})
+
+t.test('by hand: printed, applied once, removed', { skip }, async (t) => {
+  const host = await startEdgeHost(t)
+  const alpha = await host.addGuest('alpha')
+  await host.put(alpha)
+  await until(async () => (await host.operator('/instances/srv-alpha')).includes('"revision":1'), 'the record')
+  const printed = await host.imdsctl('firewall')
+  t.match(printed, { status: 0, stderr: '' })
+  t.match(printed.stdout.toString(), '"tap-int-alpha" . 02:24:19:00:01:01 . 10.88.1.2 . 169.254.169.254 . 80')
+  await must([...host.hypervisor.within, 'nft', '-c', '-f', '-'], { input: printed.stdout.toString() })
+  t.equal((await run([...host.hypervisor.within, 'nft', 'list', 'table', 'inet', 'imds'])).status, 1, 'nothing is applied by printing')
+  t.match(await host.imdsctl('firewall', '--apply'), { status: 0, stderr: '' })
+  t.same([await meet(alpha), await meet(host.hypervisor)], [200, 'refused'])
+  t.match(await host.imdsctl('wait', 'srv-alpha', '--revision', '1', '--timeout', '2'), { status: 75 }, 'nobody follows the view: wait does not rely on it')
+  for (let i = 0; i < 2; i++) t.match(await host.imdsctl('firewall', '--remove'), { status: 0, stderr: '' })
+  t.equal(await meet(host.hypervisor), 503)
+  t.match(await host.imdsctl('firewall', '--watch'), { status: 64 })
+  t.match(await run([...host.hypervisor.within, process.execPath, new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname, 'firewall', '--apply', '--operator', '127.0.0.1:1']), { status: 69, stderr: /the daemon cannot be asked at 127.0.0.1:1/ })
+})

@@ -1,0 +1,122 @@
+/**
+ * The host's edge: who reaches the service is held to its own link, MAC and addresses by rules of the kernel that follow the view.
+ */
+import t from 'tap'
+import { until } from '../support/daemon.ts'
+import { meet, OPERATOR, startEdgeHost, type EdgeHost } from '../support/firewall.ts'
+import { must } from '../support/held.ts'
+import { SERVICE, withoutNamespaces } from '../support/namespaces.ts'
+
+const skip = withoutNamespaces()
+const ageOf = async (host: EdgeHost) => Number(/^imds_edge_age_seconds (\S+)$/m.exec(await host.operator('/metrics'))?.[1])
+
+t.test('an instance is answered once wait returns, and not before the rules let it in', { skip }, async (t) => {
+  const host = await startEdgeHost(t)
+  const alpha = await host.addGuest('alpha')
+  const revision = String(await host.put(alpha))
+  const waitShortly = () => host.imdsctl('wait', 'srv-alpha', '--revision', revision, '--timeout', '2')
+  t.match(await waitShortly(), { status: 75, stderr: /does not answer for revision 1 of srv-alpha: the firewall has not let it in yet\n$/ })
+  t.match(JSON.parse(await host.operator('/readyz')), { ready: true, edge: { required: true, applied: false } })
+  const firewall = await host.startFirewall()
+  t.match(await waitShortly(), { status: 0 })
+  t.equal(await meet(alpha), 200)
+  t.match(JSON.parse(await host.operator('/readyz')), { edge: { required: true, applied: true } })
+  t.equal(firewall.said(), 'imdsctl: the rules are applied: 1 interfaces are let in\n')
+
+  await t.test('an interface whose link can have no name is kept out, and wait says why', async (t) => {
+    const long = await host.addGuest('muchtoolong', 'tap9')
+    const { status, stderr } = await host.imdsctl('wait', 'srv-muchtoolong', '--revision', String(await host.put(long)), '--timeout', '2')
+    t.equal(status, 75)
+    t.match(stderr, 'the firewall keeps interface int-muchtoolong out: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15')
+    await until(() => firewall.said().includes('left out: srv-muchtoolong: interface int-muchtoolong'), 'the firewall to name it')
+    t.same([await meet(long), await meet(alpha)], ['refused', 200])
+  })
+
+  await t.test('the rules stay when the firewall stops, and the daemon tells that nobody looks after them', async (t) => {
+    await firewall.stop()
+    const bravo = await host.addGuest('bravo')
+    await host.put(bravo)
+    t.same([await meet(alpha), await meet(bravo)], [200, 'refused'])
+    await until(async () => await ageOf(host) > 1, 'the age to grow')
+    await host.startFirewall()
+    t.match(await host.imdsctl('wait', 'srv-bravo', '--revision', '1', '--timeout', '10'), { status: 0 })
+    t.same([await meet(alpha), await meet(bravo)], [200, 200])
+    t.ok(await ageOf(host) < 10)
+  })
+})
+
+t.test('only a guest\'s own link, MAC and address reach the service', { skip }, async (t) => {
+  const host = await startEdgeHost(t)
+  const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
+  await host.startFirewall()
+  await host.letIn(alpha)
+  await host.letIn(bravo)
+  t.same([await meet(alpha), await meet(bravo)], [200, 200])
+  const kept = async (what: () => Promise<unknown>) => {
+    const before = await host.counted('strangers')
+    const met = await what()
+    return { met, counted: await host.counted('strangers') > before }
+  }
+
+  await t.test('a spoofed source address is kept out', async (t) => {
+    await must([...alpha.within, 'ip', 'address', 'add', `${bravo.address}/32`, 'dev', 'eth0'])
+    t.same(await kept(() => meet(alpha, ['--interface', bravo.address])), { met: 'silence', counted: true })
+    await must([...alpha.within, 'ip', 'address', 'add', '10.77.7.7/32', 'dev', 'eth0'])
+    t.match(await kept(() => meet(alpha, ['--interface', '10.77.7.7'])), { counted: true })
+    t.same([await meet(alpha), await meet(bravo)], [200, 200])
+  })
+
+  await t.test('a wrong MAC is kept out', async (t) => {
+    await host.letIn(bravo, { interfaces: [{ id: 'int-bravo', macAddress: '02:24:19:00:00:99', ipv4Addresses: [bravo.address] }] })
+    t.same(await kept(() => meet(bravo)), { met: 'refused', counted: true })
+    await host.letIn(bravo)
+    t.equal(await meet(bravo), 200)
+  })
+
+  await t.test('a wrong link is kept out', async (t) => {
+    await host.letIn(bravo, { interfaces: [{ id: 'int-other', macAddress: bravo.macAddress, ipv4Addresses: [bravo.address] }] })
+    t.same(await kept(() => meet(bravo)), { met: 'refused', counted: true })
+    await host.letIn(bravo)
+    t.equal(await meet(bravo), 200)
+  })
+
+  await t.test('other hosts, and the hypervisor itself, are no guests', async (t) => {
+    const other = await host.addGuest('other', 'uplink')
+    t.same(await kept(() => meet(other)), { met: 'refused', counted: true })
+    t.same(await kept(() => meet(host.hypervisor)), { met: 'refused', counted: true })
+  })
+
+  await t.test('the operators\' listener is not there for a guest, known or not', async (t) => {
+    const nobody = await host.addGuest('nobody')
+    for (const guest of [alpha, nobody]) {
+      for (const address of [OPERATOR, `${SERVICE}:9169`]) t.equal(await meet(guest, [], `http://${address}/metrics`), 'refused', `${guest.word} at ${address}`)
+    }
+    t.equal(await host.counted('operators'), 4)
+    t.equal(await meet(host.hypervisor, [], `http://${OPERATOR}/livez`), 200)
+  })
+
+  await t.test('fragments, in which a rule could not see what they ask, are dropped', async (t) => {
+    const before = await host.counted('fragments')
+    await must([...alpha.within, 'ping', '-c', '1', '-W', '1', '-s', '3000', SERVICE]).catch(() => { /* no answer is the point */ })
+    t.ok(await host.counted('fragments') > before)
+  })
+})
+
+t.test('on a bridge MAC and address are held together, of guests on one and the same link', { skip }, async (t) => {
+  const host = await startEdgeHost(t, { IMDS_LINK: 'br0' })
+  const [alpha, bravo] = [await host.addGuest('alpha', 'port1'), await host.addGuest('bravo', 'port2')]
+  const ip = (words: string) => must([...host.hypervisor.within, 'ip', ...words.split(' ')])
+  await ip('link add br0 type bridge')
+  for (const [port, gateway] of [['port1', '10.88.1.1/30'], ['port2', '10.88.2.1/30']] as const) {
+    await ip(`address del ${gateway} dev ${port}`)
+    await ip(`link set ${port} master br0`)
+    await ip(`address add ${gateway} dev br0`)
+  }
+  await ip('link set br0 up')
+  await host.startFirewall()
+  for (const guest of [alpha, bravo]) await host.letIn(guest)
+  t.same([await meet(alpha), await meet(bravo)], [200, 200])
+  await must([...alpha.within, 'ip', 'address', 'add', `${bravo.address}/32`, 'dev', 'eth0'])
+  t.equal(await meet(alpha, ['--interface', bravo.address]), 'refused', 'another\'s address with one\'s own MAC. (The reset comes back here: ARP is the bridge\'s own matter)')
+  t.ok(await host.counted('strangers') > 0)
+})

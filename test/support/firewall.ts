@@ -1,0 +1,134 @@
+/**
+ * A host whose daemon requires the firewall, `imdsctl firewall` on it, and what its guests meet.
+ */
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Test } from 'tap'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { startDaemon, until } from './daemon.ts'
+import { must, run, type Ran } from './held.ts'
+import { anInstance } from './instance.ts'
+import { makeHypervisor, SERVICE, type Guest, type Hypervisor } from './namespaces.ts'
+
+const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
+/** EC2's address of the service for IPv6. */
+export const SERVICE6 = 'fd00:ec2::254'
+/** Where operators are answered: an address that guests have a way to. */
+export const OPERATOR = '10.99.0.1:9169'
+
+/** A firewall that runs. */
+export interface Firewall { readonly process: ChildProcess, readonly said: () => string, stop(): Promise<void> }
+
+/** A guest by its word: `alpha` is srv-alpha, on the link tap-int-alpha. */
+export interface EdgeGuest extends Guest { readonly word: string, readonly address: string, readonly macAddress: string }
+
+/** The host. */
+export interface EdgeHost {
+  readonly hypervisor: Hypervisor
+  readonly store: Publisher
+  /** Another one in its place, with nothing on disk. */
+  restartDaemon(): Promise<void>
+  addGuest(word: string, device?: string): Promise<EdgeGuest>
+  /** Publishes the next revision of a guest's record: what is in `change` instead of the interface and the options that are right. */
+  put(guest: EdgeGuest, change?: Record<string, unknown>): Promise<number>
+  /** put, and `imdsctl wait` for it. Gives the revision. */
+  letIn(guest: EdgeGuest, change?: Record<string, unknown>): Promise<number>
+  imdsctl(...args: string[]): Promise<Ran>
+  nft(...args: string[]): Promise<string>
+  /** Packets that a counter of the table has seen. */
+  counted(counter: string): Promise<number>
+  operator(path: string): Promise<string>
+  startFirewall(env?: Readonly<Record<string, string>>): Promise<Firewall>
+}
+
+/** Starts a host that ends with the test. */
+export async function startEdgeHost(t: Test, env: Readonly<Record<string, string>> = {}): Promise<EdgeHost> {
+  const hypervisor = await makeHypervisor()
+  t.teardown(() => hypervisor.remove())
+  const [operatorAddress] = OPERATOR.split(':') as [string]
+  for (const address of [`${operatorAddress}/32`, `${SERVICE6}/128`]) await must([...hypervisor.within, 'ip', 'address', 'add', address, 'dev', 'lo'])
+  const directory = mkdtempSync(join(tmpdir(), 'imds-store-'))
+  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  const url = `file:${directory}`
+  const store = await openStore({ url })
+  const start = async () => {
+    const daemon = await startDaemon({
+      IMDS_STORE: url, IMDS_LISTEN: `${SERVICE}:80`, IMDS_OPERATOR_LISTEN: OPERATOR, IMDS_OPERATOR_ALLOW: '10.0.0.0/8', IMDS_FIREWALL: 'required', ...env,
+    }, hypervisor.within)
+    t.teardown(() => daemon.stop())
+    return daemon
+  }
+  let daemon = await start()
+  const imdsctl = (...args: string[]) => run([...hypervisor.within, process.execPath, IMDSCTL, ...args, '--operator', OPERATOR], { env: { PATH: process.env['PATH'] } })
+  const operator = async (path: string) => (await must([...hypervisor.within, 'curl', '--silent', `http://${OPERATOR}${path}`])).toString()
+  const nft = async (...args: string[]) => (await must([...hypervisor.within, 'nft', ...args])).toString()
+  let guests = 0
+  let revision = 0
+
+  const put: EdgeHost['put'] = async ({ word, address, macAddress }, change = {}) => {
+    const interfaces = [{ id: `int-${word}`, macAddress, ipv4Addresses: [address] }]
+    const { result } = await store.put(anInstance({ id: `srv-${word}`, revision: ++revision, fqdn: `${word}.example.com`, interfaces, ...change }))
+    if (result !== 'published') throw new Error(`${word}'s record is ${result}`)
+    return revision
+  }
+  return {
+    hypervisor, store, put, imdsctl, nft, operator,
+    restartDaemon: async () => {
+      await daemon.stop()
+      daemon = await start()
+    },
+    addGuest: async (word, device = `tap-int-${word}`) => {
+      const n = String(++guests)
+      const [address, macAddress, gateway] = [`10.88.${n}.2`, `02:24:19:00:01:0${n}`, `10.88.${n}.1`]
+      const guest = await hypervisor.addGuest({ address: `${address}/30`, gateway, macAddress, device })
+      await must([...guest.within, 'ip', 'route', 'add', operatorAddress, 'via', gateway])
+      return { ...guest, word, address, macAddress }
+    },
+    letIn: async (guest, change) => {
+      const revision = await put(guest, change)
+      const { status, stderr } = await imdsctl('wait', `srv-${guest.word}`, '--revision', String(revision))
+      if (status !== 0) throw new Error(stderr)
+      return revision
+    },
+    counted: async (counter) => Number(/packets (\d+)/.exec(await nft(`list counter inet imds ${counter}`))?.[1]),
+    startFirewall: async (env = {}) => {
+      const args = [...hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply', '--watch', '--operator', OPERATOR]
+      const child = spawn(args[0]!, args.slice(1), { env: { PATH: process.env['PATH'], ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+      let said = ''
+      for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => { said += text })
+      const stop = async () => {
+        if (child.exitCode !== null || child.signalCode !== null) return
+        child.kill('SIGTERM')
+        await once(child, 'exit')
+      }
+      t.teardown(stop)
+      await until(() => said !== '' || child.exitCode !== null, 'the firewall to say something')
+      return { process: child, said: () => said, stop }
+    },
+  }
+}
+
+/** What came of one request: its status, or how it failed. */
+export type Met = number | 'refused' | 'silence'
+
+/** One request by curl from inside of a namespace, with two seconds of patience. */
+export async function meet({ within }: { readonly within: readonly string[] }, args: readonly string[] = [], url = `http://${SERVICE}/latest/meta-data/instance-id`): Promise<Met> {
+  const { status, stdout } = await run([...within, 'curl', '--silent', '--output', '/dev/null', '--write-out', '%{http_code}', '--globoff', '--max-time', '2', ...args, url])
+  if (status === 0) return Number(stdout)
+  return status === 7 || status === 56 ? 'refused' : 'silence'
+}
+
+/** The pieces of bytes, sent one after the other with a pause, on one connection: everything that comes back within two seconds. */
+export async function sendPieces({ within }: { readonly within: readonly string[] }, pieces: readonly string[]): Promise<string> {
+  const code = `
+    const socket = require('node:net').connect({ host: '${SERVICE}', port: 80, noDelay: true })
+    socket.setEncoding('latin1').on('data', (text) => process.stdout.write(text)).on('error', () => {})
+    const pieces = JSON.parse(process.argv[1])
+    const next = () => { if (pieces.length > 0) { socket.write(pieces.shift(), 'latin1'); setTimeout(next, 100) } }
+    socket.on('connect', next)
+    setTimeout(() => process.exit(), 2000 + 100 * pieces.length)`
+  return (await must([...within, process.execPath, '-e', code, JSON.stringify(pieces)])).toString()
+}

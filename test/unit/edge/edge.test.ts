@@ -1,0 +1,120 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { Edge } from '../../../src/edge/edge.ts'
+import type { Instance } from '../../../src/metadata/instance.ts'
+import { anInstance } from '../../support/instance.ts'
+import { parsed } from '../../support/guest.ts'
+
+beforeEach(() => { vi.useFakeTimers() })
+afterEach(() => { vi.useRealTimers() })
+
+const PLACES = { listeners: [{ network: 'default', address: '169.254.169.254', port: 80 }], operator: { address: '127.0.0.1', port: 9169 } }
+
+function anEdge(required = true, link = 'tap-{interfaceId}') {
+  const instances = new Map<string, Instance>()
+  const edge = new Edge({ required, link, instances: () => instances.values(), now: () => Date.now(), epoch: 'e' })
+  const put = (change: Record<string, unknown> = {}) => {
+    const instance = parsed(anInstance(change))
+    instances.set(instance.id, instance)
+    edge.changed()
+    return instance
+  }
+  const ready = () => {
+    edge.listens(PLACES)
+    edge.isWhole()
+  }
+  return { edge, put, ready }
+}
+
+test('nothing is given out before the daemon listens and its view is whole', async () => {
+  const { edge, put } = anEdge()
+  put()
+  const early = edge.next('', '')
+  edge.listens(PLACES)
+  await vi.advanceTimersByTimeAsync(4_999)
+  edge.isWhole()
+  expect(await early).toMatchObject({ version: 'e.1', ...PLACES, guests: [{ id: 'srv-abcde', interfaces: [{ ipv4Addresses: ['10.0.0.2'] }] }] })
+  const never = anEdge().edge.next('', '')
+  await vi.advanceTimersByTimeAsync(5_000)
+  expect(await never).toBeUndefined()
+})
+
+test('the gate holds until the rules of that very record are applied', async () => {
+  const { edge, put, ready } = anEdge()
+  ready()
+  const first = put()
+  expect(edge.holds(first)).toBe('the firewall has not let it in yet')
+  await edge.next('', '')
+  expect(edge.holds(first)).not.toBeNull()
+  const second = edge.next('e.1', 'e.1')
+  expect(edge.holds(first)).toBeNull()
+  const changed = put({ revision: 2 })
+  expect(await second).toMatchObject({ version: 'e.2' })
+  expect([edge.holds(first) === null, edge.holds(changed) === null]).toEqual([true, false])
+  void edge.next('e.2', 'e.2')
+  expect([edge.holds(first) === null, edge.holds(changed) === null]).toEqual([false, true])
+})
+
+test('a firewall that has applied nothing, or another daemon\'s view, holds the gate again', async () => {
+  for (const applied of ['', 'other.1', 'e.9']) {
+    const { edge, put, ready } = anEdge()
+    ready()
+    const instance = put()
+    await edge.next('', '')
+    void edge.next('e.1', 'e.1')
+    expect(edge.holds(instance)).toBeNull()
+    void edge.next('e.1', undefined)
+    expect(edge.holds(instance), 'who applies nothing changes nothing').toBeNull()
+    void edge.next('e.1', applied)
+    expect(edge.holds(instance)).not.toBeNull()
+  }
+})
+
+test('a guest whose link can have no name is held with the reason; without a required firewall nobody is', () => {
+  const record = { interfaces: [{ id: 'int-muchtoolong', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }] }
+  expect(anEdge().edge.holds(parsed(anInstance(record)))).toBe('the firewall keeps interface int-muchtoolong out: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15')
+  expect(anEdge(false).edge.holds(parsed(anInstance(record)))).toBeNull()
+})
+
+test('the age grows while rules are missing, behind, or not looked after', async () => {
+  const { edge, put, ready } = anEdge()
+  await vi.advanceTimersByTimeAsync(3_000)
+  expect(edge.status()).toEqual({ required: true, applied: false, ageSeconds: 3 })
+  ready()
+  put()
+  await edge.next('', '')
+  const poll = edge.next('e.1', 'e.1')
+  expect(edge.status()).toEqual({ required: true, applied: true, ageSeconds: 0 })
+  await vi.advanceTimersByTimeAsync(5_000)
+  expect(await poll).toMatchObject({ version: 'e.1' })
+  expect(edge.status()).toEqual({ required: true, applied: true, ageSeconds: 0 })
+  await vi.advanceTimersByTimeAsync(20_000)
+  expect(edge.status(), 'nobody asks any more').toEqual({ required: true, applied: true, ageSeconds: 20 })
+  put({ revision: 2 })
+  await vi.advanceTimersByTimeAsync(1_000)
+  await edge.next('e.1', 'e.1')
+  await vi.advanceTimersByTimeAsync(2_000)
+  expect(edge.status(), 'given out, not applied').toEqual({ required: true, applied: false, ageSeconds: 3 })
+})
+
+test('however many versions a slow firewall misses, what is remembered is bounded and its own still counts', async () => {
+  const { edge, put, ready } = anEdge()
+  ready()
+  const first = put()
+  await edge.next('', '')
+  void edge.next('e.1', 'e.1')
+  for (let revision = 2; revision < 100; revision++) {
+    put({ id: 'srv-other', revision })
+    await edge.next(undefined, undefined)
+  }
+  void edge.next('e.99', 'e.1')
+  expect(edge.isApplied(first)).toBe(true)
+})
+
+test('a stop keeps nobody waiting', async () => {
+  const { edge, ready } = anEdge()
+  ready()
+  await edge.next('', '')
+  const poll = edge.next('e.1', 'e.1')
+  edge.stop()
+  expect(await poll).toMatchObject({ version: 'e.1' })
+})

@@ -7,6 +7,7 @@ import type { Logger } from 'pino'
 import { ClockWatch, LOOK_EVERY_MS } from './clock.ts'
 import type { Config, StoreConfig } from './config.ts'
 import { Edge } from './edge/edge.ts'
+import { explain } from './explain.ts'
 import { Complaints } from './guest/complaints.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { buildGuestServer } from './guest/server.ts'
@@ -96,7 +97,11 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
     const held = view.get(id)
     return held === undefined ? null : edge.holds(held.instance)
   }
-  const operatorServer = buildOperatorServer({ allow: config.operator.allow, metrics: metrics.registry, readiness, revisionOf, holds, edge })
+  const networks = [...new Set(config.listen.map(({ network }) => network))]
+  const explained = (network: string, address: string) => explain({ view, edge, networks }, network, address)
+  const operatorServer = buildOperatorServer({
+    allow: config.operator.allow, metrics: metrics.registry, readiness, revisionOf, holds, edge, explain: explained,
+  })
 
   const looks = setInterval(() => { clock.look() }, LOOK_EVERY_MS)
   const stop = async () => {

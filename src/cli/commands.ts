@@ -138,6 +138,37 @@ export async function wait(json: boolean | undefined, id: string, options: { rev
   print(json === true, { id, revision: waited.revision }, `${id} is answered for at revision ${String(waited.revision)}`)
 }
 
+/** What the daemon explains: src/explain.ts. */
+interface Explained {
+  readonly answer: string
+  readonly status: number
+  readonly because: string
+  readonly instance?: { readonly id: string, readonly revision: number, readonly hypervisors: readonly string[] }
+  readonly sessionTokens?: string
+  readonly userData?: string
+  readonly hopLimit?: { readonly limit: number, readonly enforced: boolean }
+  readonly firewall?: string
+}
+
+/** Prints what the daemon would answer a guest at an address, and why. */
+export async function explain(json: boolean, address: string, { network, operator }: { network: string, operator: string }): Promise<void> {
+  const url = new URL(`http://${operator}/explain?${new URLSearchParams({ address, network }).toString()}`)
+  const response = await fetch(url, { signal: AbortSignal.timeout(5_000) }).catch((error: unknown) => {
+    throw new Failure(EXIT.unavailable, `the daemon cannot be asked at ${operator}: ${String((error as { cause?: Error }).cause?.message ?? error)}`)
+  })
+  if (response.status === 400) throw new Failure(EXIT.usage, `"${address}" is not an address`)
+  if (response.status !== 200) throw new Failure(EXIT.unavailable, `the daemon said ${String(response.status)}`)
+  const explanation = await response.json() as Explained
+  const { answer, status, because, instance, sessionTokens, userData, hopLimit, firewall } = explanation
+  const lines = [`${address} on network ${network}: ${answer} (${String(status)}), since ${because}`]
+  if (instance !== undefined) lines.push(`instance       ${instance.id}, revision ${String(instance.revision)}, on ${instance.hypervisors.join(', ')}`)
+  if (sessionTokens !== undefined) lines.push(`session tokens ${sessionTokens}`)
+  if (userData !== undefined) lines.push(`user-data      ${userData}`)
+  if (hopLimit !== undefined) lines.push(`hop limit      ${String(hopLimit.limit)}, ${hopLimit.enforced ? 'enforced by the firewall' : 'not enforced: the firewall has no rules of this record'}`)
+  if (firewall !== undefined) lines.push(`firewall       ${firewall}`)
+  print(json, explanation, lines.join('\n'))
+}
+
 /** Prints every instance of the store, a line each. */
 export async function list({ store, json }: Context): Promise<void> {
   await withStore(store, async (publisher) => {

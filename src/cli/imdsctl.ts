@@ -4,7 +4,7 @@
  * and how it ends is in commands.ts.
  */
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { encrypt, EXIT, Failure, get, list, put, remove, seal, unseal, userData, wait, watch, type Context } from './commands.ts'
+import { encrypt, EXIT, explain, Failure, get, list, put, remove, seal, unseal, userData, wait, watch, type Context } from './commands.ts'
 import { firewall, type FirewallOptions } from './firewall.ts'
 import { STORE_URL_FORMS, type RedisFiles } from '../store/url.ts'
 
@@ -84,6 +84,12 @@ program.command('wait')
   .option('--timeout <seconds>', 'how long to wait', wholeNumber, 30)
   .addOption(new Option('--operator <address>', 'the daemon\'s operators\' listener').env('IMDS_OPERATOR_LISTEN').default('127.0.0.1:9169'))
   .action((id: string, options: { revision: number, timeout: number, operator: string }) => ending(({ json }) => wait(json, id, options)))
+program.command('explain')
+  .description('what the daemon of this hypervisor would answer a guest at an address, and why')
+  .argument('<address>', 'a guest\'s, such as 10.0.0.2')
+  .option('--network <name>', 'the network of its interface', 'default')
+  .addOption(new Option('--operator <address>', 'the daemon\'s operators\' listener').env('IMDS_OPERATOR_LISTEN').default('127.0.0.1:9169'))
+  .action((address: string, options: { network: string, operator: string }) => ending(({ json = false }) => explain(json, address, options)))
 program.command('firewall')
   .description('the host\'s firewall rules for the daemon\'s view: print them, or keep them in the kernel')
   .option('--apply', 'apply them in one transaction; without it, only print them')

@@ -27,6 +27,8 @@ export interface OperatorServerParts {
   /** Why the guest of an instance that is answered for cannot be started yet, or null. */
   readonly holds: (id: string) => string | null
   readonly edge: OperatorEdge
+  /** What an address would be answered on a network, and why; undefined where it is none. */
+  readonly explain: (network: string, address: string) => object | undefined
 }
 
 /** No route has a schema: Fastify's own compilers need 20 ms of every start, and memory. */
@@ -43,9 +45,11 @@ const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSe
  *   GET /edge?after=VERSION&applied=VERSION   200 with what the firewall's rules are made from (src/edge/view.ts), once it is another version
  *                       than "after" or after 5 s; 503 when the view is not whole yet. `applied` is for the firewall alone to say
  *
+ *   GET /explain?address=ADDRESS&network=NETWORK   200 with what a guest at that address would be answered and why; 400 where it is no address
+ *
  * 403 for anyone outside of `allow`.
  */
-export function buildOperatorServer({ allow, metrics, readiness, revisionOf, holds, edge }: OperatorServerParts): FastifyInstance {
+export function buildOperatorServer({ allow, metrics, readiness, revisionOf, holds, edge, explain }: OperatorServerParts): FastifyInstance {
   const server = Fastify({ logger: false, schemaController: NO_SCHEMAS, requestTimeout: 10_000, connectionTimeout: 30_000, keepAliveTimeout: 5_000 })
   const allowed = blockListOf(allow)
 
@@ -73,6 +77,10 @@ export function buildOperatorServer({ allow, metrics, readiness, revisionOf, hol
   server.get<{ Querystring: { after?: string, applied?: string } }>('/edge', async ({ query: { after, applied } }, reply) => {
     const view = await edge.next(after, applied)
     return view === undefined ? reply.code(503).send({ error: 'the view is not whole yet' }) : reply.send(view)
+  })
+  server.get<{ Querystring: { address?: string, network?: string } }>('/explain', ({ query: { address = '', network = 'default' } }, reply) => {
+    const explanation = explain(network, address)
+    return explanation === undefined ? reply.code(400).send({ error: 'that is no address' }) : reply.send(explanation)
   })
   return server
 }

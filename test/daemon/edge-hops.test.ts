@@ -32,6 +32,10 @@ t.test('D6: the answer to a token PUT travels no further than the hop limit', { 
       'after empty lines': [`\r\n\r\n${put}`],
       'with the end of a GET': [get.slice(0, -2), `\r\n${put}`],
     })) t.notMatch(await sendPieces(container, pieces), /HTTP\/1\.1 (?!200)|token|[\s\S]HTTP\/1\.1/i, how)
+    for (const [how, pieces] of Object.entries<string[]>({
+      'pipelined behind a GET': [get + put],
+      'behind the body of a GET': [get.replace('\r\n\r\n', '\r\nContent-Length: 4\r\n\r\n'), `GET ${put}`],
+    })) t.notMatch(await sendPieces(container, pieces), /[\w-]{54}==/, `${how}: the daemon gives no token`)
     t.match(await sendPieces(alpha, [get, put]), /HTTP\/1\.1[\s\S]+HTTP\/1\.1/, 'the guest itself is answered both')
   })
 

@@ -6,6 +6,7 @@ function aServer(allow: string[] = [], ready = true) {
     allow, metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') }, readiness: () => ({ ready, instances: 3 }),
     revisionOf: (id) => id === 'srv-b' ? null : 7,
     holds: (id) => id === 'srv-c' ? 'the firewall has not let it in yet' : null,
+    explain: (network, address) => address === 'x' ? undefined : { network, address },
     edge: { next: (after, applied) => Promise.resolve(after === 'none' ? undefined : { after, applied }) },
   })
 }
@@ -40,4 +41,11 @@ test('only the listed networks may ask, by IPv4, IPv6 and v4-mapped address', as
   const status = async (remoteAddress: string) => (await server.inject({ url: '/metrics', remoteAddress })).statusCode
   for (const address of ['10.1.2.3', '::ffff:10.1.2.3', 'fd00::1']) expect([address, await status(address)]).toEqual([address, 200])
   for (const address of ['10.2.0.1', '::ffff:10.2.0.1', 'fe80::1', '169.254.169.254']) expect([address, await status(address)]).toEqual([address, 403])
+})
+
+test('it explains what an address would be answered', async () => {
+  const server = aServer()
+  expect((await server.inject('/explain?address=10.0.0.2')).json()).toEqual({ network: 'default', address: '10.0.0.2' })
+  expect((await server.inject('/explain?address=10.0.0.2&network=blue')).json()).toEqual({ network: 'blue', address: '10.0.0.2' })
+  expect((await server.inject('/explain?address=x')).statusCode).toBe(400)
 })

@@ -1,0 +1,70 @@
+/**
+ * What would this address be answered, and why?
+ *
+ * What an operator asks when a guest says that it gets nothing. Reads what the guest side reads, changes nothing, and tells nothing that is
+ * a guest's secret.
+ */
+import type { Edge } from './edge/edge.ts'
+import { statusOf, type Refusal } from './guest/answers.ts'
+import { refusalOf } from './guest/identify.ts'
+import { canonicalAddress } from './metadata/address.ts'
+import type { View } from './store/view.ts'
+
+/** What it is explained from. `networks`: those that guests are answered on here. */
+export interface Explained { readonly view: View, readonly edge: Edge, readonly networks: readonly string[] }
+
+/** `answer`: "metadata", or the reason of the refusal that metrics and logs name, with its status. The rest where the address is an instance's. */
+export interface Explanation {
+  readonly network: string
+  readonly address: string
+  readonly answer: 'metadata' | Refusal
+  readonly status: number
+  readonly because: string
+  readonly instance?: { readonly id: string, readonly revision: number, readonly hypervisors: readonly string[] }
+  readonly sessionTokens?: 'required' | 'optional'
+  readonly userData?: string
+  readonly hopLimit?: { readonly limit: number, readonly enforced: boolean }
+  readonly firewall?: string
+}
+
+/** The firewall looks after its rules every few seconds: one that was not heard of for so long does not. */
+const EDGE_STALE_SECONDS = 30
+
+/** Explains; undefined where that is no address. */
+export function explain({ view, edge, networks }: Explained, network: string, text: string): Explanation | undefined {
+  const address = canonicalAddress(text)
+  if (address === undefined) return undefined
+  const found = view.find(network, address)
+  const refusal = refusalOf(found, address)
+  const said = { network, address, answer: refusal ?? 'metadata', status: refusal === null ? 200 : statusOf(refusal) } as const
+  if (!networks.includes(network)) return { ...said, because: `nobody is answered on network ${network} here: there are ${networks.join(', ')}` }
+  if (found === 'unknown') {
+    const elsewhere = networks.filter((other) => view.find(other, address) !== 'unknown')
+    const hint = elsewhere.length > 0 ? `; it is one's on ${elsewhere.join(', ')}` : '; was it published, and for this hypervisor?'
+    return { ...said, because: `no instance that is known here has this address on network ${network}${hint}` }
+  }
+  if (found === 'contested') return { ...said, because: `more than one instance claims it: ${claimants(view, network, address)}` }
+
+  const { instance, userData, visiting } = found
+  const { httpTokens, httpPutResponseHopLimit: limit } = instance.options
+  const held = edge.holds(instance)
+  return {
+    ...said,
+    because: refusal === null ? `it is ${instance.id}'s${visiting ? ', which was met here though its record names another hypervisor' : ''}` : OPTIONS[refusal] ?? refusal,
+    instance: { id: instance.id, revision: instance.revision, hypervisors: instance.hypervisors },
+    sessionTokens: httpTokens,
+    userData: instance.sealedAt !== undefined ? `sealed since ${instance.sealedAt}` : userData === null ? 'none' : `${String(userData.length)} bytes`,
+    hopLimit: { limit, enforced: edge.isApplied(instance) && edge.status().ageSeconds <= EDGE_STALE_SECONDS },
+    ...held !== null && { firewall: held },
+  }
+}
+
+const OPTIONS: Partial<Record<Refusal, string>> = {
+  'endpoint-disabled': 'httpEndpoint of its record is disabled',
+  'ipv6-disabled': 'httpProtocolIpv6 of its record is not enabled, and the address is an IPv6 one',
+}
+
+function claimants(view: View, network: string, address: string): string {
+  const ids = [...view.contested()].filter(([key]) => key.startsWith(`${network} `)).map(([key, owners]) => `${key.slice(network.length + 1)} by ${owners.join(' and ')}`)
+  return ids.length > 0 ? ids.join('; ') : address
+}

@@ -34,7 +34,7 @@ const late = await host.complaints()
 await host.stop()
 rmSync(directory, { recursive: true })
 const pure = index === undefined
-  ? { records: fuzzRecords(seed, requests / 5), files: await fuzzFiles(seed, requests / 10), snapshots: await fuzzSnapshots(seed, requests / 10) }
+  ? { records: fuzzRecords(seed, requests / 10), files: await fuzzFiles(seed, requests / 20), snapshots: await fuzzSnapshots(seed, requests / 20) }
   : {}
 
 const failures = [...sockets.failures, ...published.failures, ...late, ...Object.values(pure).flatMap((report) => report.failures)]

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
 import { collectable } from '../support/garbage.ts'
+import { exchange } from '../support/socket.ts'
 import { MARK, RECORD_MARK } from './inputs.ts'
 import { foreignCanaries, populate, type FuzzGuest } from './population.ts'
 
@@ -16,6 +17,8 @@ export interface Memory { readonly heap: number, readonly resident: number }
 export interface FuzzHost {
   readonly daemon: TestDaemon
   readonly guests: readonly FuzzGuest[]
+  /** A session token of the first guest. */
+  readonly token: string
   /** Where its records are. */
   readonly store: string
   /** Waits until no connection is left, then collects the garbage. Rejects when connections stay. */
@@ -40,11 +43,12 @@ export async function startFuzzHost(directory: string): Promise<FuzzHost> {
   const ready = async () => (await daemon.operator('/readyz')).status === 200
   await until(ready, 'the daemon to have read its store')
   const descriptors = () => readdirSync(`/proc/${String(pid)}/fd`).length
+  const minted = await exchange(daemon.guestPort, 'PUT /latest/api/token HTTP/1.0\r\nX-aws-ec2-metadata-token-ttl-seconds: 21600\r\n\r\n', { localAddress: guests[0]!.address })
   await sleep(500) // the snapshot is being written
   const atRest = descriptors()
 
   return {
-    daemon, guests, store,
+    daemon, guests, store, token: minted.body,
     settle: async () => {
       await until(() => descriptors() <= atRest + SPARE_DESCRIPTORS, `${String(descriptors())} file descriptors to be ${String(atRest)} again`, 25_000)
       await collect()
@@ -59,7 +63,7 @@ export async function startFuzzHost(directory: string): Promise<FuzzHost> {
       const said = readFileSync(errors, 'utf8').split('\n').filter((line) => !/^(?:|Debugger .*|For help, see: .*|Starting inspector .*)$/.test(line))
       return [
         ...log.filter((line) => /"level":"(?:error|fatal)"/.test(line)).map((line) => `in the log: ${line}`),
-        ...log.filter((line) => foreignCanaries(line, '').length > 0 || line.includes(MARK) || (line.includes('faulty record') && line.includes(RECORD_MARK))).map((line) => `a record's or a request's bytes in the log: ${line}`),
+        ...log.filter((line) => foreignCanaries(line, '').length > 0 || line.includes(MARK) || line.includes(minted.body) || (line.includes('faulty record') && line.includes(RECORD_MARK))).map((line) => `a record's or a request's bytes in the log: ${line}`),
         ...said.map((line) => `on standard error: ${line}`),
         ...metrics.split('\n').filter((line) => line.includes('reason="internal-error"') || line.includes(MARK) || foreignCanaries(line, '').length > 0).map((line) => `in the metrics: ${line}`),
       ]

@@ -20,6 +20,8 @@ export interface Input {
 export const MARK = 'zqxj'
 /** The same for made-up records. */
 export const RECORD_MARK = 'qzvw'
+/** Stands where a session token of the first guest is to be. */
+export const TOKEN = 'TOKEN-OF-ANOTHER'
 
 const WORDS = [
   '\r\n', '\n', '\r', '\0', ' ', '\t', ':', '/', '%', '?', '#', ',', ';', '=', '"', '\x7f', '\x80', '\xff', 'GET', 'HEAD', 'PUT', 'POST', 'OPTIONS', 'TRACE', 'PATCH', 'PURGE', 'M-SEARCH', 'QUERY', 'PRI', 'SOURCE', ' HTTP/1.1', ' HTTP/1.0', ' HTTP/2.0', 'HTTP/0.9',
@@ -76,7 +78,7 @@ const FAMILIES = {
   tokens: (dice) => ({
     bytes: dice.chance(0.5)
       ? `PUT ${dice.pick(['/latest/api/token', '//latest/api/token/', '/1.0/api/token', '/latest/api/%74oken', '/latest/api/token?x'])} HTTP/1.1\r\nHost: x\r\nX-aws-ec2-metadata-token-ttl-seconds: ${dice.pick(['1', '21600', '21601', '0', '-1', '1e3', '60 ', '6 0', '', '60, 60', '0x3c', '\xd9\xa6', '9'.repeat(1 + dice.below(400))])}\r\n${dice.chance(0.2) ? 'x-aws-ec2-metadata-token-ttl-seconds: 60\r\n' : ''}\r\n`
-      : get(dice.pick(SERVED).split(' ', 2)[1]!, ['Host: x', ...Array.from({ length: 1 + dice.below(3) }, () => `X-aws-ec2-metadata-token: ${dice.pick([MARK, '', 'A'.repeat(dice.below(9_000)), dice.bytes(40).replace(/[\r\n\0]/g, ''), 'AQAAA.AAAA.AAAA', '%00', '../../etc/passwd'])}`)]),
+      : get(dice.pick(SERVED).split(' ', 2)[1]!, ['Host: x', ...Array.from({ length: 1 + dice.below(3) }, () => `X-aws-ec2-metadata-token: ${dice.pick([TOKEN, TOKEN, `${TOKEN}x`, MARK, '', 'A'.repeat(dice.below(9_000)), dice.bytes(40).replace(/[\r\n\0]/g, ''), 'AQAAA.AAAA.AAAA', '%00', '../../etc/passwd'])}`)]),
   }),
 } as const satisfies Record<string, (dice: Dice) => Omit<Input, 'family'>>
 
@@ -85,7 +87,7 @@ export type Family = keyof typeof FAMILIES
 
 /** How often each family comes, in parts of their sum. */
 const SHARES: Readonly<Record<Family, number>> = {
-  real: 6, mutated: 22, noise: 4, words: 8, targets: 22, headers: 8, smuggling: 14, bodies: 5, pipelined: 1, halves: 4, protocols: 3, tokens: 3,
+  real: 6, mutated: 22, noise: 4, words: 8, targets: 22, headers: 8, smuggling: 14, bodies: 5, pipelined: 1, halves: 4, protocols: 3, tokens: 6,
 }
 const URN = Object.entries(SHARES).flatMap(([family, parts]) => Array.from({ length: parts }, () => family as Family))
 

@@ -7,7 +7,7 @@ import type { Sent } from './send.ts'
 import { readAnswers, type WireAnswer } from './wire.ts'
 
 /** The statuses of the contract, by who asks: whoever is not served is told so whatever it sends. */
-const STATUSES: Readonly<Record<Role, readonly number[]>> = { known: [200, 400, 401, 403, 404, 405, 503], disabled: [403], contested: [503], stranger: [503] }
+const STATUSES: Readonly<Record<Role, readonly number[]>> = { known: [200, 400, 401, 403, 404, 405, 503], required: [200, 400, 401, 403, 405, 503], disabled: [403], contested: [503], stranger: [503] }
 
 const HEADERS = new Set(['content-type', 'content-length', 'date', 'connection', 'keep-alive', 'retry-after', 'allow', 'x-aws-ec2-metadata-token-ttl-seconds', 'etag'])
 const PAGES = new Set([400, 401, 404, 503])
@@ -25,7 +25,7 @@ export function judge(input: Input, guest: FuzzGuest, sent: Sent): { readonly wr
     sent.text.includes(MARK) ? 'an answer holds what the request said' : undefined,
     ...answers.map((answer) => wrongAnswer(answer, guest)),
     sent.broken ? undefined : wrongCount(input, guest, answers, sent),
-    guest.role === 'known' && !sent.broken ? wrongContent(input, guest, answers, sent) : undefined,
+    (guest.role === 'known' || guest.role === 'required') && !sent.broken ? wrongContent(input, guest, answers, sent) : undefined,
   ].filter((fault) => fault !== undefined)
   return { statuses, ...faults.length > 0 && { wrong: [...new Set(faults)].join('; ') } }
 }
@@ -60,13 +60,13 @@ function wrongCount({ statuses, mostAnswers = Infinity, bytes }: Input, { role }
 
 function wrongContent({ target, bytes }: Input, guest: FuzzGuest, answers: readonly WireAnswer[], { plan }: Sent): string | undefined {
   for (const { status, headers, body } of answers) {
-    if (status !== 200 || guest.says(body)) continue
-    const isEmpty = body === '' && (bytes.includes('HEAD') || headers.has('allow'))
+    if (status !== 200 || (guest.role === 'known' && guest.says(body))) continue
+    const isEmpty = body === '' && ((guest.role === 'known' && bytes.includes('HEAD')) || headers.has('allow'))
     const isToken = headers.has('x-aws-ec2-metadata-token-ttl-seconds') && bytes.includes('PUT') && /^[!-~]{16,4096}$/.test(body)
-    if (!isEmpty && !isToken) return `a body that no path of this guest has: ${JSON.stringify(body.slice(0, 100))}`
+    if (!isEmpty && !isToken) return `a body that ${guest.role === 'known' ? 'no path of this guest has' : 'needs a token'}: ${JSON.stringify(body.slice(0, 100))}`
   }
   const [first] = answers
-  if (target === undefined || first === undefined || plan.cutAt !== undefined) return undefined
+  if (target === undefined || first === undefined || guest.role !== 'known' || plan.cutAt !== undefined) return undefined
   const said = guest.said(target)
   const isRefusedByParser = !/^\/[!-~]*$/.test(target) || target.length > 16_000
   if (first.status === 200 && said !== first.body) return 'another path\'s body'

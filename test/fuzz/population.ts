@@ -1,6 +1,6 @@
 /**
  * The guests of a fuzzed host: each has an address of its own and a record that is full of a canary, a word that no other record
- * holds. Some may not be answered at all: strangers, an address that two records claim, an instance whose endpoint is disabled.
+ * holds. Some may not be answered at all, or not without a session token.
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -17,8 +17,8 @@ export const CANARY = 'cnry'
 /** A canary: CANARY and 8 letters or digits. */
 const CANARIES = /cnry[0-9a-z]{8}/gi
 
-/** What an address is to the daemon. */
-export type Role = 'known' | 'disabled' | 'contested' | 'stranger'
+/** What an address is to the daemon. `required`: its instance answers only to those who bring a session token. */
+export type Role = 'known' | 'required' | 'disabled' | 'contested' | 'stranger'
 
 /** One address that asks. */
 export interface FuzzGuest {
@@ -31,7 +31,7 @@ export interface FuzzGuest {
   says(body: string): boolean
 }
 
-const ROLES: Readonly<Record<number, Role>> = { 7: 'stranger', 15: 'disabled', 23: 'contested' }
+const ROLES: Readonly<Record<number, Role>> = { 3: 'required', 7: 'stranger', 15: 'disabled', 19: 'required', 23: 'contested' }
 const EVERY = 32
 
 /** Writes the records of `count` addresses into a directory of files, and gives who asks from them. */
@@ -74,7 +74,7 @@ function recordOf(i: number, canary: string, address: string, role: Role): { rec
     serverGroups: [{ id: `grp-${canary}`, name: `group ${canary}` }],
     publicKeys: [{ user: `usr-${canary}`, key: `ssh-ed25519 AAAA${canary} ${canary}` }],
     tags: { Name: canary, [`key-${canary}`]: canary, 'a:b@c': `é ${canary}`, empty: '' },
-    options: { instanceMetadataTags: 'enabled', ...role === 'disabled' && { httpEndpoint: 'disabled' } },
+    options: { instanceMetadataTags: 'enabled', ...role === 'disabled' && { httpEndpoint: 'disabled' }, ...role === 'required' && { httpTokens: 'required' } },
   })
   return { record, userData }
 }

@@ -3,7 +3,7 @@
  */
 import { diceOf, escaped } from './dice.ts'
 import type { FuzzHost, Memory } from './host.ts'
-import { inputOf } from './inputs.ts'
+import { inputOf, TOKEN } from './inputs.ts'
 import { judge } from './judge.ts'
 import { planOf, send } from './send.ts'
 
@@ -32,7 +32,7 @@ const WARM_UP = 0.2
 
 /** Runs inputs 0 to `requests`, or the one with `index`. */
 export async function fuzzSockets(host: FuzzHost, { seed, requests, holds, index }: SocketRun): Promise<SocketReport> {
-  const { daemon, guests } = host
+  const { daemon, guests, token } = host
   const [families, statuses] = [new Map<string, number>(), new Map<number, number>()]
   const failures: string[] = []
   const held = new Set<Promise<void>>()
@@ -41,7 +41,8 @@ export async function fuzzSockets(host: FuzzHost, { seed, requests, holds, index
   const one = async (n: number) => {
     const dice = diceOf(seed, n)
     const guest = dice.pick(guests)
-    const input = inputOf(dice)
+    const made = inputOf(dice)
+    const input = { ...made, bytes: made.bytes.replaceAll(TOKEN, token) }
     const plan = planOf(dice, input.bytes.length, holds)
     const job = send(daemon.guestPort, guest.address, input.bytes, plan).then((sent) => {
       tried += 1

@@ -14,8 +14,8 @@ import { diceOf } from './dice.ts'
 
 /** Begins every canary. */
 export const CANARY = 'cnry'
-/** A canary: CANARY and 8 letters or digits. */
-const CANARIES = /cnry[0-9a-z]{8}/gi
+/** A canary: CANARY and 8 letters or digits. In other letters it would be a session token by chance. */
+const CANARIES = /cnry[0-9a-z]{8}/g
 
 /** What an address is to the daemon. `required`: its instance answers only to those who bring a session token. */
 export type Role = 'known' | 'required' | 'disabled' | 'contested' | 'stranger'
@@ -50,7 +50,7 @@ export function populate(directory: string, count: number): FuzzGuest[] {
 
 /** Canaries in a text that are not a guest's own. */
 export function foreignCanaries(text: string, own: string): string[] {
-  return [...text.matchAll(CANARIES)].map(([found]) => found).filter((found) => found.toLowerCase() !== own)
+  return [...text.matchAll(CANARIES)].map(([found]) => found).filter((found) => found !== own)
 }
 
 function canaryOf(i: number): string {

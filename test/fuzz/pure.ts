@@ -66,7 +66,7 @@ interface Found { readonly good: boolean, readonly wrong?: string | undefined, r
 async function judgeFile(directory: string, id: string): Promise<Omit<Found, 'what'>> {
   try {
     const loaded = await loadFiles(directory, id)
-    if (loaded.kind !== 'record') return { good: false, ...loaded.kind === 'unreadable' && loaded.reason.includes(RECORD_MARK) && { wrong: `a reason that holds the record: ${loaded.reason}` } }
+    if (loaded.kind !== 'record') return { good: false, ...loaded.kind === 'unreadable' && loaded.reason.replaceAll(id, '').includes(RECORD_MARK) && { wrong: `a reason that holds the record: ${loaded.reason}` } }
     const assembled = assemble(loaded, USER_DATA_MAX_BYTES)
     const isFaulty = 'reason' in assembled
     if (isFaulty && assembled.faults.length === 0) return { good: false, wrong: 'refused without a fault' }

@@ -9,7 +9,7 @@ import { idOfFile, loadFiles } from '../../src/store/files.ts'
 import { diceOf, escaped } from './dice.ts'
 import { RECORD_MARK } from './inputs.ts'
 import { judgeRecord, strangeFile, strangeRecord } from './records.ts'
-import { aSnapshotBench } from './snapshots.ts'
+import { aSnapshotBench, TRUST } from './snapshots.ts'
 
 /** Of what was tried, so much was good; and what was found. */
 export interface PureReport { readonly tried: number, readonly good: number, readonly failures: readonly string[] }
@@ -48,16 +48,17 @@ export async function fuzzFiles(seed: number, count: number): Promise<PureReport
   return loop(count, 'file', seed, (n) => found[n]!)
 }
 
-/** Spoiled snapshots through the reader of a start. */
+/** Spoiled snapshots, every other one encrypted, through the reader of a start. */
 export async function fuzzSnapshots(seed: number, count: number): Promise<PureReport> {
-  const bench = await aSnapshotBench()
+  const [plain, encrypted] = [await aSnapshotBench(null), await aSnapshotBench(TRUST)]
   try {
     return loop(count, 'snapshot', seed, (n) => {
-      const { served, wrong, bytes } = bench.judge(diceOf(seed + KINDS.snapshots, n))
+      const { served, wrong, bytes } = (n % 2 === 0 ? plain : encrypted).judge(diceOf(seed + KINDS.snapshots, n))
       return { good: served, wrong, what: escaped(bytes.toString('latin1')) }
     })
   } finally {
-    bench.remove()
+    plain.remove()
+    encrypted.remove()
   }
 }
 

@@ -1,9 +1,9 @@
 /**
  * Snapshot files that are not what was written: bits flipped, cut, spliced, repeated, or forged with a digest that fits. Each is served
  * only if it says exactly what was written; otherwise it is set aside with one clear line. A file that was forged with a digest that
- * fits may be served, but nothing throws and nothing hangs.
+ * fits may be served, but nothing throws and nothing hangs. An encrypted one can't be forged.
  */
-import { createHash } from 'node:crypto'
+import { createHash, createSecretKey } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -13,12 +13,14 @@ import { parse } from '../../src/metadata/instance.ts'
 import { sha256, type Assembled } from '../../src/store/assemble.ts'
 import { fillUserData } from '../../src/store/publish.ts'
 import { readSnapshot, SnapshotWriter, snapshotPath } from '../../src/store/snapshot.ts'
+import { Trust } from '../../src/store/trust.ts'
 import { generateRecord } from '../support/generate.ts'
 import type { Dice } from './dice.ts'
 import { RECORD_MARK } from './inputs.ts'
 
 const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
 const DAY_MS = 86_400_000
+const CLEAR = /"reason":"(?:it is torn|it has another format|it holds a record|its (?:store|region|hypervisor) is|it is (?:not )?encrypted|it was encrypted with a key|it is cut off|it is not authentic)/
 const USER_DATA = [null, Buffer.alloc(0), Buffer.from(`${RECORD_MARK}\nnull\n{}\n\0\xff`, 'latin1'), Buffer.from('{"instances":0,"sha256":"x"}\n')] as const
 
 /** Two snapshots of one host, and a place to spoil them. */
@@ -28,15 +30,18 @@ export interface SnapshotBench {
   remove(): void
 }
 
-/** Writes the snapshots. */
-export async function aSnapshotBench(): Promise<SnapshotBench> {
+/** A region's keys, for snapshots that are encrypted. */
+export const TRUST = new Trust([{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 7)) }], OWNER.region)
+
+/** Writes the snapshots, plain or encrypted. */
+export async function aSnapshotBench(trust: Trust | null): Promise<SnapshotBench> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-snapshots-'))
   const path = snapshotPath(directory)
   const lines: string[] = []
   const log = pino({}, { write: (line: string) => { lines.push(line) } })
   const write = async (from: number) => {
     const instances = Array.from({ length: 8 }, (_, i) => assembled(from + i, USER_DATA[i % USER_DATA.length]!))
-    const writer = new SnapshotWriter({ path, owner: OWNER, asOfMs: Date.now(), instances: () => instances, writes: { inc: () => { /* not counted */ } }, log })
+    const writer = new SnapshotWriter({ path, owner: OWNER, trust, asOfMs: Date.now(), instances: () => instances, writes: { inc: () => { /* not counted */ } }, log })
     writer.changed()
     await writer.stop()
     return { instances, bytes: readFileSync(path) }
@@ -45,14 +50,14 @@ export async function aSnapshotBench(): Promise<SnapshotBench> {
 
   return {
     judge: (dice) => {
-      const isForged = dice.chance(0.3)
+      const isForged = trust === null && dice.chance(0.3)
       const spoilt = spoiled(dice, one.bytes, two.bytes)
       const bytes = isForged ? sealed(spoilt, dice) : spoilt
       writeFileSync(path, bytes)
       lines.length = 0
       let served: readonly Assembled[] | undefined
       try {
-        served = readSnapshot(path, OWNER, DAY_MS, Date.now(), log)?.instances
+        served = readSnapshot(path, OWNER, trust, DAY_MS, Date.now(), log)?.instances
       } catch (error) {
         return { served: false, wrong: `it threw ${String(error)}`, bytes }
       }
@@ -60,7 +65,7 @@ export async function aSnapshotBench(): Promise<SnapshotBench> {
       const isTrue = [one, two].some(({ instances }) => isDeepStrictEqual(served, instances))
       if (isServed && !isTrue && !isForged) return { served: true, wrong: 'served although it is not what was written', bytes }
       if (isServed) return { served: true, bytes, ...lines.length > 0 && { wrong: 'a line about a good file' } }
-      const isClear = lines.length === 1 && /"reason":"(?:it is torn|it was changed|it has another format|it holds|its (?:store|region|hypervisor) is)/.test(lines[0]!) && !lines[0]!.includes(RECORD_MARK)
+      const isClear = lines.length === 1 && CLEAR.test(lines[0]!) && !lines[0]!.includes(RECORD_MARK)
       return { served: false, bytes, ...!isClear && { wrong: `not one clear line: ${lines.join('')}` } }
     },
     remove: () => { rmSync(directory, { recursive: true }) },

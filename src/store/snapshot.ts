@@ -18,6 +18,7 @@ import { isEncrypted, type Trust } from './trust.ts'
 
 const FORMAT = 1
 const LF = 0x0a
+const TORN = 'it is torn or was changed'
 /** A change is written so long after it came, with whatever else came meanwhile. */
 const SETTLE_MS = 200
 /** Writing takes at most a tenth of the time, and yet every change is on disk within half a minute. */
@@ -68,7 +69,7 @@ function decode(bytes: Buffer, owner: SnapshotOwner): Assembled[] {
   if (bytes.at(-1) !== LF || trailerStart === 0) throw new Error('it is torn')
   const trailer = json(bytes.subarray(trailerStart))
   const sha256 = createHash('sha256').update(bytes.subarray(0, trailerStart)).digest('hex')
-  if (trailer['sha256'] !== sha256) throw new Error('it is torn or was changed')
+  if (trailer['sha256'] !== sha256) throw new Error(TORN)
   const headerEnd = bytes.indexOf(LF)
   const header = json(bytes.subarray(0, headerEnd))
   if (header['imds'] !== 'snapshot' || header['format'] !== FORMAT) throw new Error('it has another format')
@@ -81,22 +82,26 @@ function decode(bytes: Buffer, owner: SnapshotOwner): Assembled[] {
     const { instance: document, digest, userDataBytes } = json(bytes.subarray(at, end))
     const instance = restore(document)
     if (instance === undefined || typeof digest !== 'string') throw new Error('it holds a record that is not valid')
-    const length = typeof userDataBytes === 'number' ? userDataBytes : 0
-    const userData = typeof userDataBytes === 'number' ? Buffer.from(bytes.subarray(end + 1, end + 1 + length)) : null
-    instances.push({ instance, userData, digest })
-    at = end + 1 + length + 1
+    const from = end + 1
+    const to = from + (userDataBytes === null ? 0 : Number.isInteger(userDataBytes) ? userDataBytes as number : -1)
+    if (to < from || bytes[to] !== LF) throw new Error(TORN)
+    instances.push({ instance, userData: userDataBytes === null ? null : Buffer.from(bytes.subarray(from, to)), digest })
+    at = to + 1
   }
   if (trailer['instances'] !== instances.length) throw new Error('it is torn')
   return instances
 }
 
-/** The reader's own complaint would quote the line, which may be user-data. */
+/** The object on a line. The reader's own complaint would quote the line, which may be user-data. */
 function json(line: Buffer): Record<string, unknown> {
+  let value: unknown
   try {
-    return JSON.parse(line.toString('utf8')) as Record<string, unknown>
+    value = JSON.parse(line.toString('utf8'))
   } catch {
-    throw new Error('it is torn or was changed')
+    throw new Error(TORN)
   }
+  if (typeof value !== 'object' || value === null) throw new Error(TORN)
+  return value as Record<string, unknown>
 }
 
 /** What a writer needs. `instances` gives what is to be kept, `failures` counts writes that failed. */

@@ -6,8 +6,9 @@ import { Agent, get } from 'node:http'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/daemon.ts'
+import { collectable } from '../support/garbage.ts'
 import { anInstance } from '../support/instance.ts'
-import { freePort, startRedis } from '../support/redis.ts'
+import { startRedis } from '../support/redis.ts'
 
 const isLong = process.env['IMDS_FAULTS_LONG'] === '1'
 /** In each of ROUNDS, after one that warms up. */
@@ -27,24 +28,13 @@ function record(n: number, revision: number): Record<string, unknown> {
   })
 }
 
-/** Lets the daemon collect its garbage, by its debugger. */
-async function collectGarbage(debuggerPort: number): Promise<void> {
-  const [target] = await (await fetch(`http://127.0.0.1:${String(debuggerPort)}/json`)).json() as [{ webSocketDebuggerUrl: string }]
-  const socket = new WebSocket(target.webSocketDebuggerUrl)
-  socket.onopen = () => { socket.send('{"id":1,"method":"HeapProfiler.collectGarbage"}') }
-  await new Promise((resolve) => { socket.onmessage = resolve })
-  socket.close()
-}
-
 t.test('memory does not grow with requests and changes', { timeout: isLong ? 3_600_000 : 120_000 }, async (t) => {
   const redis = await startRedis()
   t.teardown(() => redis.stop())
   const store = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => store.close())
-  const debuggerPort = await freePort()
-  const daemon = await startDaemon({
-    IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', NODE_OPTIONS: `--inspect=127.0.0.1:${String(debuggerPort)} --inspect-publish-uid=http`,
-  }, ['sh', '-c', 'exec "$@" 2> /dev/null', 'sh']) // where the debugger says that it is there
+  const { env, within, collect } = await collectable()
+  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', ...env }, within)
   t.teardown(() => daemon.stop())
 
   const address = (i: number) => `127.0.0.${String(1 + i % INSTANCES)}`
@@ -86,11 +76,11 @@ t.test('memory does not grow with requests and changes', { timeout: isLong ? 3_6
     return { resident, heap }
   }
   await Promise.all([ask(), change()])
-  await collectGarbage(debuggerPort)
+  await collect()
   const first = await look('warm')
   for (let round = 1; round <= ROUNDS; round++) {
     await Promise.all([ask(), change()])
-    if (!isLong || round === ROUNDS) await collectGarbage(debuggerPort)
+    if (!isLong || round === ROUNDS) await collect()
     await look(`after ${String(round * REQUESTS)} requests and ${String(round * CHANGES)} changes more`)
   }
   const last = await look('at the end')

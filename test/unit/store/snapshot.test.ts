@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import type { Assembled } from '../../../src/store/assemble.ts'
+import { sha256, type Assembled } from '../../../src/store/assemble.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter } from '../../../src/store/snapshot.ts'
 import type { Trust } from '../../../src/store/trust.ts'
 import { generateRecord } from '../../support/generate.ts'
@@ -81,6 +81,29 @@ describe('a file that cannot be trusted is set aside with one line and never ser
     expect(existsSync(`${path}.rejected`)).toBe(true)
     expect(read()).toBeUndefined()
     expect(log).toHaveLength(1)
+  })
+
+  /** The first two records of a good file with their lines changed, and a last line whose digest fits. */
+  const forge = (change: (line: string, n: number) => string) => {
+    const [header = '', one = '', , two = ''] = readFileSync(path, 'latin1').split('\n')
+    const body = `${header}\n${[one, two].map((line, n) => `${change(line, n)}\n\n`).join('')}`
+    writeFileSync(path, `${body}${JSON.stringify({ instances: 2, sha256: sha256(Buffer.from(body)) })}\n`)
+  }
+  const saysLength = (length: (line: string) => string) => () => { forge((line) => line.replace(/"userDataBytes":.*/, `"userDataBytes":${length(line)}}`)) }
+
+  test.each<[string, () => void]>([
+    ['a line that is no object', () => { forge(() => 'null') }],
+    ['a last line that is no object', () => { writeFileSync(path, 'x\nnull\n') }],
+    ['user-data whose length leads back', saysLength((line) => String(-line.replace(/"userDataBytes":.*/, '').length - '"userDataBytes":-0000}'.length - 2))],
+    ['user-data whose length leads out of the file', saysLength(() => '1e300')],
+    ['user-data whose length is no whole number', saysLength(() => '0.5')],
+    ['user-data whose length is no number', saysLength(() => '"0"')],
+    ['user-data whose length leads into the next record', saysLength(() => '7')],
+  ])('forged, its digest right, with %s', async (_what, spoil) => {
+    await written()
+    spoil()
+    expect(read()).toBeUndefined()
+    expect(log.map(({ reason }) => reason)).toEqual(['it is torn or was changed'])
   })
 
   test.each<[string, typeof OWNER]>([

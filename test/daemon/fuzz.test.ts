@@ -1,0 +1,21 @@
+/**
+ * Invariant 6, against bad input without end: a short run of `npm run fuzz` (test/fuzz), with a seed that is always the same.
+ */
+import t from 'tap'
+import { startFuzzHost } from '../fuzz/host.ts'
+import { startPublisher } from '../fuzz/publisher.ts'
+import { fuzzSockets } from '../fuzz/sockets.ts'
+
+const SEED = 4
+const REQUESTS = 4_000
+
+t.test('whatever guests send and the store holds: statuses of the contract, well framed, nothing of another instance, no crash, no growth, nothing left open', async (t) => {
+  const host = await startFuzzHost(t.testdir())
+  t.teardown(() => host.stop())
+  const publisher = startPublisher(host, SEED)
+  const { tried, statuses, failures } = await fuzzSockets(host, { seed: SEED, requests: REQUESTS, holds: 0 })
+  const published = await publisher.stop()
+  t.same([...failures, ...published.failures, ...await host.complaints()], [])
+  t.equal(tried, REQUESTS)
+  for (const status of [200, 400, 401, 403, 404, 405, 503]) t.ok((statuses.get(status) ?? 0) > 10, `${String(status)} was among the answers`)
+})

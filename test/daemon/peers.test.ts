@@ -1,0 +1,126 @@
+/**
+ * The holes that other services had (reference/peers.md), shown over real sockets not to be here: a guest that claims to be its
+ * neighbour in every way that one of them believed, and paths that led somewhere else.
+ */
+import t from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { exchange } from '../support/socket.ts'
+
+const [OWN, NEIGHBOUR, STRANGER] = ['127.0.0.1', '127.0.0.2', '127.0.0.3']
+const PATH = '/latest/meta-data/hostname'
+
+let daemon: TestDaemon
+t.before(async () => {
+  const url = `file:${t.testdir()}`
+  const store = await openStore({ url })
+  for (const [word, address] of [['own', OWN], ['victim', NEIGHBOUR]] as const) {
+    const record = anInstance({ id: `srv-${word}`, fqdn: `${word}.example.com`, account: `acc-${word}`, publicKeys: [{ user: `usr-${word}`, key: `ssh-rsa ${word}` }], interfaces: [{ id: `int-${word}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }] })
+    await store.put(record, Buffer.from(word))
+  }
+  daemon = await startDaemon({ IMDS_STORE: url })
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instances')
+})
+t.teardown(() => daemon.stop())
+
+const ask = (target: string, headers: readonly string[] = [], { from = OWN, method = 'GET' }: { from?: string, method?: string } = {}) =>
+  exchange(daemon.guestPort, `${[`${method} ${target} HTTP/1.1`, 'Connection: close', ...headers].join('\r\n')}\r\n\r\n`, { localAddress: from })
+
+/** who had the hole, and how a caller became another one there */
+const CLAIMS: readonly (readonly [peer: string, header: string])[] = [
+  ['nova, hollow, G-PORTAL', `X-Forwarded-For: ${NEIGHBOUR}`],
+  ['OpenCHAMI', `X-Forwarded-For: ${NEIGHBOUR}, ${OWN}`],
+  ['OpenCHAMI', `X-Real-IP: ${NEIGHBOUR}`],
+  ['OpenCHAMI', `True-Client-IP: ${NEIGHBOUR}`],
+  ['a proxy', `Forwarded: for=${NEIGHBOUR};host=169.254.169.254`],
+  ['a proxy', `Via: 1.1 ${NEIGHBOUR}`],
+  ['a load balancer', `X-Client-IP: ${NEIGHBOUR}`],
+  ['a load balancer', `CF-Connecting-IP: ${NEIGHBOUR}`],
+  ['nova', 'X-Instance-ID: srv-victim'],
+  ['nova', 'X-Instance-ID-Signature: 0\r\nX-Instance-ID: srv-victim\r\nX-Tenant-ID: acc-victim'],
+  ['neutron', 'X-Neutron-Network-ID: default\r\nX-OVN-Network-ID: default'],
+  ['a reverse proxy', `X-Original-URL: /instances/srv-victim\r\nX-Rewrite-URL: /instances/srv-victim`],
+  ['a virtual host', 'Host: victim.example.com'],
+  ['a virtual host', `Host: ${NEIGHBOUR}`],
+  ['a method override', 'X-HTTP-Method-Override: PUT'],
+]
+for (const [peer, header] of CLAIMS) {
+  t.test(`E1: a guest that says "${header.replaceAll('\r\n', '; ')}", which ${peer} believed, is itself or refused`, async (t) => {
+    const answer = await ask(PATH, header.startsWith('Host') ? [header] : ['Host: 169.254.169.254', header])
+    t.ok(answer.body === 'own.example.com' || (answer.status === 403 && answer.body === ''), String(answer.status))
+    t.notMatch(answer.text, /victim/)
+    const stranger = await ask(PATH, ['Host: 169.254.169.254', header.replace(/^Host: .*/, '')].filter((line) => line !== ''), { from: STRANGER })
+    t.equal(stranger.status, 503, 'and nobody becomes somebody by it')
+  })
+}
+
+/** who had the hole, what a path led to there, the status here */
+const PATHS: readonly (readonly [peer: string, what: string, target: string, status: number])[] = [
+  ['kiam', 'a query that names another address', `${PATH}?ip=${NEIGHBOUR}&remote=${NEIGHBOUR}`, 200],
+  ['Tootles', 'a tree by instance id, for whoever asks', '/tootles/instanceID/srv-victim/2009-04-04/meta-data/hostname', 404],
+  ['Hegel', 'a tree by instance id, for whoever asks', '/latest/meta-data/srv-victim/hostname', 404],
+  ['pve-imds', 'any word as a version', '/anything/meta-data/hostname', 404],
+  ['Spinifex', 'any date as a version', '/2031-01-01/meta-data/hostname', 404],
+  ['Titus', 'an unknown path, handed on to another server', '/computeMetadata/v1/instance/', 404],
+  ['Titus', 'credentials', '/latest/meta-data/iam/security-credentials/', 404],
+  ['OpenCHAMI', 'administration on the guests\' port', '/admin/nodes', 404],
+  ['OpenCHAMI', 'impersonation by path', '/cloud-init/admin/impersonation/srv-victim/meta-data', 404],
+  ['EVE', 'metrics on the guests\' port', '/metrics', 404],
+  ['ours', 'what operators ask, on the guests\' port', '/readyz', 404],
+  ['ours', 'what operators ask, on the guests\' port', '/instances/srv-victim', 404],
+  ['CloudStack', 'files, by dots', `/latest/meta-data/../../${NEIGHBOUR}/user-data`, 404],
+  ['CloudStack', 'files, by escaped dots', '/latest/meta-data/%2e%2e/%2e%2e/etc/passwd', 404],
+  ['CloudStack', 'files, by an escaped slash', '/latest/meta-data/..%2fuser-data', 404],
+  ['CloudStack', 'files, by backslashes', '/latest\\meta-data\\..\\user-data', 404],
+  ['nova', 'a path whose dots climb out of it', '/latest/meta-data/../user-data', 404],
+  ['JavaScript services', 'what every object has', '/latest/meta-data/__proto__', 404],
+  ['JavaScript services', 'what every object has', '/latest/constructor/name', 404],
+]
+for (const [peer, what, target, status] of PATHS) {
+  t.test(`A8: ${what} (${peer}): ${target} is ${String(status)}, and nothing of a neighbour's`, async (t) => {
+    const answer = await ask(target)
+    t.equal(answer.status, status)
+    t.notMatch(answer.text, /victim/)
+  })
+}
+
+t.test('E2: whoever is nobody\'s guest is made no id from its address (md_server), and is not told apart by the path (hollow)', async (t) => {
+  const bodies = await Promise.all(['/latest/meta-data/instance-id', '/', '/nothing', '/latest/user-data'].map(async (target) => {
+    const { status, body } = await ask(target, [], { from: STRANGER })
+    t.equal(status, 503)
+    t.notMatch(body, /127\.0\.0|srv-|i-/)
+    return body
+  }))
+  t.equal(new Set(bodies).size, 1)
+})
+
+t.test('A6: a web page in a browser inside of a guest reads nothing: no CORS header, also for a preflight (hollow)', async (t) => {
+  for (const method of ['GET', 'OPTIONS', 'PUT']) {
+    const { headers } = await ask('/latest/user-data', ['Host: 169.254.169.254', 'Origin: http://evil.example', 'Access-Control-Request-Method: GET', 'Access-Control-Request-Headers: x'], { method })
+    t.same(Object.keys(headers).filter((name) => name.startsWith('access-control') || name === 'vary'), [])
+  }
+})
+
+t.test('A4: a guest writes nothing (nova\'s password, OneGate): no method but a read changes or creates anything', async (t) => {
+  for (const method of ['POST', 'PUT', 'DELETE', 'PATCH', 'MKCOL', 'PROPPATCH', 'COPY']) {
+    t.equal((await ask('/latest/user-data', ['Host: x'], { method })).status, 405, method)
+  }
+  t.equal((await ask('/latest/user-data')).body, 'own')
+})
+
+t.test('A7: an error says nothing of its cause, of the request or of a library (Incus, pve-imds)', async (t) => {
+  for (const target of ['/latest/%zz<script>alert(1)</script>', '/latest/nothing<script>alert(1)</script>', '/%c0%af', `/${'x'.repeat(17_000)}`]) {
+    const { text } = await ask(target, ['Host: <script>', 'User-Agent: <script>'])
+    t.match(text, /^HTTP\/1\.1 40[04] /)
+    t.notMatch(text, /script|node|fastify|error:|at .*\.ts|FST_|HPE_/i)
+  }
+})
+
+t.test('metrics have no label that a guest can choose (G-PORTAL, pve-imds)', async (t) => {
+  const series = async () => (await daemon.operator('/metrics')).body.toString().split('\n').filter((line) => line.startsWith('imds_request')).length
+  for (const target of ['/warm', '/latest/user-data']) await ask(target, ['X-Forwarded-For: 1'], { method: 'GET' })
+  const before = await series()
+  for (let n = 0; n < 50; n++) await ask(n % 2 ? `/warm${String(n)}` : '/latest/user-data', [`X-Forwarded-For: ${String(n)}`, `User-Agent: ${String(n)}`])
+  t.equal(await series(), before)
+})

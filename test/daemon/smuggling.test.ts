@@ -1,0 +1,79 @@
+/**
+ * Request smuggling, and requests that come in pieces: where a request begins and ends is never a matter of opinion.
+ */
+import { connect } from 'node:net'
+import t from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { AFTER, OPEN, SHAPES, SMUGGLED } from '../fuzz/smuggling.ts'
+import { send, type Plan } from '../fuzz/send.ts'
+import { readAnswers } from '../fuzz/wire.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+
+const SECRET = 'what is smuggled'
+/** Guests enough that no share is exceeded by connections that are held open. */
+const GUESTS = 8
+const address = (n: number) => `127.0.0.${String(1 + n % GUESTS)}`
+
+let daemon: TestDaemon
+t.before(async () => {
+  const url = `file:${t.testdir()}`
+  const store = await openStore({ url })
+  for (let n = 0; n < GUESTS; n++) {
+    await store.put(anInstance({ id: `srv-n${String(n)}`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address(n)}/8`] }] }), Buffer.from(SECRET))
+  }
+  daemon = await startDaemon({ IMDS_STORE: url })
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instances')
+})
+t.teardown(() => daemon.stop())
+
+SHAPES.forEach(({ name, bytes, outcome }, n) => {
+  t.test(`smuggling: ${name}: ${outcome === 'refused' ? 'refused with 400, and the connection closed' : `answered ${outcome.join(', ')}`}`, async (t) => {
+    const { text, stuck } = await send(daemon.guestPort, address(n), bytes + AFTER, { splits: [], pauseMs: 0, then: 'end' })
+    const { answers, wrong } = readAnswers(text, false)
+    t.same([wrong, stuck], [undefined, undefined])
+    t.same(answers.map(({ status }) => status), outcome === 'refused' ? [400] : outcome)
+    const isPipelined = bytes.includes(SMUGGLED) && answers.filter(({ status }) => status === 200).length === 3
+    t.equal(answers.filter(({ body }) => body === SECRET).length, isPipelined ? 1 : 0, 'what is smuggled is answered only where it is a request by every reading')
+  })
+})
+
+/** A request with a body, in every byte of which it may be cut. */
+const REQUEST = `GET ${OPEN} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n`
+const HEAD_ENDS = REQUEST.indexOf('\r\n\r\n') + 4
+const cutEverywhere = <T>(visit: (at: number) => Promise<T>) => Promise.all(Array.from({ length: REQUEST.length + 1 }, (_, at) => visit(at)))
+const statusesOf = (text: string) => readAnswers(text, false).answers.map(({ status }) => status)
+
+t.test('A5: a request that comes in two pieces, cut at any byte, is answered as if it came in one, and so is the next', async (t) => {
+  const answered = await cutEverywhere(async (at) => {
+    const plan: Plan = { splits: [at], pauseMs: 20, then: 'end' }
+    return statusesOf((await send(daemon.guestPort, address(at), REQUEST + AFTER, plan)).text).join()
+  })
+  t.same([...new Set(answered)], ['200,200'])
+})
+
+t.test('F2: a request that is cut at any byte and never continued ends by a time-out, and so does its connection, whatever the other end does', async (t) => {
+  const sent = await cutEverywhere((at) => send(daemon.guestPort, address(at), REQUEST, { splits: [], pauseMs: 0, cutAt: at, then: 'hold' }))
+  t.same(sent.filter(({ stuck }) => stuck !== undefined), [], 'none is stuck')
+  for (const [at, { text }] of sent.entries()) {
+    if (at < HEAD_ENDS) t.same(statusesOf(text), [400], `cut at ${String(at)}`)
+    else t.equal(statusesOf(text)[0], 200, `cut at ${String(at)}`)
+  }
+})
+
+t.test('A9: a request whose sender closes its side at once is answered all the same, also one of a stranger', async (t) => {
+  for (const [from, status] of [[address(0), 200], ['127.0.0.99', 503]] as const) {
+    const { text } = await send(daemon.guestPort, from, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`, { splits: [], pauseMs: 0, then: 'end' })
+    t.same(statusesOf(text), [status], from)
+  }
+})
+
+t.test('A9: pipelined requests whose answers are more than a socket takes at once are all answered, though the sender closes its side', async (t) => {
+  const many = 400
+  const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: address(1), allowHalfOpen: true })
+  let text = ''
+  socket.setEncoding('latin1').on('data', (chunk: string) => { text += chunk })
+  socket.end(`GET /latest/meta-data/ HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(many))
+  await new Promise((resolve) => socket.on('close', resolve))
+  t.equal(statusesOf(text).length, many)
+})

@@ -1,0 +1,114 @@
+/**
+ * The guests of a fuzzed host: each has an address of its own and a record that is full of a canary, a word that no other record
+ * holds. Some may not be answered at all, or not without a session token.
+ */
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { parse } from '../../src/metadata/instance.ts'
+import { parseTarget } from '../../src/metadata/target.ts'
+import { buildTree, resolve, VERSION_LIST, type Tree } from '../../src/metadata/tree.ts'
+import { VERSIONS } from '../../src/metadata/versions.ts'
+import { fillUserData } from '../../src/store/publish.ts'
+import { aFullInstance } from '../support/instance.ts'
+import { diceOf } from './dice.ts'
+
+/** Begins every canary. */
+export const CANARY = 'cnry'
+/** A canary: CANARY and 8 letters or digits. In other letters it would be a session token by chance. */
+const CANARIES = /cnry[0-9a-z]{8}/g
+
+/** What an address is to the daemon. `required`: its instance answers only to those who bring a session token. */
+export type Role = 'known' | 'required' | 'disabled' | 'contested' | 'stranger'
+
+/** One address that asks. */
+export interface FuzzGuest {
+  readonly address: string
+  readonly role: Role
+  readonly canary: string
+  /** What the tree says for a target: the body, undefined where there is nothing, null where the target is malformed. */
+  said(target: string): string | undefined | null
+  /** True for a body that some path of this guest's answers. */
+  says(body: string): boolean
+}
+
+const ROLES: Readonly<Record<number, Role>> = { 3: 'required', 7: 'stranger', 15: 'disabled', 19: 'required', 23: 'contested' }
+const EVERY = 32
+
+/** Writes the records of `count` addresses into a directory of files, and gives who asks from them. */
+export function populate(directory: string, count: number): FuzzGuest[] {
+  mkdirSync(directory, { recursive: true })
+  return Array.from({ length: count }, (_, i) => {
+    const role = ROLES[i % EVERY] ?? 'known'
+    const address = `127.1.${String(i >> 8)}.${String(i & 255)}`
+    const canary = canaryOf(i)
+    const { record, userData } = recordOf(i, canary, address, role)
+    if (role !== 'stranger') write(directory, record, userData)
+    if (role === 'contested') write(directory, { ...recordOf(i + count, canaryOf(i + count), address, role).record }, null)
+    return { address, role, canary, ...speech(record, userData) }
+  })
+}
+
+/** Canaries in a text that are not a guest's own. */
+export function foreignCanaries(text: string, own: string): string[] {
+  return [...text.matchAll(CANARIES)].map(([found]) => found).filter((found) => found !== own)
+}
+
+function canaryOf(i: number): string {
+  const dice = diceOf(0xca4a47, i)
+  return CANARY + Array.from({ length: 8 }, () => dice.below(36).toString(36)).join('')
+}
+
+function recordOf(i: number, canary: string, address: string, role: Role): { record: Record<string, unknown>, userData: Buffer } {
+  const [nic, second] = aFullInstance()['interfaces'] as [object, object]
+  const userData = Buffer.from(`#!/bin/sh\n\0\xff\r\n\r\nHTTP/1.1 200 OK\r\n${canary} `.repeat(1 + (i % 50)), 'latin1')
+  const record = aFullInstance({
+    id: `srv-f${String(i)}`,
+    fqdn: `${canary}.gb1.example.com`,
+    account: `acc-${canary}`,
+    serverType: { id: `typ-${canary}`, handle: canary },
+    image: `img-${canary}`,
+    interfaces: [
+      { ...nic, id: `int-${canary}`, ipv4Addresses: [`${address}/8`], ipv6Addresses: [], ipv6Prefixes: [], cloudIps: [{ id: `cip-${canary}`, publicIpv4: '198.51.100.7', fqdn: `${canary}.example.com` }] },
+      { ...second, ipv4Addresses: [`10.1.${String(i >> 8)}.${String(i & 255)}/24`] },
+    ],
+    serverGroups: [{ id: `grp-${canary}`, name: `group ${canary}` }],
+    publicKeys: [{ user: `usr-${canary}`, key: `ssh-ed25519 AAAA${canary} ${canary}` }],
+    tags: { Name: canary, [`key-${canary}`]: canary, 'a:b@c': `é ${canary}`, empty: '' },
+    options: { instanceMetadataTags: 'enabled', ...role === 'disabled' && { httpEndpoint: 'disabled' }, ...role === 'required' && { httpTokens: 'required' } },
+  })
+  return { record, userData }
+}
+
+function write(directory: string, record: Record<string, unknown>, userData: Buffer | null): void {
+  const path = join(directory, String(record['id']))
+  if (userData !== null) writeFileSync(`${path}.user-data`, userData)
+  writeFileSync(`${path}.json`, JSON.stringify(record))
+}
+
+function speech(record: Record<string, unknown>, userData: Buffer): Pick<FuzzGuest, 'said' | 'says'> {
+  let tree: Tree | undefined
+  let bodies: Set<string> | undefined
+  const latin1 = (body: string | Uint8Array) => typeof body === 'string' ? body : Buffer.from(body).toString('latin1')
+  const built = () => {
+    if (tree !== undefined) return tree
+    const parsed = parse(fillUserData(record, userData))
+    if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
+    return tree = buildTree(parsed.instance, userData, {})
+  }
+  return {
+    said: (target) => {
+      const parsed = parseTarget(target)
+      if (parsed === 'malformed') return null
+      if (parsed.route === 'unknown') return undefined
+      const content = parsed.route === '/' ? VERSION_LIST : resolve(built(), parsed.version, parsed.path)
+      return content && latin1(content.body)
+    },
+    says: (body) => {
+      bodies ??= new Set([latin1(VERSION_LIST.body), ...[...built().keys()].flatMap((path) => VERSIONS.flatMap((_version, position) => {
+        const content = resolve(built(), position, path)
+        return content === undefined ? [] : [latin1(content.body)]
+      }))])
+      return bodies.has(body)
+    },
+  }
+}

@@ -1,0 +1,49 @@
+/**
+ * A control plane that publishes nonsense beside the good records, while guests ask.
+ */
+import { renameSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { until } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { diceOf } from './dice.ts'
+import type { FuzzHost } from './host.ts'
+import { strangeFile } from './records.ts'
+
+/** What came of it: files written, and what did not go as it must. */
+export interface PublisherReport { readonly written: number, readonly failures: readonly string[] }
+
+const IDS = Array.from({ length: 16 }, (_, i) => `srv-m${String(i)}`)
+const EVERY_MS = 10
+const PUBLISHER = 4
+
+/** Writes strange files until it is stopped; then good ones, which the daemon must take, every one. */
+export function startPublisher({ daemon, store }: FuzzHost, seed: number): { stop(): Promise<PublisherReport> } {
+  let [written, stopped] = [0, false]
+  const put = (id: string, ending: string, bytes: Buffer | string) => {
+    for (const other of ['.json', '.yaml']) if (other !== ending) rmSync(join(store, id + other), { force: true })
+    writeFileSync(join(store, 'next'), bytes)
+    renameSync(join(store, 'next'), join(store, id + ending))
+  }
+  const work = async () => {
+    while (!stopped) {
+      const { ending, bytes } = strangeFile(diceOf(seed + PUBLISHER, written))
+      const id = IDS[written++ % IDS.length]!
+      put(id, ending, Buffer.from(bytes.toString('latin1').replace(/"id":"srv-[^"]*"/, `"id":"${id}"`), 'latin1'))
+      await sleep(EVERY_MS)
+    }
+  }
+  const working = work()
+  return {
+    stop: async () => {
+      stopped = true
+      await working
+      const address = (i: number) => `127.2.0.${String(i)}/8`
+      IDS.forEach((id, i) => { put(id, '.json', JSON.stringify(anInstance({ id, fqdn: `${id}.good.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address(i)] }] }))) })
+      const isGood = async (id: string, i: number) => (await daemon.get('/latest/meta-data/hostname', address(i).slice(0, -2))).body.toString() === `${id}.good.example.com`
+      const failures: string[] = []
+      for (const [i, id] of IDS.entries()) await until(() => isGood(id, i), `the good record of ${id}`).catch((error: unknown) => { failures.push(String(error)) })
+      return { written, failures }
+    },
+  }
+}

@@ -1,0 +1,161 @@
+/**
+ * Records that are not what they should be, and what must hold of each: `parse` and the reading of files never throw; the result is a
+ * valid instance whose tree can be crawled whole in every version, or faults that name places and none of the record's values.
+ */
+import { isDeepStrictEqual } from 'node:util'
+import { parse, restore, type Instance } from '../../src/metadata/instance.ts'
+import { parseTarget } from '../../src/metadata/target.ts'
+import { buildTree, resolve, type Tree } from '../../src/metadata/tree.ts'
+import { VERSIONS } from '../../src/metadata/versions.ts'
+import { generateRecord } from '../support/generate.ts'
+import { aFullInstance } from '../support/instance.ts'
+import type { Dice } from './dice.ts'
+import { RECORD_MARK } from './inputs.ts'
+
+type Json = Record<string, unknown>
+
+/** Every so many versions are crawled, `latest` among them: test/contract/crawl.test.ts crawls all. */
+const SOME = 7
+
+const STRANGE: readonly unknown[] = [
+  null, true, false, 0, -0, 1, -1, 1.5, 1e308, Number.MAX_SAFE_INTEGER, 2 ** 53, 2 ** 64, '', ' ', '0', '1', 'true', 'null', RECORD_MARK, `${RECORD_MARK}\n`, `${RECORD_MARK}\r\nX: y`, '\0', '\u2028', '\ud800', '\ufeff', 'é', '😀', '../../x', '%2f', '/', '.', '..', '-', '_index', '__proto__', 'constructor', 'toString',
+  'x'.repeat(64), 'x'.repeat(256), 'x'.repeat(5_000), 'srv-a', 'usr-a', '127.0.0.1', '127.0.0.1/8', '0.0.0.0/0', '::', '::1/128', '::ffff:10.0.0.1', 'fe80::1%eth0', '2a02::/16', '2a02:1348:178:1::/64', '10.0.0.1/33', '010.0.0.1', '10.1', '02:24:19:00:00:EE', '00:00:00:00:00:00', 'ssh-rsa AAAA', 'ssh-rsa AAAA\nssh-rsa BBBB', 'enabled', 'disabled', 'required',
+  [], {}, [null], [[]], [{}], { x: RECORD_MARK }, [RECORD_MARK], { length: 3 }, { 0: 'x' }, ['10.0.0.2'],
+]
+
+/** A document near a valid record: some of them still are. */
+export function strangeRecord(dice: Dice): unknown {
+  const record = structuredClone(dice.chance(0.5) ? generateRecord(dice.below(1_000_000)) : aFullInstance())
+  let document: unknown = record
+  for (let changes = dice.below(4) + dice.below(2); changes > 0; changes--) document = changed(dice, document)
+  return JSON.parse(JSON.stringify(document))
+}
+
+/** The same as the text of a file, with the ending that it goes under: JSON or YAML, and bytes that are neither. */
+export function strangeFile(dice: Dice): { readonly ending: '.json' | '.yaml', readonly bytes: Buffer } {
+  let bytes: Buffer = Buffer.from(JSON.stringify(strangeRecord(dice)))
+  for (let changes = dice.pick([0, 0, 1, 2, 8]); changes > 0; changes--) bytes = mangled(dice, bytes)
+  const ending = dice.pick(['.json', '.yaml'] as const)
+  return { ending, bytes: ending === '.yaml' && dice.chance(0.2) ? Buffer.concat([Buffer.from(dice.pick(YAML)), bytes]) : bytes }
+}
+
+const YAML = ['%YAML 1.1\n---\n', '%YAML 9.9\n---\n', '&a ', '!!binary ', '!!set ', '!!js/function ', '--- x\n---\n', '- &a [*a]\n', '? ', '&a {x: *a, y: ', '<<: *none\n', '\t', '\ufeff', 'schema: !!timestamp 2001-01-01\n', 'a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n'] as const
+
+/** What does not hold of a document, in words; undefined where all is well. `valid` tells which of the two it was. */
+export function judgeRecord(document: unknown): { readonly valid: boolean, readonly wrong?: string } {
+  const before = textOf(document)
+  const parsed = parse(document)
+  if (textOf(document) !== before) return { valid: parsed.ok, wrong: 'parse changed its argument' }
+  if (parsed.ok) return { valid: true, ...wrongOf(wrongInstance(parsed.instance)) }
+  const { faults } = parsed
+  if (faults.length === 0) return { valid: false, wrong: 'refused without a fault' }
+  for (const { path, message } of faults) {
+    if (path !== '' && !leadsSomewhere(document, path)) return { valid: false, wrong: `a path that leads nowhere: ${path}` }
+    if (message === '' || message.includes(RECORD_MARK)) return { valid: false, wrong: `a message that holds the record's value, or nothing: ${message}` }
+  }
+  return { valid: false }
+}
+
+/** A reader of YAML gives what holds itself, which has no text. */
+function textOf(document: unknown): string {
+  try {
+    return JSON.stringify(document)
+  } catch {
+    return ''
+  }
+}
+
+function wrongOf(wrong: string | undefined): { wrong?: string } {
+  return wrong === undefined ? {} : { wrong }
+}
+
+/** A valid instance: frozen, the same when it is parsed or restored again, and its tree answers all that it lists. */
+function wrongInstance(instance: Instance): string | undefined {
+  const copy = JSON.parse(JSON.stringify(instance)) as unknown
+  if (!Object.isFrozen(instance) || !instance.interfaces.every((nic) => Object.isFrozen(nic.ipv4Addresses))) return 'an instance that is not frozen'
+  const again = parse(copy)
+  if (!again.ok || !isDeepStrictEqual(again.instance, instance)) return 'an instance that parses to another one'
+  if (!isDeepStrictEqual(restore(copy), instance)) return 'an instance that is restored as another one'
+  const tree = buildTree(instance, Buffer.from(RECORD_MARK), {})
+  for (const [position, version] of VERSIONS.entries()) {
+    if (position % SOME !== (VERSIONS.length - 1) % SOME) continue
+    const wrong = wrongCrawl(tree, position, version)
+    if (wrong !== undefined) return `in ${version}: ${wrong}`
+  }
+  return undefined
+}
+
+/** Crawls as cloud-init does: what a listing names must answer, by the path that a request would have. */
+function wrongCrawl(tree: Tree, position: number, version: string): string | undefined {
+  const todo: [path: string, isDirectory: boolean][] = [['', true]]
+  for (let next = todo.shift(); next !== undefined; next = todo.shift()) {
+    const [path, isDirectory] = next
+    const target = parseTarget(`/${version}/${path}`)
+    if (target === 'malformed' || target.route === 'unknown') return `a listed path that is no target: ${path}`
+    const content = resolve(tree, position, target.path)
+    if (content === undefined) return `listed but not answered: ${path}`
+    if (Number(content.headers[3]) !== content.body.length) return `a length that is not the body's: ${path}`
+    if (!isDirectory) continue
+    const names = (content.body as string).split('\n')
+    if (names.some((name) => !/^[!-~]+$/.test(name) || /[%?#]/.test(name))) return `a name that no client can ask for: ${path} ${JSON.stringify(names)}`
+    if (new Set(names.map((name) => name.replace(/\/$/, ''))).size < names.length) return `a name twice: ${path}`
+    for (const name of names) {
+      const index = /^(\d+)=/.exec(name)?.[1]
+      todo.push([path + (index === undefined ? name : `${index}/`) + (path === '' && name === 'meta-data' ? '/' : ''), index !== undefined || name.endsWith('/') || name === 'meta-data'])
+    }
+  }
+  return undefined
+}
+
+/** A JSON pointer to what is there, or to what is missing in something that is there. */
+function leadsSomewhere(document: unknown, pointer: string): boolean {
+  const steps = pointer.split('/').slice(1).map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'))
+  let at = document
+  for (const [n, step] of steps.entries()) {
+    if (typeof at !== 'object' || at === null) return false
+    if (!Object.hasOwn(at, step)) return n === steps.length - 1 || (at as Json)[step] === undefined
+    at = (at as Json)[step]
+  }
+  return true
+}
+
+/** One change somewhere in a document. */
+function changed(dice: Dice, document: unknown): unknown {
+  if (dice.chance(0.01)) return dice.pick(STRANGE)
+  const places = placesOf(document)
+  if (places.length === 0) return document
+  const [holder, key] = dice.pick(places)
+  const value = holder[key]
+  switch (dice.below(8)) {
+    case 0: Reflect.deleteProperty(holder, key); break
+    case 1: holder[`${key}${dice.pick(['x', '/~', '__proto__', ' ', 'é'])}`] = value; break
+    case 2: holder[key] = [value, value]; break
+    case 3: holder[key] = typeof value === 'string' ? mangledText(dice, value) : value; break
+    case 4: if (Array.isArray(value)) value.push(...structuredClone(value as unknown[])); break
+    case 5: if (Array.isArray(value)) holder[key] = Array.from({ length: dice.pick([0, 1, 3, 33, 65, 257]) }, () => structuredClone((value as unknown[])[0])); break
+    case 6: {
+      const [other, place] = dice.pick(places)
+      holder[key] = structuredClone(other[place])
+      break
+    }
+    default: holder[key] = structuredClone(dice.pick(STRANGE))
+  }
+  return document
+}
+
+/** Every (holder, key) of a document. */
+function placesOf(document: unknown): [Json, string][] {
+  if (typeof document !== 'object' || document === null) return []
+  return Object.keys(document).flatMap((key) => [[document as Json, key] as [Json, string], ...placesOf((document as Json)[key])])
+}
+
+function mangledText(dice: Dice, text: string): string {
+  const at = dice.below(text.length + 1)
+  return text.slice(0, at) + dice.pick(['', '\n', '\0', ' ', '-', '.', '0', 'A', 'é', '/', '=', '%', '\u2028', RECORD_MARK]) + text.slice(at + dice.below(2))
+}
+
+function mangled(dice: Dice, bytes: Buffer): Buffer {
+  const at = dice.below(bytes.length + 1)
+  const insert = Buffer.from(dice.pick(['', dice.bytes(1 + dice.below(4)), '"', '{', '}', '[', ']', ',', ':', '\\', '\\ud800', '\\u0000', '{"__proto__":', '*a', '&a ', '#', '\n', '- ']), 'latin1')
+  return Buffer.concat([bytes.subarray(0, at), insert, bytes.subarray(at + dice.below(3))])
+}

@@ -1,0 +1,115 @@
+/**
+ * Snapshot files that are not what was written: bits flipped, cut, spliced, repeated, or forged with a digest that fits. Each is served
+ * only if it says exactly what was written; otherwise it is set aside with one clear line. A file that was forged with a digest that
+ * fits may be served, but nothing throws and nothing hangs. An encrypted one can't be forged.
+ */
+import { createHash, createSecretKey } from 'node:crypto'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
+import { pino } from 'pino'
+import { parse } from '../../src/metadata/instance.ts'
+import { sha256, type Assembled } from '../../src/store/assemble.ts'
+import { fillUserData } from '../../src/store/publish.ts'
+import { readSnapshot, SnapshotWriter, snapshotPath } from '../../src/store/snapshot.ts'
+import { Trust } from '../../src/store/trust.ts'
+import { generateRecord } from '../support/generate.ts'
+import type { Dice } from './dice.ts'
+import { RECORD_MARK } from './inputs.ts'
+
+const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
+const DAY_MS = 86_400_000
+const CLEAR = /"reason":"(?:it is torn|it has another format|it holds a record|its (?:store|region|hypervisor) is|it is (?:not )?encrypted|it was encrypted with a key|it is cut off|it is not authentic)/
+const USER_DATA = [null, Buffer.alloc(0), Buffer.from(`${RECORD_MARK}\nnull\n{}\n\0\xff`, 'latin1'), Buffer.from('{"instances":0,"sha256":"x"}\n')] as const
+
+/** Two snapshots of one host, and a place to spoil them. */
+export interface SnapshotBench {
+  /** Spoils a snapshot and reads it. What is wrong with the outcome, in words, and whether it was served. */
+  judge(dice: Dice): { readonly served: boolean, readonly wrong?: string, readonly bytes: Buffer }
+  remove(): void
+}
+
+/** A region's keys, for snapshots that are encrypted. */
+export const TRUST = new Trust([{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 7)) }], OWNER.region)
+
+/** Writes the snapshots, plain or encrypted. */
+export async function aSnapshotBench(trust: Trust | null): Promise<SnapshotBench> {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-snapshots-'))
+  const path = snapshotPath(directory)
+  const lines: string[] = []
+  const log = pino({}, { write: (line: string) => { lines.push(line) } })
+  const write = async (from: number) => {
+    const instances = Array.from({ length: 8 }, (_, i) => assembled(from + i, USER_DATA[i % USER_DATA.length]!))
+    const writer = new SnapshotWriter({ path, owner: OWNER, trust, asOfMs: Date.now(), instances: () => instances, writes: { inc: () => { /* not counted */ } }, log })
+    writer.changed()
+    await writer.stop()
+    return { instances, bytes: readFileSync(path) }
+  }
+  const [one, two] = [await write(1), await write(101)]
+
+  return {
+    judge: (dice) => {
+      const isForged = trust === null && dice.chance(0.3)
+      const spoilt = spoiled(dice, one.bytes, two.bytes)
+      const bytes = isForged ? sealed(spoilt, dice) : spoilt
+      writeFileSync(path, bytes)
+      lines.length = 0
+      let served: readonly Assembled[] | undefined
+      try {
+        served = readSnapshot(path, OWNER, trust, DAY_MS, Date.now(), log)?.instances
+      } catch (error) {
+        return { served: false, wrong: `it threw ${String(error)}`, bytes }
+      }
+      const isServed = served !== undefined
+      const isTrue = [one, two].some(({ instances }) => isDeepStrictEqual(served, instances))
+      if (isServed && !isTrue && !isForged) return { served: true, wrong: 'served although it is not what was written', bytes }
+      if (isServed) return { served: true, bytes, ...lines.length > 0 && { wrong: 'a line about a good file' } }
+      const isClear = lines.length === 1 && CLEAR.test(lines[0]!) && !lines[0]!.includes(RECORD_MARK)
+      return { served: false, bytes, ...!isClear && { wrong: `not one clear line: ${lines.join('')}` } }
+    },
+    remove: () => { rmSync(directory, { recursive: true }) },
+  }
+}
+
+function assembled(seed: number, userData: Buffer | null): Assembled {
+  const parsed = parse(fillUserData(generateRecord(seed), userData))
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
+  return { instance: parsed.instance, userData, digest: sha256(Buffer.from(String(seed))) }
+}
+
+function spoiled(dice: Dice, bytes: Buffer, other: Buffer): Buffer {
+  let text = bytes
+  for (let changes = dice.pick([0, 1, 1, 1, 2, 4]); changes > 0; changes--) text = change(dice, text, other)
+  return text
+}
+
+function change(dice: Dice, bytes: Buffer, other: Buffer): Buffer {
+  const at = dice.below(bytes.length + 1)
+  const copy = Buffer.from(bytes)
+  const lines = bytes.toString('latin1').split('\n')
+  const line = dice.below(lines.length)
+  const joined = () => Buffer.from(lines.join('\n'), 'latin1')
+  switch (dice.below(10)) {
+    case 0: return bytes.subarray(0, at)
+    case 1: return bytes.subarray(at)
+    case 2: return Buffer.concat([bytes.subarray(0, at), other.subarray(dice.below(other.length))])
+    case 3: return Buffer.concat([bytes, other])
+    case 4: lines.splice(line, 1); return joined()
+    case 5: lines.splice(line, 0, lines[dice.below(lines.length)]!); return joined()
+    case 6: lines[line] = dice.pick(['null', '[]', '{}', '0', '"x"', '', 'true', '{"instance":null,"digest":"x","userDataBytes":null}']); return joined()
+    case 7: lines[line] = lines[line]!.replace(/"userDataBytes":[^}]*/, `"userDataBytes":${dice.pick(['-1', '-10000', '-1e9', '1e9', '1.5', '"5"', 'true', '[]', '0', '99999', '1', 'null'])}`); return joined()
+    case 8: lines[line] = lines[line]!.replace(/"(?:revision|size|instances|format)":[^,}]*/, (found) => found.replace(/:.*/, `:${dice.pick(['-1', '0', '2', '1e400', '"1"', 'null', '7', '9'])}`)); return joined()
+    default:
+      if (at < copy.length) copy[at]! ^= 1 << dice.below(8)
+      return copy
+  }
+}
+
+/** With a last line whose digest fits what stands before: only the records themselves can tell that it is none of ours. */
+function sealed(bytes: Buffer, dice: Dice): Buffer {
+  const end = bytes.lastIndexOf(0x0a, -2) + 1
+  const body = bytes.subarray(0, end)
+  const instances = dice.chance(0.7) ? body.toString('latin1').split('"instance":{').length - 1 : dice.below(20)
+  return Buffer.concat([body, Buffer.from(`${JSON.stringify({ instances, sha256: createHash('sha256').update(body).digest('hex') })}\n`)])
+}

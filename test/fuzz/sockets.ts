@@ -1,0 +1,96 @@
+/**
+ * A run over raw sockets: inputs by the thousand from hundreds of addresses, each judged by itself, and the daemon's health at the end.
+ */
+import { diceOf, escaped } from './dice.ts'
+import type { FuzzHost, Memory } from './host.ts'
+import { inputOf, TOKEN } from './inputs.ts'
+import { judge } from './judge.ts'
+import { planOf, send } from './send.ts'
+
+/** How long and how hard. `holds`: so many of 10,000 connections are held open until the daemon ends them. */
+export interface SocketRun { readonly seed: number, readonly requests: number, readonly holds: number, readonly index?: number }
+
+/** What was tried and what was found. */
+export interface SocketReport {
+  readonly tried: number
+  readonly bytes: number
+  readonly families: ReadonlyMap<string, number>
+  readonly statuses: ReadonlyMap<number, number>
+  /** Connections that the daemon reset, so that an answer may have been lost on its way. */
+  readonly resets: number
+  readonly grew: Memory
+  readonly failures: readonly string[]
+}
+
+const CLIENTS = 48
+/** Connections that are held open at once, beside the clients. */
+const MOST_HELD = 400
+const MOST_FAILURES = 10
+const MOST_GROWTH = 20 * 2 ** 20
+/** This share of the inputs warms the daemon up before its memory is first looked at. */
+const WARM_UP = 0.2
+
+/** Runs inputs 0 to `requests`, or the one with `index`. */
+export async function fuzzSockets(host: FuzzHost, { seed, requests, holds, index }: SocketRun): Promise<SocketReport> {
+  const { daemon, guests, token } = host
+  const [families, statuses] = [new Map<string, number>(), new Map<number, number>()]
+  const failures: string[] = []
+  const held = new Set<Promise<void>>()
+  let [tried, bytes, resets] = [0, 0, 0]
+
+  const one = async (n: number) => {
+    const dice = diceOf(seed, n)
+    const guest = dice.pick(guests)
+    const made = inputOf(dice)
+    const input = { ...made, bytes: made.bytes.replaceAll(TOKEN, token) }
+    const plan = planOf(dice, input.bytes.length, holds)
+    const job = send(daemon.guestPort, guest.address, input.bytes, plan).then((sent) => {
+      tried += 1
+      bytes += input.bytes.length
+      resets += Number(sent.broken && plan.then !== 'reset')
+      count(families, input.family)
+      const verdict = judge(input, guest, sent)
+      for (const status of verdict.statuses) count(statuses, status)
+      if (verdict.wrong === undefined && index === undefined) return
+      failures.push([
+        `input ${String(n)} of seed ${String(seed)} (${input.family}, from ${guest.address}, ${guest.role}): ${verdict.wrong ?? 'as it should be'}`,
+        `  again: npm run fuzz -- --seed ${String(seed)} --index ${String(n)}`,
+        `  plan: ${JSON.stringify(plan)}`, `  sent: ${shortened(input.bytes, index)}`, `  got:  ${shortened(sent.text, index)}`,
+      ].join('\n'))
+    })
+    if (plan.then !== 'hold') return job
+    const holding: Promise<void> = job.finally(() => held.delete(holding))
+    held.add(holding)
+    while (held.size > MOST_HELD) await Promise.race(held)
+  }
+  const run = async (from: number, to: number) => {
+    let next = from
+    await Promise.all(Array.from({ length: CLIENTS }, async () => {
+      while (next < to && failures.length < MOST_FAILURES && daemon.process.exitCode === null) await one(next++)
+    }))
+    await Promise.all(held)
+  }
+
+  if (index !== undefined) {
+    await one(index)
+    await Promise.all(held)
+    return { tried, bytes, families, statuses, resets, grew: { heap: 0, resident: 0 }, failures }
+  }
+  const warm = Math.ceil(requests * WARM_UP)
+  await run(0, warm)
+  const before = await host.settle()
+  await run(warm, requests)
+  const after = await host.settle()
+  const grew = { heap: after.heap - before.heap, resident: after.resident - before.resident }
+  for (const [what, by] of Object.entries(grew)) if (by > MOST_GROWTH) failures.push(`memory (${what}) grew by ${String(by)} bytes`)
+  return { tried, bytes, families, statuses, resets, grew, failures: [...failures, ...await host.complaints()] }
+}
+
+function count<T>(counts: Map<T, number>, key: T): void {
+  counts.set(key, (counts.get(key) ?? 0) + 1)
+}
+
+/** All of it where one input is looked at. */
+function shortened(bytes: string, index: number | undefined): string {
+  return index !== undefined || bytes.length <= 3_000 ? escaped(bytes) : `${escaped(bytes.slice(0, 3_000))} and ${String(bytes.length - 3_000)} bytes more`
+}

@@ -1,0 +1,20 @@
+/**
+ * Invariant 3, against records without end: a short run of what `npm run fuzz` does with records and their files.
+ */
+import { expect, test } from 'vitest'
+import { fuzzFiles, fuzzRecords } from '../../fuzz/pure.ts'
+
+const SEED = 4
+
+test('a mutated record is a valid instance whose whole tree answers, or a list of faults that name places and no values', () => {
+  const { good, tried, failures } = fuzzRecords(SEED, 600)
+  expect(failures).toEqual([])
+  expect(good).toBeGreaterThan(tried / 20)
+  expect(tried - good).toBeGreaterThan(tried / 20)
+})
+
+test('a mangled file of the store never throws: an instance, or why there is none', async () => {
+  const { good, tried, failures } = await fuzzFiles(SEED, 300)
+  expect(failures).toEqual([])
+  expect(good).toBeGreaterThan(tried / 20)
+})

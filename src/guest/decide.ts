@@ -34,6 +34,7 @@ export interface Asked {
   /** As it stood in the request line. */
   readonly target: string
   readonly headers: IncomingHttpHeaders
+  readonly httpVersion: string
 }
 
 /** For which kind of path, how it ends, the content where it is served, and the seconds that its token has where it brought one. */
@@ -56,6 +57,7 @@ export function decide(asked: Asked, rules: Rules, meter: Pick<RequestMeter, 'se
   const refusal = refusalOf(found, address)
   if (refusal !== null) return refused(refusal, 'unknown')
   const guest = found as Guest
+  if (headers['transfer-encoding'] !== undefined && !isFramed(headers['transfer-encoding'], asked.httpVersion)) return refused('malformed-request', 'unknown')
   const target = parseTarget(asked.target)
   if (headers['x-forwarded-for'] !== undefined || headers.forwarded !== undefined) {
     meter.forwarded()
@@ -80,6 +82,11 @@ export function decide(asked: Asked, rules: Rules, meter: Pick<RequestMeter, 'se
   if (method !== 'GET' && method !== 'HEAD') return refused('method-not-allowed', route, ttlSeconds)
   const content = route === '/' ? VERSION_LIST : guest.resolve(version, path)
   return content === undefined ? refused('not-found', route, ttlSeconds) : { route, content, outcome: 'served', ttlSeconds }
+}
+
+/** Where a body ends must be no matter of opinion: `chunked` comes last, and HTTP/1.0 knows no encodings (RFC 9112, 6.1). */
+function isFramed(transferEncoding: string, httpVersion: string): boolean {
+  return httpVersion === '1.1' && /(?:^|,)[ \t]*chunked$/i.test(transferEncoding)
 }
 
 function refused(outcome: Refusal, route: Route, ttlSeconds: number | null = null): Decision {

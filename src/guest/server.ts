@@ -13,7 +13,7 @@ import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest }
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Logger } from 'pino'
-import { sendContent, sendRefusal, sendRefusalRaw, type Refusal } from './answers.ts'
+import { closeSoon, sendContent, sendRefusal, sendRefusalRaw, type Refusal } from './answers.ts'
 import type { Complaints } from './complaints.ts'
 import { Connections, LOOK_EVERY_MS } from './connections.ts'
 import { decide, REFUSED_UNREAD, type Decision, type Rules } from './decide.ts'
@@ -44,6 +44,9 @@ const LIMITS = {
   maxHeaderSize: 16_384,
 }
 
+/** The methods that are told apart; any other is as good as TRACE: refused, and counted as `other`. */
+const COUNTED_METHODS = new Set(['GET', 'HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS'])
+
 /** No route has a schema: Fastify's own compilers need 20 ms of every start, and memory. */
 const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSerializer: () => noSchema } }
 
@@ -60,6 +63,8 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   const connections = new Connections()
   /** Connections whose guest is told to wait. */
   const waiting = new Set<Socket>()
+  /** The last answer of each connection, which nothing that is said without a request may overtake; null once that is said. */
+  const lastAnswers = new WeakMap<Socket, ServerResponse | null>()
 
   const server = Fastify({
     logger: false,
@@ -67,7 +72,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     requestTimeout: LIMITS.requestTimeout,
     return503OnClosing: false,
     exposeHeadRoutes: false,
-    rewriteUrl: () => '/',
+    rewriteUrl,
     schemaController: NO_SCHEMAS,
     genReqId: () => '', // no line names it
     http: {
@@ -133,6 +138,8 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
       return
     }
     if (socket.writableEnded) return // it was told on the connection itself, with nothing to follow
+    lastAnswers.set(socket, reply.raw)
+    if (request.headers.upgrade !== undefined) reply.raw.shouldKeepAlive = false // Node loses what came behind it in the same packet
     const found = directory.find(network, address)
     const share = shareOf(found)
     if (waiting.has(socket)) {
@@ -154,7 +161,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     const isPipelined = response.socket === null
     let decision: Decision
     try {
-      decision = decide({ network, address, found, method: request.method ?? '', target, headers: request.headers }, rules, meter)
+      decision = decide({ network, address, found, method: request.method ?? '', target, headers: request.headers, httpVersion: request.httpVersion }, rules, meter)
     } catch (error) {
       log.error({ err: error }, 'request failed')
       decision = { route: 'unknown', content: null, outcome: 'internal-error', ttlSeconds: null }
@@ -169,6 +176,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
 
   function answer({ method = '' }: IncomingMessage, response: ServerResponse, address: string, found: Found, decision: Decision, startedMs: number): void {
     const { route, content, outcome, ttlSeconds } = decision
+    if (outcome === 'malformed-request') response.shouldKeepAlive = false
     if (outcome === 'served') sendContent(response, content!, ttlSeconds)
     else sendRefusal(response, outcome, method === 'GET', ttlSeconds)
     const durationMs = performance.now() - startedMs
@@ -201,18 +209,40 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   /** No request could be read: Node's parser refused it, or it did not arrive in time. */
   function refuseUnread(error: NodeJS.ErrnoException, socket: Socket): void {
     const address = peerAddress(socket)
-    if (error.code === 'ECONNRESET' || error.code === 'HPE_CLOSED_CONNECTION' || !socket.writable || address === '') {
+    if (error.code === 'ECONNRESET' || address === '') {
       socket.destroy()
       return
     }
     const found = directory.find(network, address)
-    refuseRaw(socket, found, refusalOf(found, address) ?? REFUSED_UNREAD[error.code ?? ''] ?? 'malformed-request', '')
+    if (error.code === 'HPE_CLOSED_CONNECTION') endAfterAnswers(socket) // more than the last request: nobody waits for an answer to it
+    else refuseRaw(socket, found, refusalOf(found, address) ?? REFUSED_UNREAD[error.code ?? ''] ?? 'malformed-request', '')
   }
 
+  /**
+   * Answers of former requests may still be on their way: a refusal that overtook them would be taken for one of them. So would one that
+   * follows the answer to the very request whose body is at fault: that one only ends the connection.
+   */
   function refuseRaw(socket: Socket, found: Found, refusal: Refusal, method: string, unread: 'drop' | 'leave' = 'drop'): void {
+    const last = lastAnswers.get(socket)
+    if (last === null) return
     meter.answered('unknown', method, refusal, null)
     complaints.refused(network, peerAddress(socket), idOf(found), refusal)
-    sendRefusalRaw(socket, refusal, unread)
+    if (last?.req.complete === false) endAfterAnswers(socket)
+    else afterAnswers(socket, () => { sendRefusalRaw(socket, refusal, unread) })
+  }
+
+  function endAfterAnswers(socket: Socket): void {
+    const last = lastAnswers.get(socket)
+    if (last?.writableEnded === false) last.shouldKeepAlive = false // one that waits says so itself
+    afterAnswers(socket, () => { closeSoon(socket) })
+  }
+
+  function afterAnswers(socket: Socket, act: () => void): void {
+    const last = lastAnswers.get(socket)
+    if (last === null) return
+    lastAnswers.set(socket, null)
+    if (last === undefined || last.writableFinished) act()
+    else last.once('finish', act)
   }
 
   function shareOf(found: Found): Share {
@@ -222,6 +252,12 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
 
 function hasBody({ headers }: IncomingMessage): boolean {
   return headers['transfer-encoding'] !== undefined || (headers['content-length'] !== undefined && headers['content-length'] !== '0')
+}
+
+/** To Fastify every target is `/`, and every method one that it knows: to RTSP's, which Node's parser reads too, it would answer by itself. */
+function rewriteUrl(request: { method?: string | undefined }): string {
+  if (request.method !== 'GET' && !COUNTED_METHODS.has(request.method ?? '')) request.method = 'TRACE'
+  return '/'
 }
 
 function idOf(found: Found): string | undefined {

@@ -33,6 +33,7 @@ SHAPES.forEach(({ name, bytes, outcome }, n) => {
     const { answers, wrong } = readAnswers(text, false)
     t.same([wrong, stuck], [undefined, undefined])
     t.same(answers.map(({ status }) => status), outcome === 'refused' ? [400] : outcome)
+    if (outcome === 'refused' || bytes.includes('Upgrade')) t.equal(answers.at(-1)?.headers.get('connection'), 'close')
     const isPipelined = bytes.includes(SMUGGLED) && answers.filter(({ status }) => status === 200).length === 3
     t.equal(answers.filter(({ body }) => body === SECRET).length, isPipelined ? 1 : 0, 'what is smuggled is answered only where it is a request by every reading')
   })
@@ -57,7 +58,7 @@ t.test('F2: a request that is cut at any byte and never continued ends by a time
   t.same(sent.filter(({ stuck }) => stuck !== undefined), [], 'none is stuck')
   for (const [at, { text }] of sent.entries()) {
     if (at < HEAD_ENDS) t.same(statusesOf(text), [400], `cut at ${String(at)}`)
-    else t.equal(statusesOf(text)[0], 200, `cut at ${String(at)}`)
+    else t.same(statusesOf(text), [200], `cut at ${String(at)}`)
   }
 })
 
@@ -76,4 +77,40 @@ t.test('A9: pipelined requests whose answers are more than a socket takes at onc
   socket.end(`GET /latest/meta-data/ HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(many))
   await new Promise((resolve) => socket.on('close', resolve))
   t.equal(statusesOf(text).length, many)
+})
+
+/** What a row of good requests may end with, and the status of that. */
+const TAILS: readonly (readonly [what: string, bytes: string, statuses: readonly number[]])[] = [
+  ['garbage', '\x01garbage\r\n\r\n', [400]],
+  ['headers without end', `GET ${OPEN} HTTP/1.1\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, [400]],
+  ['CONNECT', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', [405]],
+  ['a request with a broken body', `GET ${OPEN} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZ\r\n`, [200]],
+  ['a request that is not HTTP/1.1, and more behind it', `GET ${OPEN} HTTP/1.0\r\n\r\nGET / HTTP/1.0\r\n\r\n`, [200]],
+  ['half a request', `GET ${OPEN} HT`, [400]],
+]
+for (const [what, bytes, statuses] of TAILS) {
+  t.test(`a refusal overtakes no answer: pipelined requests are all answered in order before what ${what} gets`, async (t) => {
+    for (const [role, from, status] of [['guest', address(2), 200], ['stranger', '127.0.0.98', 503]] as const) {
+      for (const many of [1, 2, 7, 60]) {
+        const { text } = await send(daemon.guestPort, from, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(many) + bytes, { splits: [], pauseMs: 0, then: 'end' })
+        const told = statusesOf(text)
+        t.same(told, [...Array.from({ length: many }, () => status), ...role === 'guest' ? statuses : [503]], `${String(many)} of a ${role}`)
+      }
+    }
+  })
+}
+
+t.test('A9: a stranger\'s last request is answered, whatever comes behind it', async (t) => {
+  for (const [n, behind] of ['GET /x', `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`, '\x01', '\r\n'].entries()) {
+    const { text } = await send(daemon.guestPort, `127.0.1.${String(n)}`, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n${behind}`, { splits: [], pauseMs: 0, then: 'end' })
+    t.same(statusesOf(text), [503], JSON.stringify(behind))
+  }
+})
+
+t.test('A7, E2: whatever protocol a request is of, the answer is ours: 503 to a stranger', async (t) => {
+  for (const bytes of [`DESCRIBE ${OPEN} RTSP/1.0\r\n\r\n`, 'PLAY *\r\nHost: x\r\n\r\n', `SOURCE ${OPEN} ICE/1.0\r\n\r\n`, `GET ${OPEN} RTSP/1.0\r\n\r\n`, 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', `PURGE ${OPEN} HTTP/1.0\r\n\r\n`]) {
+    const { text } = await send(daemon.guestPort, '127.0.2.1', bytes, { splits: [], pauseMs: 0, then: 'end' })
+    t.same(statusesOf(text), [503], bytes)
+    t.notMatch(text, /json|FST_/)
+  }
 })

@@ -12,6 +12,8 @@ export interface Input {
   readonly bytes: string
   readonly statuses?: readonly number[]
   readonly target?: string
+  /** It begins with so many good requests, each of which must be answered 200 before anything else is said. */
+  readonly leading?: number
   /** More answers than this are wrong. */
   readonly mostAnswers?: number
 }
@@ -24,7 +26,7 @@ export const RECORD_MARK = 'qzvw'
 export const TOKEN = 'TOKEN-OF-ANOTHER'
 
 const WORDS = [
-  '\r\n', '\n', '\r', '\0', ' ', '\t', ':', '/', '%', '?', '#', ',', ';', '=', '"', '\x7f', '\x80', '\xff', 'GET', 'HEAD', 'PUT', 'POST', 'OPTIONS', 'TRACE', 'PATCH', 'PURGE', 'M-SEARCH', 'QUERY', 'PRI', 'SOURCE', ' HTTP/1.1', ' HTTP/1.0', ' HTTP/2.0', 'HTTP/0.9',
+  '\r\n', '\n', '\r', '\0', ' ', '\t', ':', '/', '%', '?', '#', ',', ';', '=', '"', '\x7f', '\x80', '\xff', 'GET', 'HEAD', 'PUT', 'POST', 'OPTIONS', 'TRACE', 'PATCH', 'PURGE', 'M-SEARCH', 'QUERY', 'PRI', 'SOURCE', 'DESCRIBE', 'SETUP', ' RTSP/1.0', ' ICE/1.0', ' HTTP/1.1', ' HTTP/1.0', ' HTTP/2.0', 'HTTP/0.9',
   'Host: ', 'Content-Length: ', 'Transfer-Encoding: chunked', 'Connection: ', 'close', 'keep-alive', 'Upgrade: ', 'Expect: 100-continue', 'Trailer: ', 'TE: trailers', 'X-Forwarded-For: 127.1.0.1', 'X-aws-ec2-metadata-token: ', 'X-aws-ec2-metadata-token-ttl-seconds: ', '0\r\n\r\n', '\r\n\r\n',
   '0', '1', '-1', '9999999999999999999', '/latest/meta-data/', '/latest/user-data', MARK,
 ] as const
@@ -34,7 +36,7 @@ const NAMES = ['X-Forwarded-For', 'Forwarded', 'X-Real-IP', 'X-Client-IP', 'True
 
 const HELLOS = [
   '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', '\x16\x03\x03\x00\x7a\x01\x00\x00\x76\x03\x03', 'SSH-2.0-OpenSSH_9.2\r\n', '*1\r\n$4\r\nPING\r\n', 'PROXY TCP4 127.1.0.1 127.0.0.1 1 80\r\n', '\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x7f\x01\0\x01\x7f\0\0\x01\0\x01\0\x50',
-  'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'EHLO x\r\n', 'GET /\r\n', 'GET /latest/user-data\r\n\r\n', '\x80\x2e\x01\x00\x02', 'RTSP/1.0 200 OK\r\n\r\n', 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n', 'ICY 200 OK\r\n\r\n', 'gopher\r\n', '\0\0\0\x2f\xffSMB',
+  'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'EHLO x\r\n', 'GET /\r\n', 'GET /latest/user-data\r\n\r\n', '\x80\x2e\x01\x00\x02', 'RTSP/1.0 200 OK\r\n\r\n', `DESCRIBE ${OPEN} RTSP/1.0\r\nCSeq: 1\r\n\r\n`, 'PLAY rtsp://x/ RTSP/1.0\r\n\r\n', 'FLUSH *\r\n\r\n', `SOURCE ${OPEN} ICE/1.0\r\n\r\n`, 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n', 'ICY 200 OK\r\n\r\n', 'gopher\r\n', '\0\0\0\x2f\xffSMB',
 ] as const
 
 const get = (target: string, headers: readonly string[], version = '1.1') => `${[`GET ${target} HTTP/${version}`, ...headers].join('\r\n')}\r\n\r\n`
@@ -68,10 +70,12 @@ const FAMILIES = {
     const many = Array.from({ length: 2 + dice.below(30) }, () => OPEN)
     return { bytes: many.map((target) => get(target, ['Host: x'])).join(''), statuses: many.map(() => 200), mostAnswers: many.length }
   },
-  /** Good requests, then the half of one, or none at all. */
+  /** Good requests, then the half of one, or something else. */
   halves: (dice) => {
+    const leading = dice.below(dice.pick([4, 40]))
     const whole = dice.pick(REAL)
-    return { bytes: dice.pick(SERVED).repeat(dice.below(4)) + whole.slice(0, dice.below(whole.length)) + (dice.chance(0.2) ? mutate(dice, dice.pick(REAL)) : '') }
+    const rest = dice.chance(0.5) ? whole.slice(0, dice.below(whole.length)) : dice.pick([mutate(dice, whole), dice.pick(SHAPES).bytes, dice.pick(HELLOS)])
+    return { bytes: get(OPEN, ['Host: x']).repeat(leading) + rest, leading }
   },
   protocols: (dice) => ({ bytes: dice.pick(HELLOS) + dice.pick(['', dice.bytes(dice.below(200)), AFTER, `CONNECT x:${String(dice.below(70_000))} HTTP/1.1\r\n\r\n${SMUGGLED}`]) }),
   /** Tokens as guests might try them: any lifetime, any token. */

@@ -9,7 +9,8 @@ import { readAnswers, type WireAnswer } from './wire.ts'
 /** The statuses of the contract, by who asks: whoever is not served is told so whatever it sends. */
 const STATUSES: Readonly<Record<Role, readonly number[]>> = { known: [200, 400, 401, 403, 404, 405, 503], required: [200, 400, 401, 403, 405, 503], disabled: [403], contested: [503], stranger: [503] }
 
-const HEADERS = new Set(['content-type', 'content-length', 'date', 'connection', 'keep-alive', 'retry-after', 'allow', 'x-aws-ec2-metadata-token-ttl-seconds', 'etag'])
+const TTL = 'x-aws-ec2-metadata-token-ttl-seconds'
+const HEADERS = new Set(['content-type', 'content-length', 'date', 'connection', 'keep-alive', 'retry-after', 'allow', 'etag', TTL])
 const PAGES = new Set([400, 401, 404, 503])
 const DATE = /^[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT$/
 
@@ -49,20 +50,22 @@ function wrongAnswer({ status, headers, body }: WireAnswer, guest: FuzzGuest): s
   return isPage || is('content-length') === '0' ? undefined : `not the page of ${String(status)}`
 }
 
-function wrongCount({ statuses, mostAnswers = Infinity, bytes }: Input, { role }: FuzzGuest, answers: readonly WireAnswer[], { plan }: Sent): string | undefined {
+function wrongCount({ statuses, leading = 0, mostAnswers = Infinity, bytes }: Input, { role }: FuzzGuest, answers: readonly WireAnswer[], { plan }: Sent): string | undefined {
   const told = answers.map(({ status }) => status)
   if (statuses !== undefined && role === 'known' && plan.cutAt === undefined && told.some((status) => status !== 503) && told.join() !== statuses.join()) return `answered ${told.join()}, not ${statuses.join()}`
+  if (role === 'known' && plan.cutAt === undefined && !told.includes(503) && (told.length < leading || told.slice(0, leading).some((status) => status !== 200))) return `${told.join()} to ${String(leading)} good requests and more`
   if (told.length > mostAnswers) return `${String(told.length)} answers to ${String(mostAnswers)} requests: ${told.join()}`
   const said = bytes.slice(0, plan.cutAt)
-  if (told.length === 0 && plan.then === 'end' && role !== 'stranger' && /[^\r\n]/.test(said)) return 'no answer'
+  if (told.length === 0 && plan.then === 'end' && /[^\r\n]/.test(said)) return 'no answer'
   return undefined
 }
 
 function wrongContent({ target, bytes }: Input, guest: FuzzGuest, answers: readonly WireAnswer[], { plan }: Sent): string | undefined {
   for (const { status, headers, body } of answers) {
+    if (headers.has(TTL) && !guest.ownsToken && !bytes.includes('PUT')) return 'a token was taken that is not this guest\'s'
     if (status !== 200 || (guest.role === 'known' && guest.says(body))) continue
     const isEmpty = body === '' && ((guest.role === 'known' && bytes.includes('HEAD')) || headers.has('allow'))
-    const isToken = headers.has('x-aws-ec2-metadata-token-ttl-seconds') && bytes.includes('PUT') && /^[!-~]{16,4096}$/.test(body)
+    const isToken = headers.has(TTL) && bytes.includes('PUT') && /^[!-~]{16,4096}$/.test(body)
     if (!isEmpty && !isToken) return `a body that ${guest.role === 'known' ? 'no path of this guest has' : 'needs a token'}: ${JSON.stringify(body.slice(0, 100))}`
   }
   const [first] = answers

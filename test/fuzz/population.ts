@@ -25,6 +25,8 @@ export interface FuzzGuest {
   readonly address: string
   readonly role: Role
   readonly canary: string
+  /** The token that inputs bring is this guest's own: it is the first. */
+  readonly ownsToken: boolean
   /** What the tree says for a target: the body, undefined where there is nothing, null where the target is malformed. */
   said(target: string): string | undefined | null
   /** True for a body that some path of this guest's answers. */
@@ -44,7 +46,7 @@ export function populate(directory: string, count: number): FuzzGuest[] {
     const { record, userData } = recordOf(i, canary, address, role)
     if (role !== 'stranger') write(directory, record, userData)
     if (role === 'contested') write(directory, { ...recordOf(i + count, canaryOf(i + count), address, role).record }, null)
-    return { address, role, canary, ...speech(record, userData) }
+    return { address, role, canary, ownsToken: i === 0, ...speech(record, userData) }
   })
 }
 

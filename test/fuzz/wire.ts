@@ -42,7 +42,7 @@ export function readAnswers(text: string, mayLackBodies: boolean): WireAnswers {
       }
       const { status, headers, end } = head
       const length = Number(headers.get('content-length'))
-      if (answers.at(-1)?.headers.get('connection') === 'close' && status < 400) {
+      if (answers.at(-1)?.headers.get('connection') === 'close') {
         fail({ answers, interim, wrong: 'an answer after one that said Connection: close' })
         return undefined
       }

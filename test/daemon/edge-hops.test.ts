@@ -35,6 +35,8 @@ t.test('D6: the answer to a token PUT travels no further than the hop limit', { 
     for (const [how, pieces] of Object.entries<string[]>({
       'pipelined behind a GET': [get + put],
       'behind the body of a GET': [get.replace('\r\n\r\n', '\r\nContent-Length: 4\r\n\r\n'), `GET ${put}`],
+      'behind a chunk of a GET': [get.replace('\r\n\r\n', '\r\nTransfer-Encoding: chunked\r\n\r\n'), `GET \r\n0\r\n\r\n${put}`],
+      'behind a GET and its body in one segment': [get.replace('\r\n\r\n', '\r\nContent-Length: 4\r\n\r\n') + `GET ${put}`],
     })) t.notMatch(await sendPieces(container, pieces), /[\w-]{54}==/, `${how}: the daemon gives no token`)
     t.match(await sendPieces(alpha, [get, put]), /HTTP\/1\.1[\s\S]+HTTP\/1\.1/, 'the guest itself is answered both')
   })

@@ -1,7 +1,6 @@
 /**
  * Request smuggling shapes: requests of which two parsers may read two different things (RFC 9112, 11.2), each with what we make of it.
- * What is ambiguous is refused with one 400 and the connection closed; what has one meaning only is answered, and a request after it
- * is found where it begins.
+ * What is ambiguous is refused with one 400 and the connection closed; what has one meaning only is answered.
  */
 
 /** What is asked for in the open. */
@@ -22,6 +21,8 @@ const CHUNKED = `0\r\n\r\n${SMUGGLED}`
 const INNER_LENGTH = String(SMUGGLED.length)
 const TE = 'Transfer-Encoding'
 const BOTH = [200, 200] as const
+/** A request with a body is the last of its connection: a PUT for a token could hide behind the body (D6). */
+const LAST = [200] as const
 /** The head is a request, and what should be its body is none: the one request has its one answer, and the connection is closed. */
 const BROKEN = [200] as const
 
@@ -42,13 +43,13 @@ const LENGTHS: readonly Shape[] = [
   shape('a length that wraps to 5 in 64 bits', 'refused', ['Content-Length: 18446744073709551621'], 'hello'),
   shape('a length in digits of another alphabet', 'refused', ['Content-Length: \xd9\xa5'], 'hello'),
   shape('a length that is empty', 'refused', ['Content-Length:']),
-  shape('a length with zeros before it', BOTH, ['Content-Length: 005'], 'hello'),
-  shape('a length with spaces around it', BOTH, ['Content-Length: \t 5 '], 'hello'),
+  shape('a length with zeros before it', LAST, ['Content-Length: 005'], 'hello'),
+  shape('a length with spaces around it', LAST, ['Content-Length: \t 5 '], 'hello'),
   shape('a length on the next line (obs-fold)', 'refused', ['Content-Length:\r\n 5'], 'hello'),
   shape('a length before a space before its colon', 'refused', [`Content-Length : ${INNER_LENGTH}`], SMUGGLED),
   shape('a length with an underscore in its name, which is another header', [200, 200, 200], [`Content_Length: ${INNER_LENGTH}`], SMUGGLED),
-  shape('a length named by Connection, as if it were for one hop', BOTH, ['Connection: Content-Length', `Content-Length: ${INNER_LENGTH}`], SMUGGLED),
-  shape('a body that looks like a request', BOTH, [`Content-Length: ${INNER_LENGTH}`], SMUGGLED),
+  shape('a length named by Connection, as if it were for one hop', LAST, ['Connection: Content-Length', `Content-Length: ${INNER_LENGTH}`], SMUGGLED),
+  shape('a body that looks like a request', LAST, [`Content-Length: ${INNER_LENGTH}`], SMUGGLED),
 ]
 
 const ENCODINGS: readonly Shape[] = [
@@ -77,8 +78,8 @@ const ENCODINGS: readonly Shape[] = [
     ['a line that is folded into it', `${TE}:\r\n chunked`],
     ['a line that is folded behind it', `${TE}: chunked\r\n , identity`],
   ] as const).map(([name, header]) => shape(`Transfer-Encoding: ${name}`, 'refused', [header], CHUNKED)),
-  shape('Transfer-Encoding: chunked in other letters', [200, 200, 200], ['tRANSFER-eNCODING: cHUNKED'], CHUNKED),
-  shape('Transfer-Encoding: chunked behind a tab', [200, 200, 200], [`${TE}:\tchunked`], CHUNKED),
+  shape('Transfer-Encoding: chunked in other letters', LAST, ['tRANSFER-eNCODING: cHUNKED'], CHUNKED),
+  shape('Transfer-Encoding: chunked behind a tab', LAST, [`${TE}:\tchunked`], CHUNKED),
   shape('Transfer-Encoding: with an underscore in its name, which is another header', [200, 400], ['Transfer_Encoding: chunked'], CHUNKED),
   shape('Transfer-Encoding: in HTTP/1.0', 'refused', ['Connection: keep-alive', `${TE}: chunked`], CHUNKED, `GET ${OPEN} HTTP/1.0`),
 ]
@@ -101,10 +102,10 @@ const CHUNKS: readonly Shape[] = [
     ['with a bare LF at its end', `0\n\n${SMUGGLED}`],
     ['with a trailer that is no header', '0\r\nno header\r\n\r\n'],
   ] as const).map(([name, body]) => shape(`a chunk ${name}`, BROKEN, [`${TE}: chunked`], body)),
-  shape('a chunk with an extension', BOTH, [`${TE}: chunked`], '1;a=b;c="d"\r\nx\r\n0;last\r\n\r\n'),
-  shape('a chunk with zeros before its size', BOTH, [`${TE}: chunked`], '0000000000000001\r\nx\r\n00\r\n\r\n'),
+  shape('a chunk with an extension', LAST, [`${TE}: chunked`], '1;a=b;c="d"\r\nx\r\n0;last\r\n\r\n'),
+  shape('a chunk with zeros before its size', LAST, [`${TE}: chunked`], '0000000000000001\r\nx\r\n00\r\n\r\n'),
   shape('a trailer that forges framing', BROKEN, [`${TE}: chunked`, 'Trailer: Content-Length'], '0\r\nContent-Length: 99\r\n\r\n'),
-  shape('a trailer that forges an origin', BOTH, [`${TE}: chunked`, 'Trailer: X-Forwarded-For'], '0\r\nX-Forwarded-For: 127.0.0.9\r\n\r\n'),
+  shape('a trailer that forges an origin', LAST, [`${TE}: chunked`, 'Trailer: X-Forwarded-For'], '0\r\nX-Forwarded-For: 127.0.0.9\r\n\r\n'),
 ]
 
 const HEADS: readonly Shape[] = [

@@ -23,13 +23,16 @@ export function addressOf(position: number): string {
   return `127.0.${String((position + 1) >> 8)}.${String((position + 1) & 255)}`
 }
 
+/** What sets instances apart from others: their options, where they run, how much user-data they have. */
+export interface Kind { readonly options?: Readonly<Record<string, string>>, readonly hypervisor?: string, readonly userDataBytes?: number }
+
 /** The record of the instance at a position, like one of the cloud's, with its revision as a tag. */
-export function recordOf(position: number, region: string, revision: number, options: Readonly<Record<string, string>> = {}): Record<string, unknown> {
+export function recordOf(position: number, region: string, revision: number, { options = {}, hypervisor = HYPERVISOR }: Kind = {}): Record<string, unknown> {
   const suffix = idOf(position).slice('srv-'.length)
   const hex = position.toString(16).padStart(4, '0')
   const cloudIp = `198.18.${String(position >> 8)}.${String(position & 255)}`
   return anInstance({
-    id: idOf(position), region, revision, fqdn: `srv-${suffix}.${region}.example.com`, hypervisors: [HYPERVISOR],
+    id: idOf(position), region, revision, fqdn: `srv-${suffix}.${region}.example.com`, hypervisors: [hypervisor],
     interfaces: [{
       id: `int-${suffix}`, macAddress: `02:24:19:00:${hex.slice(0, 2)}:${hex.slice(2)}`, ipv4Addresses: [`${addressOf(position)}/8`],
       ipv6Addresses: [`fd00::${(position + 1).toString(16)}/64`],
@@ -40,18 +43,18 @@ export function recordOf(position: number, region: string, revision: number, opt
   })
 }
 
-/** User-data of USER_DATA_BYTES, different for each instance. */
-export function userDataOf(position: number): Uint8Array {
-  return Buffer.alloc(USER_DATA_BYTES, `#cloud-config\n# ${idOf(position)}\n`)
+/** User-data, different for each instance. */
+export function userDataOf(position: number, bytes = USER_DATA_BYTES): Uint8Array {
+  return Buffer.alloc(bytes, `#cloud-config\n# ${idOf(position)}\n`)
 }
 
 /** Publishes `count` instances into a region of their own and gives the environment of a daemon that answers for them. */
-export async function populate(redisUrl: string, region: string, count: number, options: Readonly<Record<string, string>> = {}): Promise<Readonly<Record<string, string>>> {
+export async function populate(redisUrl: string, region: string, count: number, kind: Kind = {}): Promise<Readonly<Record<string, string>>> {
   const store = await openStore({ url: redisUrl, region })
   try {
     for (let at = 0; at < count; at += AT_ONCE) {
       await Promise.all(Array.from({ length: Math.min(AT_ONCE, count - at) }, async (_, i) => {
-        const { result } = await store.put(recordOf(at + i, region, 1, options), userDataOf(at + i))
+        const { result } = await store.put(recordOf(at + i, region, 1, kind), userDataOf(at + i, kind.userDataBytes))
         if (result !== 'published') throw new Error(`${idOf(at + i)} could not be published: ${result}`)
       }))
     }

@@ -10,7 +10,8 @@ import type { Part } from './bench.ts'
 import { populate } from './population.ts'
 import { residentMib, startImds } from './processes.ts'
 
-const SIZES = [500, 10_000]
+/** How many instances, with how many bytes of user-data each. */
+const SIZES = [[500, 1_024], [500, 16_384], [10_000, 1_024]] as const
 const RESYNC_SECONDS = 5
 const REST_SECONDS = 60
 
@@ -20,8 +21,8 @@ export const resync: Part = async ({ built, redisUrl }) => {
   const rows: string[][] = []
   let rest: string
   try {
-    for (const size of SIZES) {
-      const env = { ...await populate(redisUrl, `resync${String(size)}`, size), IMDS_RESYNC_SECONDS: String(RESYNC_SECONDS) }
+    for (const [size, userDataBytes] of SIZES) {
+      const env = { ...await populate(redisUrl, `resync${String(size)}-${String(userDataBytes)}`, size, { userDataBytes }), IMDS_RESYNC_SECONDS: String(RESYNC_SECONDS) }
       const sentBefore = await stat(redis, 'stats', 'total_net_output_bytes')
       const imds = await startImds(built, env, size)
       const allBytes = await stat(redis, 'stats', 'total_net_output_bytes') - sentBefore
@@ -32,7 +33,7 @@ export const resync: Part = async ({ built, redisUrl }) => {
       const before = await stat(redis, 'stats', 'total_net_output_bytes')
       await until(async () => await metric(completed) >= already + 4, 'four resyncs', 60_000)
       const bytes = (await stat(redis, 'stats', 'total_net_output_bytes') - before) / 4
-      rows.push([String(size), (allSeconds * 1000).toFixed(0), (allBytes / 1024).toFixed(0), (await metric('imds_resync_duration_seconds') * 1000).toFixed(1), (bytes / 1024).toFixed(0), residentMib(imds.pid).toFixed(0)])
+      rows.push([String(size), String(userDataBytes / 1024), (allSeconds * 1000).toFixed(0), (allBytes / 1024).toFixed(0), (await metric('imds_resync_duration_seconds') * 1000).toFixed(1), (bytes / 1024).toFixed(0), residentMib(imds.pid).toFixed(0)])
       await imds.stop()
     }
     const imds = await startImds(built, await populate(redisUrl, 'rest', 500), 500)
@@ -45,9 +46,9 @@ export const resync: Part = async ({ built, redisUrl }) => {
   }
   return [{
     title: 'Following the store',
-    columns: ['instances', 'all changed, ms', 'KiB from Redis', 'unchanged, ms', 'KiB from Redis', 'resident MiB'],
+    columns: ['instances', 'user-data KiB', 'all changed, ms', 'KiB from Redis', 'unchanged, ms', 'KiB from Redis', 'resident MiB'],
     rows,
-    notes: [`User-data of 1 KiB each. At rest a host sends Redis ${rest} commands a second (heartbeats of two connections, and a resync a minute).`],
+    notes: [`At rest a host sends Redis ${rest} commands a second (heartbeats of two connections, and a resync a minute).`],
   }]
 }
 

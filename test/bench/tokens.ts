@@ -17,7 +17,7 @@ const SPENDS = 5_000_000
 
 /** The rate where tokens are required, the rate of minting them, and the time that one look at a guest's share takes. */
 export const tokens: Part = async ({ built, redisUrl, effort }) => {
-  const env = await populate(redisUrl, 'tokens', INSTANCES, { httpTokens: 'required' })
+  const env = await populate(redisUrl, 'tokens', INSTANCES, { options: { httpTokens: 'required' } })
   const bare = await startBare(built, idOf(0))
   const imds = await startImds(built, env, INSTANCES)
   const mint = join(built.directory, 'mint.lua')

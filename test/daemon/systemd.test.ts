@@ -131,11 +131,11 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
     t.match(await shell('cat /log'), 'IMDS_STORE must be')
   })
 
-  await t.test('Redis\' password and the record keys reach the daemon as credentials', async (t) => {
-    for (const file of ['redis-password.conf', 'record-keys.conf']) {
+  await t.test('Redis\' password, the record keys and the keys of session tokens reach the daemon as credentials', async (t) => {
+    for (const file of ['redis-password.conf', 'record-keys.conf', 'token-keys.conf']) {
       await shell(`mkdir -p /units/imds.service.d && cat > /units/imds.service.d/${file}`, readFileSync(`${ROOT}deploy/${file}`, 'utf8'))
     }
-    await shell('umask 077; echo "k1:$(head -c 32 /dev/urandom | base64)" > /etc/imds/record-keys')
+    await shell('umask 077; echo "k1:$(head -c 32 /dev/urandom | base64)" > /etc/imds/record-keys; head -c 32 /dev/urandom | base64 > /etc/imds/token-keys')
     await shell('umask 077; echo secret > /etc/imds/redis-password; redis-server --requirepass secret --save "" --dir /tmp --daemonize yes')
     await setEnv('IMDS_STORE=redis://127.0.0.1\nIMDS_REGION=gb1\nIMDS_HYPERVISOR=hv1')
     await systemctl('daemon-reload')

@@ -41,6 +41,9 @@ const inside = ({ daemon, env }: Host, command: string) => ['nsenter', '--target
 const FAILED = 'imds_snapshot_writes_total{result="failed"}'
 const warnings = (daemon: TestDaemon, of: string) => daemon.log.filter(({ level, msg }) => level === 'warn' && msg.startsWith(of))
 
+/** Connections that found no descriptor. */
+const DROPPED = 'imds_connections_dropped_total{reason="descriptors"}'
+
 t.test('the disk full: guests get changes, the operator is told once, and what is missing is written when there is room', { skip: withoutNamespaces() }, async (t) => {
   const host = await aHost(t, ownDisk)
   const { daemon, change } = host
@@ -49,7 +52,7 @@ t.test('the disk full: guests get changes, the operator is told once, and what i
   await change()
   await until(async () => await daemon.metric(FAILED) > 0, 'the failed write')
   await change()
-  t.same((await must(inside(host, 'ls'))).toString().split('\n'), ['filler', 'view.snapshot', ''], 'no torn file is left')
+  t.same((await must(inside(host, 'ls'))).toString().split('\n'), ['filler', 'token-key', 'view.snapshot', ''], 'no torn file is left')
   await must(inside(host, 'rm filler'))
   daemon.process.kill('SIGTERM')
   await until(() => daemon.log.some(({ msg }) => msg === 'snapshot written again'), 'the last write')
@@ -81,7 +84,7 @@ t.test('file descriptors used up by one guest: operators are answered, changes a
   const { daemon, change } = host
   const idle: Socket[] = []
   for (let i = 0; i < 200; i++) idle.push(await anIdle(daemon, 'connect'))
-  await until(async () => await daemon.metric('imds_connections_dropped_total') > 0, 'dropped connections')
+  await until(async () => await daemon.metric(DROPPED) > 0, 'dropped connections')
   const before = await daemon.metric('imds_snapshot_writes_total{result="written"}')
   for (const socket of idle.splice(0, 100)) socket.destroy()
   await until(() => daemon.get('/latest/meta-data/').then(({ status }) => status === 200, () => false), 'room')
@@ -95,7 +98,7 @@ t.test('file descriptors used up by one guest: operators are answered, changes a
 t.test('connections that only idle make room for those that ask', async (t) => {
   const { daemon } = await aHost(t, () => ['prlimit', '--nofile=128'])
   const idle: Socket[] = []
-  while (await daemon.metric('imds_connections_dropped_total') === 0) idle.push(await anIdle(daemon, 'data'))
+  while (await daemon.metric(DROPPED) === 0) idle.push(await anIdle(daemon, 'data'))
   t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 200)
   for (const socket of idle) socket.destroy()
 })

@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { buildInto } from './build.ts'
-import { until } from './daemon.ts'
+import { ENDLESS_SHARE, until } from './daemon.ts'
 import { must, startHeld } from './held.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces, type Guest, type Wire } from './namespaces.ts'
 
@@ -31,7 +31,7 @@ export interface BootedHost {
   readonly shell: (command: string, input?: string) => Promise<string>
   /** Properties of imds.service. */
   readonly show: (...properties: string[]) => Promise<Record<string, string>>
-  /** Writes /etc/imds/imds.env. */
+  /** Writes /etc/imds/imds.env, with an endless share for the guests: their load is none that a guest may make. */
   readonly setEnv: (lines: string) => Promise<void>
   /** Writes a drop-in of a unit, and has systemd read it. */
   readonly dropIn: (unit: string, lines: string) => Promise<void>
@@ -119,7 +119,8 @@ export async function bootHost(t: Test, wires: readonly Wire[] = [WIRE]): Promis
     const inside = ['nsenter', '--target', held.word, '--all', '--root', '--wd', 'sh', '-c', command]
     return (await must(inside, { input, env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } })).toString()
   }
-  const setEnv = async (lines: string) => { await shell('cat > /etc/imds/imds.env', `${lines}\n`) }
+  const share = Object.entries(ENDLESS_SHARE).map(([name, value]) => `${name}=${value}\n`).join('')
+  const setEnv = async (lines: string) => { await shell('cat > /etc/imds/imds.env', `${lines}\n${share}`) }
   await until(() => shell('systemctl is-active sysinit.target').then(() => true, () => false), 'systemd')
   await setEnv('IMDS_STORE=file:/store')
   return {

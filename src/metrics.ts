@@ -70,7 +70,7 @@ export function buildMetrics(): Metrics {
         for (const [value, count] of Object.entries(read())) this.inc({ [label]: value } as Record<T, string>, count)
       },
     })
-    counters('imds_connections_dropped_total', 'Connections of guests that were closed unanswered: the listener held its share of the file descriptors, the guest more than twice its own share, or it did not take its answer (stalled).', 'reason', () => meter.drops)
+    counters('imds_connections_dropped_total', 'Connections of guests that were closed unanswered: the listener held its share of the file descriptors, the guest more than four times its own share, or it pipelined beyond it, or it did not take its answer (stalled).', 'reason', () => meter.drops)
     counters('imds_session_requests_total', 'Requests for metadata with a valid session token, with none, or refused since it was missing or invalid.', 'session', () => meter.sessions)
     new Counter({
       name: 'imds_forwarded_requests_total', help: 'Requests that said that they were forwarded, refused or not.', registers,

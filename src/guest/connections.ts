@@ -4,6 +4,7 @@
  * Node ends a connection that is idle, or whose request does not arrive in time; it lets one be whose other end never reads
  * its answers. Those are found here, by looking every few seconds: a timer for each connection would cost every request of every guest.
  */
+import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Share } from './share.ts'
 
@@ -12,7 +13,7 @@ const STALLED_MS = 20_000
 /** How often to look, in ms. */
 export const LOOK_EVERY_MS = 5_000
 
-interface Seen { readonly share: Share, unsent: number, read: number, sinceMs: number }
+interface Seen { readonly share: Share, unsent: number, read: number, sinceMs: number, lastAnswer: ServerResponse | null | undefined }
 
 /** The open connections of a listener. Times are milliseconds that only grow. */
 export class Connections {
@@ -20,12 +21,23 @@ export class Connections {
 
   /** Takes a new connection into its share until it closes; gives the used part of that share, above 1 when it has too many. */
   add(socket: Socket, share: Share): number {
-    this.#open.set(socket, { share, unsent: 0, read: 0, sinceMs: 0 })
+    this.#open.set(socket, { share, unsent: 0, read: 0, sinceMs: 0, lastAnswer: undefined })
     socket.once('close', () => {
       this.#open.delete(socket)
       share.closed()
     })
     return share.opened()
+  }
+
+  /** The last answer of a connection, which nothing that is said without a request may overtake; null once that is said, undefined before any. */
+  lastAnswer(socket: Socket): ServerResponse | null | undefined {
+    return this.#open.get(socket)?.lastAnswer
+  }
+
+  /** Notes the last answer of a connection. */
+  answers(socket: Socket, answer: ServerResponse | null): void {
+    const seen = this.#open.get(socket)
+    if (seen !== undefined) seen.lastAnswer = answer
   }
 
   /** Resets every connection of a share; gives how many there were. */

@@ -54,8 +54,8 @@ const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSe
 const MAKE_ROOM_EVERY_MS = 100
 /** An answer that tells a guest to ask less comes after so long, in ms: what it asks too much costs nearly nothing. */
 const WAIT_MS = 100
-/** A connection beyond a guest's share is told so; beyond so many times its share it is reset: to tell takes up to a second each. */
-const RESET_ABOVE = 2
+/** Connections beyond a guest's share are held, not read, and told so; beyond so many times its share they are reset. */
+const RESET_ABOVE = 4
 
 /** Builds the server of one listener; it does not listen yet. */
 export function buildGuestServer({ network, maxConnections, directory, shares, rules, meter, complaints, log }: GuestServerParts): FastifyInstance {
@@ -63,8 +63,6 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   const connections = new Connections()
   /** Connections whose guest is told to wait. */
   const waiting = new Set<Socket>()
-  /** The last answer of each connection, which nothing that is said without a request may overtake; null once that is said. */
-  const lastAnswers = new WeakMap<Socket, ServerResponse | null>()
 
   const server = Fastify({
     logger: false,
@@ -117,14 +115,12 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     const found = directory.find(network, peerAddress(socket))
     const share = shareOf(found)
     const used = connections.add(socket, share)
-    if (share.isInDebt(performance.now()) && used <= 1) {
-      process.nextTick(() => { socket.pause() }) // after Node's own start of reading, and before it reads
-      wait(socket, () => { refuseRaw(socket, found, 'over-share', '', 'leave') })
-    } else if (used <= 1) return
-    else if (used <= RESET_ABOVE) refuseRaw(socket, found, 'too-many-connections', '')
-    else {
+    if (used > RESET_ABOVE) {
       meter.dropped('over-share', 1)
       socket.resetAndDestroy()
+    } else if (used > 1 || share.isInDebt(performance.now())) {
+      process.nextTick(() => { socket.pause() }) // after Node's own start of reading, and before it reads
+      wait(socket, () => { refuseRaw(socket, found, used > 1 ? 'too-many-connections' : 'over-share', '', 'leave') })
     }
   }
 
@@ -138,7 +134,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
       return
     }
     if (socket.writableEnded) return // it was told on the connection itself, with nothing to follow
-    lastAnswers.set(socket, reply.raw)
+    connections.answers(socket, reply.raw)
     if (request.headers.upgrade !== undefined) reply.raw.shouldKeepAlive = false // Node loses what came behind it in the same packet
     const found = directory.find(network, address)
     const share = shareOf(found)
@@ -223,7 +219,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
    * follows the answer to the very request whose body is at fault: that one only ends the connection.
    */
   function refuseRaw(socket: Socket, found: Found, refusal: Refusal, method: string, unread: 'drop' | 'leave' = 'drop'): void {
-    const last = lastAnswers.get(socket)
+    const last = connections.lastAnswer(socket)
     if (last === null) return
     meter.answered('unknown', method, refusal, null)
     complaints.refused(network, peerAddress(socket), idOf(found), refusal)
@@ -232,15 +228,15 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   }
 
   function endAfterAnswers(socket: Socket): void {
-    const last = lastAnswers.get(socket)
+    const last = connections.lastAnswer(socket)
     if (last?.writableEnded === false) last.shouldKeepAlive = false // one that waits says so itself
     afterAnswers(socket, () => { closeSoon(socket) })
   }
 
   function afterAnswers(socket: Socket, act: () => void): void {
-    const last = lastAnswers.get(socket)
+    const last = connections.lastAnswer(socket)
     if (last === null) return
-    lastAnswers.set(socket, null)
+    connections.answers(socket, null)
     if (last === undefined || last.writableFinished) act()
     else last.once('finish', act)
   }

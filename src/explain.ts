@@ -7,7 +7,7 @@
 import type { Edge } from './edge/edge.ts'
 import { statusOf, type Refusal } from './guest/answers.ts'
 import { refusalOf } from './guest/identify.ts'
-import { canonicalAddress } from './metadata/address.ts'
+import { canonicalAddress, overlap } from './metadata/address.ts'
 import type { View } from './store/view.ts'
 
 /** What it is explained from. `networks`: those that guests are answered on here. */
@@ -65,6 +65,7 @@ const OPTIONS: Partial<Record<Refusal, string>> = {
 }
 
 function claimants(view: View, network: string, address: string): string {
-  const ids = [...view.contested()].filter(([key]) => key.startsWith(`${network} `)).map(([key, owners]) => `${key.slice(network.length + 1)} by ${owners.join(' and ')}`)
-  return ids.length > 0 ? ids.join('; ') : address
+  return [...view.contested()].map(([key, ids]) => ({ on: key.split(' '), ids }))
+    .filter(({ on: [where, range = ''] }) => where === network && overlap(range, address))
+    .map(({ on: [, range = ''], ids }) => `${range} by ${ids.join(' and ')}`).join('; ')
 }

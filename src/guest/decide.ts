@@ -35,10 +35,21 @@ export interface Asked {
   readonly target: string
   readonly headers: IncomingHttpHeaders
   readonly httpVersion: string
+  /** An answer to an earlier request of the connection is still on its way. */
+  readonly isPipelined: boolean
 }
 
 /** For which kind of path, how it ends, the content where it is served, and the seconds that its token has where it brought one. */
 export interface Decision { readonly route: Route, readonly content: Content | null, readonly outcome: Outcome, readonly ttlSeconds: number | null }
+
+/**
+ * Whether nothing more is read of a connection once this request is answered: where its end is no certain one, where Node loses what came
+ * behind it in its packet (an upgrade), and where a PUT for a token could hide from the firewall behind a body.
+ */
+export function isLast(method: string, headers: IncomingHttpHeaders, outcome: Outcome): boolean {
+  if (outcome === 'malformed-request' || outcome === 'token-pipelined' || headers.upgrade !== undefined) return true
+  return method !== 'PUT' && (headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0')
+}
 
 /** What Node's codes mean where no request could be read. */
 export const REFUSED_UNREAD: Readonly<Record<string, Refusal | undefined>> = {
@@ -98,11 +109,15 @@ function isForwardedRefused({ forwarded }: Rules, headers: IncomingHttpHeaders, 
   return headers[TOKEN_HEADER] !== undefined || (target !== 'malformed' && target.route === '/latest/api/token')
 }
 
-/** The token path: only a PUT with a life of 1 to 21600 seconds gets one (contract D1, D2). */
-function session({ network, method, headers }: Asked, guest: Guest, { tokens }: Rules): Decision {
+/**
+ * The token path: only a PUT with a life of 1 to 21600 seconds gets one (contract D1, D2). The firewall holds the answer to the guest's hop
+ * limit by how a connection's segments begin, so a PUT behind another request gets none.
+ */
+function session({ network, method, headers, isPipelined }: Asked, guest: Guest, { tokens }: Rules): Decision {
   const route = '/latest/api/token'
   if (method === 'OPTIONS') return { route, content: TOKEN_OPTIONS, outcome: 'served', ttlSeconds: null }
   if (method !== 'PUT') return refused('token-method', route)
+  if (isPipelined) return refused('token-pipelined', route)
   const asked = headers[TTL_HEADER_READ]
   const ttlSeconds = parseTtl(typeof asked === 'string' ? asked : undefined)
   if (ttlSeconds === null) return refused('bad-token-ttl', route)

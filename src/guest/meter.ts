@@ -26,6 +26,11 @@ const METHOD_AT: Record<string, number | undefined> = positions(METHODS)
 const OUTCOME_AT = positions(OUTCOMES)
 const OTHER = METHODS.length - 1
 
+/** Whether a method is told apart from others. */
+export function isCounted(method: string): boolean {
+  return METHOD_AT[method] !== undefined
+}
+
 /** A counted combination. */
 export interface RequestCount { readonly route: Route, readonly method: string, readonly status: number, readonly reason: Outcome, readonly count: number }
 /** The durations of one route: cumulative counts per bound, the count of all, and their sum in seconds. */

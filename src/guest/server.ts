@@ -16,9 +16,9 @@ import type { Logger } from 'pino'
 import { closeSoon, sendContent, sendRefusal, sendRefusalRaw, type Refusal } from './answers.ts'
 import type { Complaints } from './complaints.ts'
 import { Connections, LOOK_EVERY_MS } from './connections.ts'
-import { decide, REFUSED_UNREAD, type Decision, type Rules } from './decide.ts'
+import { decide, isLast, REFUSED_UNREAD, type Decision, type Rules } from './decide.ts'
 import { peerAddress, refusalOf, type Directory, type Found } from './identify.ts'
-import type { RequestMeter } from './meter.ts'
+import { isCounted, type RequestMeter } from './meter.ts'
 import type { Share, Shares } from './share.ts'
 
 /** What a guest server is made of. */
@@ -43,9 +43,6 @@ const LIMITS = {
   /** Headers and request line: the longest real one is a tag key of 255 escaped characters. */
   maxHeaderSize: 16_384,
 }
-
-/** The methods that are told apart; any other is as good as TRACE: refused, and counted as `other`. */
-const COUNTED_METHODS = new Set(['GET', 'HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS'])
 
 /** No route has a schema: Fastify's own compilers need 20 ms of every start, and memory. */
 const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSerializer: () => noSchema } }
@@ -135,7 +132,6 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     }
     if (socket.writableEnded) return // it was told on the connection itself, with nothing to follow
     connections.answers(socket, reply.raw)
-    if (request.headers.upgrade !== undefined) reply.raw.shouldKeepAlive = false // Node loses what came behind it in the same packet
     const found = directory.find(network, address)
     const share = shareOf(found)
     if (waiting.has(socket)) {
@@ -152,27 +148,20 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   }
 
   function judge(request: IncomingMessage, target: string, response: ServerResponse, address: string, found: Found, startedMs: number): void {
-    // The firewall holds the answer to a PUT to the guest's hop limit by how a connection's segments begin. So no PUT hides in one that begins
-    // otherwise: behind another request, or behind the body of one.
-    const isPipelined = response.socket === null
+    const { method = '', headers, httpVersion } = request
     let decision: Decision
     try {
-      decision = decide({ network, address, found, method: request.method ?? '', target, headers: request.headers, httpVersion: request.httpVersion }, rules, meter)
+      decision = decide({ network, address, found, method, target, headers, httpVersion, isPipelined: response.socket === null }, rules, meter)
     } catch (error) {
       log.error({ err: error }, 'request failed')
       decision = { route: 'unknown', content: null, outcome: 'internal-error', ttlSeconds: null }
     }
-    if (decision.route === '/latest/api/token' && isPipelined) {
-      decision = { ...decision, content: null, outcome: 'token-pipelined', ttlSeconds: null }
-      response.shouldKeepAlive = false
-    }
-    if (request.method !== 'PUT' && hasBody(request)) response.shouldKeepAlive = false
     answer(request, response, address, found, decision, startedMs)
   }
 
-  function answer({ method = '' }: IncomingMessage, response: ServerResponse, address: string, found: Found, decision: Decision, startedMs: number): void {
+  function answer({ method = '', headers }: IncomingMessage, response: ServerResponse, address: string, found: Found, decision: Decision, startedMs: number): void {
     const { route, content, outcome, ttlSeconds } = decision
-    if (outcome === 'malformed-request') response.shouldKeepAlive = false
+    if (isLast(method, headers, outcome)) response.shouldKeepAlive = false
     if (outcome === 'served') sendContent(response, content!, ttlSeconds)
     else sendRefusal(response, outcome, method === 'GET', ttlSeconds)
     const durationMs = performance.now() - startedMs
@@ -246,13 +235,9 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   }
 }
 
-function hasBody({ headers }: IncomingMessage): boolean {
-  return headers['transfer-encoding'] !== undefined || (headers['content-length'] !== undefined && headers['content-length'] !== '0')
-}
-
 /** To Fastify every target is `/`, and every method one that it knows: to RTSP's, which Node's parser reads too, it would answer by itself. */
 function rewriteUrl(request: { method?: string | undefined }): string {
-  if (request.method !== 'GET' && !COUNTED_METHODS.has(request.method ?? '')) request.method = 'TRACE'
+  if (!isCounted(request.method ?? '')) request.method = 'TRACE' // counted as `other`
   return '/'
 }
 

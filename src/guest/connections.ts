@@ -3,9 +3,13 @@
  *
  * Node ends a connection that is idle, or whose request does not arrive in time; it lets one be whose other end never reads
  * its answers. Those are found here, by looking every few seconds: a timer for each connection would cost every request of every guest.
+ *
+ * What is known of a connection hangs on its socket, and the open ones stand in an array. A Map or a Set of sockets would grow anew every few
+ * thousand connections, and each table left behind in the old generation would keep alive what stood in it: so a quarter of all that
+ * connections allocate was promoted, and half of the collector's time went there.
  */
 import type { ServerResponse } from 'node:http'
-import type { Socket } from 'node:net'
+import { Socket } from 'node:net'
 import type { Share } from './share.ts'
 
 /** An answer that nobody takes is given up after so long, in ms; up to LOOK_EVERY_MS later. */
@@ -13,51 +17,86 @@ const STALLED_MS = 20_000
 /** How often to look, in ms. */
 export const LOOK_EVERY_MS = 5_000
 
-interface Seen { readonly share: Share, unsent: number, read: number, sinceMs: number, lastAnswer: ServerResponse | null | undefined }
+const CONNECTION = Symbol('connection')
+
+/** An open connection. */
+interface Connection {
+  readonly socket: Socket
+  readonly share: Share
+  readonly among: Connection[]
+  /** Its place in `among`. */
+  at: number
+  unsent: number
+  read: number
+  sinceMs: number
+  lastAnswer: ServerResponse | null | undefined
+}
+type Connected = Socket & { [CONNECTION]?: Connection }
 
 /** The open connections of a listener. Times are milliseconds that only grow. */
 export class Connections {
-  readonly #open = new Map<Socket, Seen>()
+  readonly #open: Connection[] = []
 
   /** Takes a new connection into its share until it closes; gives the used part of that share, above 1 when it has too many. */
-  add(socket: Socket, share: Share): number {
-    this.#open.set(socket, { share, unsent: 0, read: 0, sinceMs: 0, lastAnswer: undefined })
-    socket.once('close', () => {
-      this.#open.delete(socket)
-      share.closed()
-    })
+  add(socket: Connected, share: Share): number {
+    const connection: Connection = { socket, share, among: this.#open, at: this.#open.length, unsent: 0, read: 0, sinceMs: 0, lastAnswer: undefined }
+    socket[CONNECTION] = connection
+    this.#open.push(connection)
+    socket.on('close', forget)
+    socket.destroySoon = closeOnceSent
     return share.opened()
   }
 
   /** The last answer of a connection, which nothing that is said without a request may overtake; null once that is said, undefined before any. */
-  lastAnswer(socket: Socket): ServerResponse | null | undefined {
-    return this.#open.get(socket)?.lastAnswer
+  lastAnswer(socket: Connected): ServerResponse | null | undefined {
+    return socket[CONNECTION]?.lastAnswer
   }
 
   /** Notes the last answer of a connection. */
-  answers(socket: Socket, answer: ServerResponse | null): void {
-    const seen = this.#open.get(socket)
-    if (seen !== undefined) seen.lastAnswer = answer
+  answers(socket: Connected, answer: ServerResponse | null): void {
+    const connection = socket[CONNECTION]
+    if (connection !== undefined) connection.lastAnswer = answer
   }
 
   /** Resets every connection of a share; gives how many there were. */
   endAll(share: Share): number {
-    const sockets = [...this.#open].filter(([, seen]) => seen.share === share)
-    for (const [socket] of sockets) socket.resetAndDestroy()
-    return sockets.length
+    const ended = this.#open.filter((connection) => connection.share === share)
+    for (const { socket } of ended) socket.resetAndDestroy()
+    return ended.length
   }
 
   /** Ends every connection whose answer was not taken; gives how many there were. */
   endStalled(nowMs: number): number {
     let ended = 0
-    for (const [socket, seen] of this.#open) {
-      const unsent = socket.writableLength
-      if (unsent === 0 || unsent !== seen.unsent || socket.bytesRead !== seen.read) Object.assign(seen, { unsent, read: socket.bytesRead, sinceMs: nowMs })
-      else if (nowMs - seen.sinceMs >= STALLED_MS) {
-        socket.resetAndDestroy()
+    for (const connection of this.#open) {
+      const { socket, unsent } = connection
+      if (socket.writableLength === 0 || socket.writableLength !== unsent || socket.bytesRead !== connection.read) {
+        Object.assign(connection, { unsent: socket.writableLength, read: socket.bytesRead, sinceMs: nowMs })
+      } else if (nowMs - connection.sinceMs >= STALLED_MS) {
+        socket.resetAndDestroy() // closes later: nothing leaves the array here
         ended += 1
       }
     }
     return ended
   }
+}
+
+/**
+ * Node ends a connection, waits for that to be done, and closes it. Where nothing is left to send, to close it says the same to the other
+ * end, for one system call and a fifth of a connection's JavaScript less.
+ */
+function closeOnceSent(this: Socket): void {
+  if (this.writableLength === 0) this.destroy()
+  else Socket.prototype.destroySoon.call(this)
+}
+
+/** One function for all connections, called on the socket: a closure for each would be one more thing to collect. */
+function forget(this: Connected): void {
+  const { among, at, share } = this[CONNECTION]!
+  const last = among.pop()!
+  if (last.at !== at) {
+    among[at] = last
+    last.at = at
+  }
+  share.closed()
 }

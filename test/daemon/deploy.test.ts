@@ -98,7 +98,7 @@ t.test('the Redis user of the example environment may do all that the daemon doe
 t.test('the image runs the daemon without root, and its runtime is the base image\'s', (t) => {
   const final = read('Dockerfile').split(/^FROM /m).at(-1)!
   t.match(final, /^USER (?!root|0\b)\S+$/m)
-  t.match(final, /^ENTRYPOINT \["node", "--max-semi-space-size=2", "--max-old-space-size=1024", "--single-threaded-gc", "dist\/main\.js"\]$/m)
+  t.match(final, /^ENTRYPOINT \["node", "--max-semi-space-size=2", "--max-old-space-size=1024", "--single-threaded-gc", "--no-allocation-site-pretenuring", "dist\/main\.js"\]$/m)
   t.notMatch(final, /npm|node_modules/, 'the programs bring what they use; the npm package "node" stays behind')
   t.end()
 })

@@ -57,7 +57,7 @@ export interface Given { readonly main?: string, readonly fds?: readonly number[
  */
 export async function startDaemon(env: Readonly<Record<string, string>>, within: readonly string[] = [], { main = MAIN, fds = [] }: Given = {}): Promise<TestDaemon> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
-  const args = [...within, process.execPath, '--max-semi-space-size=2', '--max-old-space-size=1024', '--single-threaded-gc', main]
+  const args = [...within, process.execPath, '--max-semi-space-size=2', '--max-old-space-size=1024', '--single-threaded-gc', '--no-allocation-site-pretenuring', main]
   const child = spawn(args[0]!, args.slice(1), {
     env: { PATH: process.env['PATH'], IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STATE_DIR: directory, ...ENDLESS_SHARE, ...env },
     stdio: ['ignore', 'pipe', 'inherit', ...fds],

@@ -1,27 +1,26 @@
 /**
  * The only place where rooms meet: builds them in order, stops them in reverse.
+ *
+ * Guests come first. What answers them from the snapshot is little, and listens before the rest is even loaded: the clients of the store
+ * and of Prometheus, the operators' side, the firewall's. So the imports below are few, and `startKeeping` makes its own.
  */
 import { randomBytes } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
+import { setImmediate as turn } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import { ClockWatch, LOOK_EVERY_MS } from './clock.ts'
 import type { Config, StoreConfig } from './config.ts'
-import { Edge } from './edge/edge.ts'
-import { explain } from './explain.ts'
 import { Complaints } from './guest/complaints.ts'
+import type { Directory } from './guest/identify.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { buildGuestServer } from './guest/server.ts'
 import { Shares, STRANGERS } from './guest/share.ts'
 import { Tokens } from './guest/token.ts'
 import { listen, maxConnections, written, type Place } from './listen.ts'
-import { buildMetrics } from './metrics.ts'
-import { buildOperatorServer } from './operator/server.ts'
-import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotOwner } from './store/snapshot.ts'
+import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotKeys, type SnapshotOwner } from './store/snapshot.ts'
 import type { Source } from './store/source.ts'
-import { Strangers } from './store/strangers.ts'
 import { Trust } from './store/trust.ts'
 import { View } from './store/view.ts'
-import { Watch } from './store/watch.ts'
+import type { WatchStatus } from './store/watch.ts'
 import { ownTokenKey } from './token-key.ts'
 
 /** Where Linux says how many file descriptors we may have open. */
@@ -39,27 +38,82 @@ export interface Daemon {
 }
 
 /**
- * Starts a daemon: it listens at once and answers 503 until it has data. Rejects when a listener cannot be had, with nothing left
- * running.
+ * Starts a daemon: it answers guests at once from its snapshot, and 503 whoever is not in it until it has data. Rejects when a listener
+ * cannot be had, with nothing left running.
  */
 export async function startDaemon(config: Config, log: Logger): Promise<Daemon> {
   const now = () => performance.now()
-  const tokens = new Tokens(config.tokenKeys ?? [ownTokenKey(config.stateDirectory, log)], () => Date.now() / 1000)
-  const metrics = buildMetrics()
+  const answering = await startAnswering(config, log, now)
+  await turn()
+  try {
+    return await startKeeping(config, log, now, answering)
+  } catch (error) {
+    await answering.stop()
+    throw error
+  }
+}
+
+/** What answers guests, from the view as the snapshot left it. */
+interface Answering {
+  readonly view: View
+  readonly meter: RequestMeter
+  readonly keys: SnapshotKeys
+  /** Undefined where there was none to be served. */
+  readonly snapshotAgeMs: number | undefined
+  readonly guests: readonly Place[]
+  /** Says who may know more about an unknown address. */
+  askBy(ask: Directory['ask']): void
+  stop(): Promise<void>
+}
+
+async function startAnswering(config: Config, log: Logger, now: () => number): Promise<Answering> {
+  const secrets = config.tokenKeys ?? [ownTokenKey(config.stateDirectory, log)]
+  const tokens = new Tokens(secrets, () => Date.now() / 1000)
   const meter = new RequestMeter()
   const view = new View(config.provider, now)
-  const trust = trustOf(config.store)
-  const source = await buildSource(config.store, trust)
-  const { hypervisor } = config.store
-  const path = snapshotPath(config.stateDirectory)
-  const owner = snapshotOwner(config.store)
-  const snapshot = readSnapshot(path, owner, trust, config.snapshotMaxAgeMs, Date.now(), log)
+  const keys = { trust: trustOf(config.store), key: secrets[0]! }
+  const snapshot = await readSnapshot(snapshotPath(config.stateDirectory), snapshotOwner(config.store), keys, config.snapshotMaxAgeMs, Date.now(), log)
   for (const assembled of snapshot?.instances ?? []) view.replace(assembled)
+  let ask: Directory['ask'] = () => null
+  const directory: Directory = { find: (network, address) => view.find(network, address), ask: (network, address) => ask(network, address) }
+  const most = maxConnections(existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : '', config.listen.length)
+  const shares = new Shares(config.share, STRANGERS)
+  const rules = { tokens, forwarded: config.forwarded }
+  const complaints = new Complaints(log, now)
+  const servers = config.listen.map(({ network }) => buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, complaints, log }))
+  const stop = async () => { await Promise.all(servers.map((server) => server.close())) }
+  try {
+    const guests: Place[] = []
+    for (const [i, server] of servers.entries()) guests.push(await listen(server, config.listen[i]!, 'IMDS_LISTEN'))
+    if (config.edge.required && guests.some(({ host }) => host === '::' || host === '0.0.0.0')) throw new Error(EVERYWHERE)
+    return { view, meter, keys, snapshotAgeMs: snapshot?.ageMs, guests, askBy: (by) => { ask = by }, stop }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}
+
+/** Keeps the view in step with the store, the snapshot and the firewall with the view, and lets operators look in. */
+async function startKeeping(config: Config, log: Logger, now: () => number, answering: Answering): Promise<Daemon> {
+  const { view, meter, keys, snapshotAgeMs, guests } = answering
+  const { buildMetrics } = await import('./metrics.ts')
+  await turn() // guests are answered between one step and the next
+  const { buildOperatorServer } = await import('./operator/server.ts')
+  const [{ Edge }, { explain }, { ClockWatch, LOOK_EVERY_MS }] = await Promise.all([import('./edge/edge.ts'), import('./explain.ts'), import('./clock.ts')])
+  const [{ Watch }, { Strangers }] = await Promise.all([import('./store/watch.ts'), import('./store/strangers.ts')])
+  const source = await buildSource(config.store, keys.trust)
+  await turn()
+
+  const fromSnapshot = view.size
+  const metrics = buildMetrics()
+  const { hypervisor } = config.store
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
-  clock.aheadMs(-(snapshot?.ageMs ?? 0))
-  const asOfMs = Date.now() - (snapshot?.ageMs ?? 0)
+  clock.aheadMs(-(snapshotAgeMs ?? 0))
+  const asOfMs = Date.now() - (snapshotAgeMs ?? 0)
   const instances = () => view.held().filter(({ visiting }) => !visiting)
-  const writer = new SnapshotWriter({ path, owner, trust, asOfMs, instances, writes: metrics.snapshotWrites, log })
+  const writer = new SnapshotWriter({
+    path: snapshotPath(config.stateDirectory), owner: snapshotOwner(config.store), keys, asOfMs, instances, writes: metrics.snapshotWrites, log,
+  })
   const edge = new Edge({ ...config.edge, instances: () => instances().map(({ instance }) => instance), now, epoch: randomBytes(4).toString('hex') })
   const watch = new Watch({
     source, view, hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.watch, log,
@@ -72,21 +126,16 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
       edge.isWhole()
     },
   })
-  const bornAtMs = now() - Math.max(0, snapshot?.ageMs ?? now())
+  const bornAtMs = now() - Math.max(0, snapshotAgeMs ?? now())
   const viewAgeSeconds = () => (now() - (watch.status().resyncedAtMs ?? bornAtMs)) / 1000
   const status = () => watch.status()
   metrics.readFrom({ meter, instances: () => view.size, contested: () => view.contested().size, watch: status, viewAgeSeconds, edge: () => edge.status() })
-  const complaints = new Complaints(log, now)
-  const find = (network: string, address: string) => view.find(network, address)
   const strangers = new Strangers({
-    find, welcome: (network, address) => watch.welcome(network, address), canAsk: () => watch.status().connected, questions: metrics.questions, now,
+    find: (network, address) => view.find(network, address), welcome: (network, address) => watch.welcome(network, address),
+    canAsk: () => watch.status().connected, questions: metrics.questions, now,
   })
-  const directory = { find, ask: (network: string, address: string) => strangers.ask(network, address) }
-  const most = maxConnections(existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : '', config.listen.length)
-  const shares = new Shares(config.share, STRANGERS)
-  const rules = { tokens, forwarded: config.forwarded }
-  const guestServers = config.listen.map(({ network }) => buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, complaints, log }))
-  const readiness = () => ({ ...readinessOf(watch, view, source, viewAgeSeconds()), edge: edge.status() })
+  answering.askBy((network, address) => strangers.ask(network, address))
+  const readiness = () => ({ ...readinessOf(watch.status(), view, source, viewAgeSeconds()), edge: edge.status() })
   const revisionOf = (id: string) => {
     const held = view.get(id)
     const isAnswered = held?.instance.interfaces.some(({ network }) => config.listen.some((listener) => listener.network === network)) === true
@@ -107,21 +156,17 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
   const stop = async () => {
     clearInterval(looks)
     edge.stop()
-    await Promise.all([...guestServers, operatorServer].map((server) => server.close()))
+    await Promise.all([answering.stop(), operatorServer.close()])
     await watch.stop()
     await writer.stop()
   }
   try {
     const operator = await listen(operatorServer, config.operator, 'IMDS_OPERATOR_LISTEN')
-    const guests: Place[] = []
-    for (const [i, server] of guestServers.entries()) guests.push(await listen(server, config.listen[i]!, 'IMDS_LISTEN'))
-    if (config.edge.required && guests.some(({ host }) => host === '::' || host === '0.0.0.0')) throw new Error(EVERYWHERE)
     const listeners = guests.map(({ host, port }, i) => ({ network: config.listen[i]!.network, address: host, port }))
     edge.listens({ listeners, operator: { address: operator.host, port: operator.port } })
-    const fromSnapshot = snapshot?.instances.length ?? 0
     if (fromSnapshot > 0) edge.isWhole()
     watch.start()
-    const recordKeys = trust?.names ?? []
+    const recordKeys = keys.trust?.names ?? []
     log.info({ guests: guests.map(written), operator: written(operator), store: source.description, hypervisor, recordKeys, fromSnapshot }, 'listening')
     return { guests, operator, stop }
   } catch (error) {
@@ -145,8 +190,7 @@ async function buildSource(store: StoreConfig, trust: Trust | null): Promise<Sou
   return buildRedisSource(store, store.region, store.hypervisor, trust)
 }
 
-function readinessOf(watch: Watch, view: View, source: Source, viewAgeSeconds: number) {
-  const { ready, connected, unconfirmed, faulty } = watch.status()
+function readinessOf({ ready, connected, unconfirmed, faulty }: WatchStatus, view: View, source: Source, viewAgeSeconds: number) {
   return {
     ready,
     store: source.description,

@@ -9,17 +9,21 @@
  * before what it contains. Redis, which knows no addresses, can look for that.
  */
 import { Address4, Address6 } from 'ip-address'
+import { isIPv4 } from 'node:net'
 
 /**
  * An address in canonical form: IPv4 in dotted decimals without leading zeros, IPv6 as RFC 5952 writes it, and an IPv4-mapped IPv6
  * address as the IPv4 address that it is. Undefined for anything else, and for an address with a zone or a prefix length.
  */
 export function canonicalAddress(address: string): string | undefined {
-  if (address.includes('/') || address.includes('%')) return undefined
-  if (!address.includes(':')) return Address4.isValid(address) ? new Address4(address).correctForm() : undefined
-  if (!Address6.isValid(address)) return undefined
-  const parsed = new Address6(address)
-  return parsed.isMapped4() ? parsed.to4().correctForm() : parsed.correctForm()
+  if (isIPv4(address)) return address // Node takes no other spelling
+  if (!address.includes(':') || address.includes('/') || address.includes('%')) return undefined
+  try {
+    const parsed = new Address6(address)
+    return parsed.isMapped4() ? parsed.to4().correctForm() : parsed.correctForm()
+  } catch { // the library says so of what is no address
+    return undefined
+  }
 }
 
 /** True for a canonical IPv4 address. */

@@ -5,7 +5,8 @@
  */
 import { createHash } from 'node:crypto'
 import { overlap } from '../metadata/address.ts'
-import { parse, rangesOf, type Fault, type Instance } from '../metadata/instance.ts'
+import { rangesOf, type Instance } from '../metadata/instance.ts'
+import { parse, type Fault } from '../metadata/record.ts'
 import type { Loaded } from './source.ts'
 
 /** A valid record with exactly the user-data that it tells of. `userData` is null where it tells of none, or is sealed: no host needs it then. */

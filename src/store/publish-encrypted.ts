@@ -5,7 +5,8 @@
  * believe none of that. What the script did by reading the record is done here: user-data that stays is encrypted anew for its new
  * revision, and a seal that is there goes into the new record. The script refuses both when the store changed meanwhile.
  */
-import { parse, sealOf, type Instance } from '../metadata/instance.ts'
+import type { Instance } from '../metadata/instance.ts'
+import { parse, sealOf } from '../metadata/record.ts'
 import { sha256, userDataFaults } from './assemble.ts'
 import type { UserDataChange, Written } from './publish.ts'
 import { readStored } from './stored.ts'

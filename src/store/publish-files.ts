@@ -7,7 +7,8 @@ import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/p
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { overlap } from '../metadata/address.ts'
-import { parse, rangesOf, sealOf, type Instance } from '../metadata/instance.ts'
+import { rangesOf, type Instance } from '../metadata/instance.ts'
+import { parse, sealOf } from '../metadata/record.ts'
 import { idOfFile, loadFiles, RECORD_ENDINGS } from './files.ts'
 import {
   changeSeal, publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type SealResult,

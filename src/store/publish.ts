@@ -10,7 +10,8 @@
  * takes it, a writer that comes late is stale, and the launch gate can wait for it.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parse, type Fault, type Instance } from '../metadata/instance.ts'
+import type { Instance } from '../metadata/instance.ts'
+import { parse, type Fault } from '../metadata/record.ts'
 import { sha256, userDataFaults } from './assemble.ts'
 import type { EncryptResult } from './publish-encrypted.ts'
 

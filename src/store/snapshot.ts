@@ -6,13 +6,16 @@
  * when the view was last known to be in step with the store. What cannot be trusted (torn, changed, another host's, too old) is set
  * aside with one line in the log and never served: an old view may give an address to its former owner. With keys the whole file is one
  * encrypted value (trust.ts), and a plain one is not trusted.
+ *
+ * The last line also has a MAC, under this host's own key: records that we wrote ourselves, by the schema that we have, were found good
+ * before. All others are checked again, which takes longer than everything else that a start does.
  */
-import { createHash } from 'node:crypto'
+import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
 import { readFileSync, renameSync, statSync } from 'node:fs'
 import { mkdir, open, rename, rm, utimes } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { Logger } from 'pino'
-import { restore } from '../metadata/instance.ts'
+import { frozen, RECORD_FORM, type Instance } from '../metadata/instance.ts'
 import type { Assembled } from './assemble.ts'
 import { isEncrypted, type Trust } from './trust.ts'
 
@@ -37,12 +40,17 @@ export function snapshotPath(stateDirectory: string): string {
   return join(stateDirectory, 'view.snapshot')
 }
 
-/** Reads a snapshot, or sets it aside. Undefined where there is none that may be served; never throws. `trust` null: the file is plain. */
-export function readSnapshot(path: string, owner: SnapshotOwner, trust: Trust | null, maxAgeMs: number, nowMs: number, log: Logger): Snapshot | undefined {
+/** With what a snapshot is kept: `trust` encrypts it (null: it is plain), `key` is a secret of this host's, of any length. */
+export interface SnapshotKeys { readonly trust: Trust | null, readonly key: Uint8Array }
+
+/** Reads a snapshot, or sets it aside. Undefined where there is none that may be served; never rejects. */
+export async function readSnapshot(
+  path: string, owner: SnapshotOwner, keys: SnapshotKeys, maxAgeMs: number, nowMs: number, log: Logger,
+): Promise<Snapshot | undefined> {
   try {
     const ageMs = nowMs - statSync(path).mtimeMs
     if (ageMs > maxAgeMs) throw new Error(`it is ${String(Math.round(ageMs / 1000))} s old, more than IMDS_SNAPSHOT_MAX_AGE_SECONDS`)
-    return { instances: decode(plain(readFileSync(path), owner, trust), owner), ageMs }
+    return { instances: await decode(plain(readFileSync(path), owner, keys.trust), owner, keys.key), ageMs }
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
     const reason = (error as Error).message
@@ -64,7 +72,7 @@ function plain(bytes: Buffer, owner: SnapshotOwner, trust: Trust | null): Buffer
   return decrypted.bytes
 }
 
-function decode(bytes: Buffer, owner: SnapshotOwner): Assembled[] {
+async function decode(bytes: Buffer, owner: SnapshotOwner, key: Uint8Array): Promise<Assembled[]> {
   const trailerStart = bytes.lastIndexOf(LF, -2) + 1
   if (bytes.at(-1) !== LF || trailerStart === 0) throw new Error('it is torn')
   const trailer = json(bytes.subarray(trailerStart))
@@ -76,6 +84,7 @@ function decode(bytes: Buffer, owner: SnapshotOwner): Assembled[] {
   for (const [key, value] of Object.entries(owner)) {
     if (header[key] !== value) throw new Error(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
   }
+  const restore = isOwn(trailer['mac'], macOf(sha256, key)) ? (document: unknown) => frozen(document as Instance) : (await import('../metadata/record.ts')).restore
   const instances: Assembled[] = []
   for (let at = headerEnd + 1; at < trailerStart;) {
     const end = bytes.indexOf(LF, at)
@@ -90,6 +99,14 @@ function decode(bytes: Buffer, owner: SnapshotOwner): Assembled[] {
   }
   if (trailer['instances'] !== instances.length) throw new Error('it is torn')
   return instances
+}
+
+function macOf(sha256: string, key: Uint8Array): string {
+  return createHmac('sha256', key).update(`imds snapshot ${RECORD_FORM} ${sha256}`).digest('hex')
+}
+
+function isOwn(told: unknown, mac: string): boolean {
+  return typeof told === 'string' && told.length === mac.length && timingSafeEqual(Buffer.from(told, 'latin1'), Buffer.from(mac, 'latin1'))
 }
 
 /** The object on a line. The reader's own complaint would quote the line, which may be user-data. */
@@ -108,8 +125,7 @@ function json(line: Buffer): Record<string, unknown> {
 export interface SnapshotParts {
   readonly path: string
   readonly owner: SnapshotOwner
-  /** Null: the file is plain. */
-  readonly trust: Trust | null
+  readonly keys: SnapshotKeys
   readonly instances: () => Iterable<Assembled>
   /** When the view was last in step with the store, in milliseconds since 1970: a snapshot's own time, until the store confirms it. */
   readonly asOfMs: number
@@ -203,7 +219,7 @@ export class SnapshotWriter {
   }
 
   async #writeFile(path: string): Promise<void> {
-    const { owner, instances, trust } = this.#parts
+    const { owner, instances, keys: { trust, key } } = this.#parts
     const file = await open(path, 'w', 0o600)
     try {
       const { head, update, end } = trust?.encrypting('snapshot', owner.hypervisor ?? '', 0) ?? PLAIN
@@ -216,7 +232,8 @@ export class SnapshotWriter {
       const all = [...instances()]
       await append(Buffer.from(`${JSON.stringify({ imds: 'snapshot', format: FORMAT, ...owner })}\n`))
       for (let i = 0; i < all.length; i += BATCH) await append(Buffer.concat(all.slice(i, i + BATCH).flatMap(encode)))
-      await file.writeFile(update(Buffer.from(`${JSON.stringify({ instances: all.length, sha256: hash.digest('hex') })}\n`)))
+      const sha256 = hash.digest('hex')
+      await file.writeFile(update(Buffer.from(`${JSON.stringify({ instances: all.length, sha256, mac: macOf(sha256, key) })}\n`)))
       await file.writeFile(end())
       await file.sync()
     } finally {

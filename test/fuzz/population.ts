@@ -4,7 +4,7 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { parse } from '../../src/metadata/instance.ts'
+import { parse } from '../../src/metadata/record.ts'
 import { parseTarget } from '../../src/metadata/target.ts'
 import { buildTree, resolve, VERSION_LIST, type Tree } from '../../src/metadata/tree.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'

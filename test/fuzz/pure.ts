@@ -52,10 +52,12 @@ export async function fuzzFiles(seed: number, count: number): Promise<PureReport
 export async function fuzzSnapshots(seed: number, count: number): Promise<PureReport> {
   const [plain, encrypted] = [await aSnapshotBench(null), await aSnapshotBench(TRUST)]
   try {
-    return loop(count, 'snapshot', seed, (n) => {
-      const { served, wrong, bytes } = (n % 2 === 0 ? plain : encrypted).judge(diceOf(seed + KINDS.snapshots, n))
-      return { good: served, wrong, what: escaped(bytes.toString('latin1')) }
-    })
+    const found: Found[] = []
+    for (let n = 0; n < count; n++) {
+      const { served, wrong, bytes } = await (n % 2 === 0 ? plain : encrypted).judge(diceOf(seed + KINDS.snapshots, n))
+      found.push({ good: served, wrong, what: escaped(bytes.toString('latin1')) })
+    }
+    return loop(count, 'snapshot', seed, (n) => found[n]!)
   } finally {
     plain.remove()
     encrypted.remove()

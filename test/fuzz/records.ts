@@ -3,7 +3,8 @@
  * valid instance whose tree can be crawled whole in every version, or faults that name places and none of the record's values.
  */
 import { isDeepStrictEqual } from 'node:util'
-import { parse, restore, type Instance } from '../../src/metadata/instance.ts'
+import type { Instance } from '../../src/metadata/instance.ts'
+import { parse, restore } from '../../src/metadata/record.ts'
 import { parseTarget } from '../../src/metadata/target.ts'
 import { buildTree, resolve, type Tree } from '../../src/metadata/tree.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { pino } from 'pino'
-import { parse } from '../../src/metadata/instance.ts'
+import { parse } from '../../src/metadata/record.ts'
 import { sha256, type Assembled } from '../../src/store/assemble.ts'
 import { fillUserData } from '../../src/store/publish.ts'
 import { readSnapshot, SnapshotWriter, snapshotPath } from '../../src/store/snapshot.ts'
@@ -19,6 +19,7 @@ import type { Dice } from './dice.ts'
 import { RECORD_MARK } from './inputs.ts'
 
 const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
+const KEY = Buffer.alloc(32, 1)
 const DAY_MS = 86_400_000
 const CLEAR = /"reason":"(?:it is torn|it has another format|it holds a record|its (?:store|region|hypervisor) is|it is (?:not )?encrypted|it was encrypted with a key|it is cut off|it is not authentic)/
 const USER_DATA = [null, Buffer.alloc(0), Buffer.from(`${RECORD_MARK}\nnull\n{}\n\0\xff`, 'latin1'), Buffer.from('{"instances":0,"sha256":"x"}\n')] as const
@@ -26,7 +27,7 @@ const USER_DATA = [null, Buffer.alloc(0), Buffer.from(`${RECORD_MARK}\nnull\n{}\
 /** Two snapshots of one host, and a place to spoil them. */
 export interface SnapshotBench {
   /** Spoils a snapshot and reads it. What is wrong with the outcome, in words, and whether it was served. */
-  judge(dice: Dice): { readonly served: boolean, readonly wrong?: string, readonly bytes: Buffer }
+  judge(dice: Dice): Promise<{ readonly served: boolean, readonly wrong?: string, readonly bytes: Buffer }>
   remove(): void
 }
 
@@ -41,7 +42,7 @@ export async function aSnapshotBench(trust: Trust | null): Promise<SnapshotBench
   const log = pino({}, { write: (line: string) => { lines.push(line) } })
   const write = async (from: number) => {
     const instances = Array.from({ length: 8 }, (_, i) => assembled(from + i, USER_DATA[i % USER_DATA.length]!))
-    const writer = new SnapshotWriter({ path, owner: OWNER, trust, asOfMs: Date.now(), instances: () => instances, writes: { inc: () => { /* not counted */ } }, log })
+    const writer = new SnapshotWriter({ path, owner: OWNER, keys: { trust, key: KEY }, asOfMs: Date.now(), instances: () => instances, writes: { inc: () => { /* not counted */ } }, log })
     writer.changed()
     await writer.stop()
     return { instances, bytes: readFileSync(path) }
@@ -49,7 +50,7 @@ export async function aSnapshotBench(trust: Trust | null): Promise<SnapshotBench
   const [one, two] = [await write(1), await write(101)]
 
   return {
-    judge: (dice) => {
+    judge: async (dice) => {
       const isForged = trust === null && dice.chance(0.3)
       const spoilt = spoiled(dice, one.bytes, two.bytes)
       const bytes = isForged ? sealed(spoilt, dice) : spoilt
@@ -57,7 +58,7 @@ export async function aSnapshotBench(trust: Trust | null): Promise<SnapshotBench
       lines.length = 0
       let served: readonly Assembled[] | undefined
       try {
-        served = readSnapshot(path, OWNER, trust, DAY_MS, Date.now(), log)?.instances
+        served = (await readSnapshot(path, OWNER, { trust, key: KEY }, DAY_MS, Date.now(), log))?.instances
       } catch (error) {
         return { served: false, wrong: `it threw ${String(error)}`, bytes }
       }

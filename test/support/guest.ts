@@ -3,7 +3,8 @@
  */
 import { pino } from 'pino'
 import type { Provider } from '../../src/metadata/categories.ts'
-import { parse, type Instance } from '../../src/metadata/instance.ts'
+import type { Instance } from '../../src/metadata/instance.ts'
+import { parse } from '../../src/metadata/record.ts'
 import { Complaints } from '../../src/guest/complaints.ts'
 import { RequestMeter } from '../../src/guest/meter.ts'
 import type { Rules } from '../../src/guest/decide.ts'

@@ -18,13 +18,14 @@ let path: string
 let log: { msg: string, reason?: string }[]
 const logger = pino({}, { write: (line: string) => { log.push(JSON.parse(line) as { msg: string }) } })
 const writes = { written: 0, failed: 0 }
-const read = (owner = OWNER, nowMs = Date.now(), trust: Trust | null = null) => readSnapshot(path, owner, trust, DAY_MS, nowMs, logger)
+const KEY = Buffer.alloc(32, 1)
+const read = (owner = OWNER, nowMs = Date.now(), trust: Trust | null = null, key = KEY) => readSnapshot(path, owner, { trust, key }, DAY_MS, nowMs, logger)
 const INSTANCES: Assembled[] = Array.from({ length: 200 }, (_, i) => ({
   instance: parsed(generateRecord(i + 1)), digest: `digest ${String(i)}`, userData: [null, Buffer.alloc(0), Buffer.from([0, 10, 255, 10])][i % 3]!,
 }))
 
 function aWriter(instances: () => Iterable<Assembled> = () => INSTANCES, trust: Trust | null = null) {
-  return new SnapshotWriter({ path, owner: OWNER, trust, asOfMs: Date.now(), instances, writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger })
+  return new SnapshotWriter({ path, owner: OWNER, keys: { trust, key: KEY }, asOfMs: Date.now(), instances, writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger })
 }
 
 async function written(trust: Trust | null = null): Promise<void> {
@@ -43,15 +44,15 @@ afterEach(() => { rmSync(directory, { recursive: true }) })
 
 test('what was written is read back whole: records, digests and user-data byte for byte', async () => {
   await written()
-  const snapshot = read()
+  const snapshot = await read()
   expect(snapshot?.instances).toEqual(INSTANCES)
   expect(Object.isFrozen(snapshot?.instances[0]?.instance.interfaces)).toBe(true)
   expect(statSync(path).mode & 0o777).toBe(0o600)
   expect(readdirSync(directory)).toEqual(['view.snapshot'])
 })
 
-test('no file is no snapshot, without a word', () => {
-  expect(read()).toBeUndefined()
+test('no file is no snapshot, without a word', async () => {
+  expect(await read()).toBeUndefined()
   expect(log).toEqual([])
 })
 
@@ -74,12 +75,12 @@ describe('a file that cannot be trusted is set aside with one line and never ser
   ])('%s', async (_what, spoil, reason) => {
     await written()
     spoil()
-    expect(read()).toBeUndefined()
+    expect(await read()).toBeUndefined()
     expect(log).toHaveLength(1)
     expect(log[0]!.reason).toMatch(reason)
     expect(existsSync(path)).toBe(false)
     expect(existsSync(`${path}.rejected`)).toBe(true)
-    expect(read()).toBeUndefined()
+    expect(await read()).toBeUndefined()
     expect(log).toHaveLength(1)
   })
 
@@ -102,7 +103,7 @@ describe('a file that cannot be trusted is set aside with one line and never ser
   ])('forged, its digest right, with %s', async (_what, spoil) => {
     await written()
     spoil()
-    expect(read()).toBeUndefined()
+    expect(await read()).toBeUndefined()
     expect(log.map(({ reason }) => reason)).toEqual(['it is torn or was changed'])
   })
 
@@ -110,8 +111,30 @@ describe('a file that cannot be trusted is set aside with one line and never ser
     ['region', { ...OWNER, region: 'gb2' }], ['hypervisor', { ...OWNER, hypervisor: 'hv2' }], ['store', { ...OWNER, store: 'file:/x' }],
   ])('of another %s', async (key, owner) => {
     await written()
-    expect(read(owner)).toBeUndefined()
+    expect(await read(owner)).toBeUndefined()
     expect(log[0]!.reason).toContain(key)
+  })
+})
+
+describe('records that are not valid, in a file with nothing else wrong', () => {
+  const invalid = INSTANCES.slice(0, 2).map((assembled) => ({ ...assembled, instance: { ...assembled.instance, fqdn: 'no name' } }))
+  const write = async () => {
+    const writer = aWriter(() => invalid)
+    writer.changed()
+    await writer.stop()
+  }
+  test('are found when another wrote it, or we with another key', async () => {
+    await write()
+    expect(await read(OWNER, Date.now(), null, Buffer.alloc(32, 2))).toBeUndefined()
+    expect(log.map(({ reason }) => reason)).toEqual(['it holds a record that is not valid'])
+  })
+  test('are not looked for in what we wrote ourselves, which was found good before', async () => {
+    await write()
+    expect((await read())?.instances).toEqual(invalid)
+  })
+  test('and what we wrote is whole with another key too', async () => {
+    await written()
+    expect((await read(OWNER, Date.now(), null, Buffer.alloc(32, 2)))?.instances).toEqual(INSTANCES)
   })
 })
 
@@ -121,8 +144,8 @@ describe('with keys', () => {
     await written(keys)
     expect(readFileSync(path).subarray(0, 11).toString()).toBe('imds1 k1 0\n')
     expect(readFileSync(path, 'latin1')).not.toMatch(/srv-|snapshot|sha256/)
-    expect(read(OWNER, Date.now(), keys)?.instances).toEqual(INSTANCES)
-    expect(read(OWNER, Date.now(), aTrust('gb1', 'k2', 'k1'))?.instances).toEqual(INSTANCES)
+    expect((await read(OWNER, Date.now(), keys))?.instances).toEqual(INSTANCES)
+    expect((await read(OWNER, Date.now(), aTrust('gb1', 'k2', 'k1')))?.instances).toEqual(INSTANCES)
     expect(log).toEqual([])
   })
   test.each<[string, Trust | null, Trust | null, RegExp, object?]>([
@@ -133,14 +156,14 @@ describe('with keys', () => {
     ['that is plain', null, keys, /^it is not encrypted/],
   ])('a file %s is set aside with one line and never served', async (_what, writing, reading, reason, owner = OWNER) => {
     await written(writing)
-    expect(read(owner as typeof OWNER, Date.now(), reading)).toBeUndefined()
+    expect(await read(owner as typeof OWNER, Date.now(), reading)).toBeUndefined()
     expect(log.map((line) => line.reason)).toEqual([expect.stringMatching(reason)])
     expect([existsSync(path), existsSync(`${path}.rejected`)]).toEqual([false, true])
   })
   test('a file that is torn or was changed is set aside', async () => {
     await written(keys)
     writeFileSync(path, readFileSync(path).subarray(0, -1))
-    expect(read(OWNER, Date.now(), keys)).toBeUndefined()
+    expect(await read(OWNER, Date.now(), keys)).toBeUndefined()
     expect(log[0]!.reason).toMatch(/not authentic/)
   })
 })
@@ -149,8 +172,8 @@ test('its age is that of the last time the view was in step with the store; a cl
   await written()
   const twoHoursAgo = new Date(Date.now() - 7_200_000)
   utimesSync(path, twoHoursAgo, twoHoursAgo)
-  expect(read()?.ageMs).toBeCloseTo(7_200_000, -4)
-  expect(read(OWNER, Date.now() - DAY_MS)?.ageMs).toBeCloseTo(7_200_000 - DAY_MS, -4)
+  expect((await read())?.ageMs).toBeCloseTo(7_200_000, -4)
+  expect((await read(OWNER, Date.now() - DAY_MS))?.ageMs).toBeCloseTo(7_200_000 - DAY_MS, -4)
 })
 
 test('a confirmation that nothing changed renews the time without writing the file anew', async () => {
@@ -179,7 +202,7 @@ test('many changes at once are one write, and a change during a write is not for
   instances = INSTANCES.slice(0, 2)
   writer.changed()
   await writer.stop()
-  expect(read()?.instances).toHaveLength(2)
+  expect((await read())?.instances).toHaveLength(2)
   expect(writes.written).toBe(2)
 })
 
@@ -188,7 +211,7 @@ test('a write that fails is told once, counted, and leaves the last good file in
   const before = readFileSync(path)
   rmSync(`${path}.tmp`, { force: true })
   const writer = new SnapshotWriter({
-    path, owner: OWNER, trust: null, asOfMs: Date.now(), writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger,
+    path, owner: OWNER, keys: { trust: null, key: KEY }, asOfMs: Date.now(), writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger,
     instances: () => { throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }) },
   })
   writer.changed()
@@ -202,8 +225,8 @@ test('a write that fails is told once, counted, and leaves the last good file in
 
 test('a write keeps the time at which the view was last in step with the store', async () => {
   const asOfMs = Date.now() - 7_200_000
-  const writer = new SnapshotWriter({ path, owner: OWNER, trust: null, asOfMs, instances: () => INSTANCES, writes: { inc: () => { /* not counted */ } }, log: logger })
+  const writer = new SnapshotWriter({ path, owner: OWNER, keys: { trust: null, key: KEY }, asOfMs, instances: () => INSTANCES, writes: { inc: () => { /* not counted */ } }, log: logger })
   writer.changed()
   await writer.stop()
-  expect(read()?.ageMs).toBeCloseTo(7_200_000, -4)
+  expect((await read())?.ageMs).toBeCloseTo(7_200_000, -4)
 })

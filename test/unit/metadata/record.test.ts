@@ -1,6 +1,8 @@
+import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { InstanceSchema, parse, rangesOf, restore } from '../../../src/metadata/instance.ts'
+import { RECORD_FORM, rangesOf } from '../../../src/metadata/instance.ts'
+import { InstanceSchema, parse, restore } from '../../../src/metadata/record.ts'
 import { parsed } from '../../support/guest.ts'
 import { aFullInstance, anInstance } from '../../support/instance.ts'
 import { recordTable } from '../../support/record-table.ts'
@@ -18,6 +20,10 @@ test('a good record is filled with its defaults and frozen to the bottom', () =>
   expect(instance.interfaces[0]).toMatchObject({ network: 'default', ipv6Addresses: [], ipv6Prefixes: [], dhcpv6: false })
   expect(Object.isFrozen(instance.interfaces[0]!.cloudIps)).toBe(true)
   expect(parse(aFullInstance()).ok).toBe(true)
+})
+
+test('what was kept under another schema is known as that', () => {
+  expect(RECORD_FORM, 'the schema changed: set RECORD_FORM anew').toBe(createHash('sha256').update(JSON.stringify(InstanceSchema)).digest('hex').slice(0, 16))
 })
 
 test('parse does not change what it was given', () => {

@@ -12,7 +12,8 @@ import { residentMib, startImds } from './processes.ts'
 
 /** How many instances, with how many bytes of user-data each. */
 const SIZES = [[500, 1_024], [500, 16_384], [10_000, 1_024]] as const
-const RESYNC_SECONDS = 5
+/** The second resync comes after three quarters of this: later than the first of the largest view takes. */
+const RESYNC_SECONDS = 10
 const REST_SECONDS = 60
 
 /** Resyncs of a small and a large host, and a host at rest. */
@@ -30,6 +31,7 @@ export const resync: Part = async ({ built, redisUrl }) => {
       const allSeconds = await metric('imds_resync_duration_seconds')
       const completed = 'imds_resyncs_total{result="completed"}'.replace(/[{}]/g, '\\$&')
       const already = await metric(completed)
+      if (already !== 1) throw new Error(`${String(already)} resyncs are over: the first one's figures are gone`)
       const before = await stat(redis, 'stats', 'total_net_output_bytes')
       await until(async () => await metric(completed) >= already + 4, 'four resyncs', 60_000)
       const bytes = (await stat(redis, 'stats', 'total_net_output_bytes') - before) / 4

@@ -8,9 +8,9 @@
  * encrypted value (trust.ts), and a plain one is not trusted.
  *
  * The last line also has a MAC, under this host's own key: records that we wrote ourselves, by the schema that we have, were found good
- * before. All others are checked again, which takes longer than everything else that a start does.
+ * before. All others are checked again, for which the schema's library must be loaded first.
  */
-import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
+import { createHash, createHmac } from 'node:crypto'
 import { readFileSync, renameSync, statSync } from 'node:fs'
 import { mkdir, open, rename, rm, utimes } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
@@ -84,7 +84,7 @@ async function decode(bytes: Buffer, owner: SnapshotOwner, key: Uint8Array): Pro
   for (const [key, value] of Object.entries(owner)) {
     if (header[key] !== value) throw new Error(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
   }
-  const restore = isOwn(trailer['mac'], macOf(sha256, key)) ? (document: unknown) => frozen(document as Instance) : (await import('../metadata/record.ts')).restore
+  const restore = trailer['mac'] === macOf(sha256, key) ? (document: unknown) => frozen(document as Instance) : (await import('../metadata/record.ts')).restore
   const instances: Assembled[] = []
   for (let at = headerEnd + 1; at < trailerStart;) {
     const end = bytes.indexOf(LF, at)
@@ -103,10 +103,6 @@ async function decode(bytes: Buffer, owner: SnapshotOwner, key: Uint8Array): Pro
 
 function macOf(sha256: string, key: Uint8Array): string {
   return createHmac('sha256', key).update(`imds snapshot ${RECORD_FORM} ${sha256}`).digest('hex')
-}
-
-function isOwn(told: unknown, mac: string): boolean {
-  return typeof told === 'string' && told.length === mac.length && timingSafeEqual(Buffer.from(told, 'latin1'), Buffer.from(mac, 'latin1'))
 }
 
 /** The object on a line. The reader's own complaint would quote the line, which may be user-data. */

@@ -72,7 +72,8 @@ function runTap(report: string): void {
   run('tap', ['build'])
   const succeeded = run('tap', ['run', '--reporter=terse', `--output-file=${report}`])
   const count: Count = { passed: 0, failed: 0, skipped: 0 }
-  for (const line of readFileSync(report, 'utf8').split('\n')) {
+  const lines = readFileSync(report, 'utf8').split('\n')
+  for (const line of lines) {
     const [, not, name, directive] = /^ {4}(not )?ok \d+ - (.*?)(?: # (SKIP.*|TODO.*|time=.*))?(?: \{)?$/.exec(line) ?? []
     if (name === undefined) continue
     if (directive?.startsWith('SKIP') === true || directive?.startsWith('TODO') === true) {
@@ -82,6 +83,25 @@ function runTap(report: string): void {
     else count.failed += 1
   }
   add(count, succeeded)
+  if (!succeeded) console.log(`\n${failures(lines).join('\n')}`)
+}
+
+/** What tap's output says of each failure: the tests that it is in, then its line and its details. Where CI is set, tap's own reporters print nothing. */
+function failures(lines: readonly string[]): string[] {
+  const told: string[] = []
+  const within: string[] = []
+  let indent: string | undefined // of the failure whose details follow
+  for (const line of lines) {
+    const [, before, subtest] = /^( *)# Subtest: (.*)/.exec(line) ?? []
+    if (before !== undefined && subtest !== undefined) within.splice(before.length / 4, Infinity, subtest)
+    const failed = /^( *)not ok /.exec(line)
+    if (failed !== null) {
+      indent = failed[1]!
+      told.push(within.slice(0, indent.length / 4).join(' > '))
+    } else if (indent !== undefined && !line.startsWith(`${indent}  `)) indent = undefined
+    if (indent !== undefined) told.push(line)
+  }
+  return told
 }
 
 /** A runner that failed without a failed test (a file that could not be loaded) is a failure too. */

@@ -38,23 +38,23 @@ process.on('uncaughtException', (error) => {
   log.fatal({ err: error }, 'unexpected error')
   end(1)
 })
+const starting = startDaemon(parsed.config, log)
+let stopping = false
+const stop = (signal: string) => {
+  if (stopping) return
+  stopping = true
+  log.info({ signal }, 'stopping')
+  starting.then((daemon) => daemon.stop()).then(() => { end(0) }, (error: unknown) => {
+    log.fatal({ err: error }, 'could not stop cleanly')
+    end(1)
+  })
+}
+process.on('SIGTERM', stop) // guests are answered before the start is over
+process.on('SIGINT', stop)
 try {
-  const daemon = await startDaemon(parsed.config, log)
-  const supervision = superviseBy(env, log)
+  const daemon = await starting
+  superviseBy(env, log)
   demo?.announce(daemon)
-  let stopping = false
-  const stop = (signal: string) => {
-    if (stopping) return
-    stopping = true
-    log.info({ signal }, 'stopping')
-    supervision.stop()
-    daemon.stop().then(() => { end(0) }, (error: unknown) => {
-      log.fatal({ err: error }, 'could not stop cleanly')
-      end(1)
-    })
-  }
-  process.on('SIGTERM', stop)
-  process.on('SIGINT', stop)
 } catch (error) {
   log.fatal({ err: error }, 'could not start')
   end(1)

@@ -20,12 +20,9 @@ export function inheritedSockets(env: Readonly<Record<string, string | undefined
   return Array.from({ length: Number(env['LISTEN_FDS'] ?? 0) }, (_, i) => ({ fd: FIRST_FD + i, name: names[i] ?? '' }))
 }
 
-/** Tells systemd that the daemon listens, and that its event loop turns, until `stop` is called. */
-export interface Supervision { stop(): void }
-
-/** Begins to tell systemd, where `env` says that it wants to know. */
-export function superviseBy(env: Readonly<Record<string, string | undefined>>, log: Logger): Supervision {
-  if (env['NOTIFY_SOCKET'] === undefined) return { stop: () => { /* nobody listens */ } }
+/** Tells systemd that the daemon listens, and from then on that its event loop turns, where `env` says that it wants to know. */
+export function superviseBy(env: Readonly<Record<string, string | undefined>>, log: Logger): void {
+  if (env['NOTIFY_SOCKET'] === undefined) return
   let isBroken = false
   const complain = (details: object) => {
     if (!isBroken) log.warn(details, 'systemd cannot be told of our state')
@@ -38,6 +35,5 @@ export function superviseBy(env: Readonly<Record<string, string | undefined>>, l
   }
   tell('READY=1')
   const watchdogMs = Number(env['WATCHDOG_USEC'] ?? 0) / 1000
-  const timer = watchdogMs > 0 ? setInterval(() => { tell('WATCHDOG=1') }, watchdogMs / 3) : undefined
-  return { stop: () => { clearInterval(timer) } }
+  if (watchdogMs > 0) setInterval(() => { tell('WATCHDOG=1') }, watchdogMs / 3)
 }

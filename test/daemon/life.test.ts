@@ -4,7 +4,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { createServer } from 'node:net'
+import { connect, createServer } from 'node:net'
 import { createInterface } from 'node:readline'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
@@ -44,6 +44,16 @@ t.test('SIGTERM and SIGINT end it cleanly, with exit status 0', async (t) => {
     t.match(daemon.log.at(-1), { level: 'info', msg: 'stopping', signal })
     await daemon.stop()
   }
+})
+
+t.test('SIGTERM between the first guest and the end of the start ends it cleanly too', async (t) => {
+  const port = await freePort()
+  const { status, stdout } = await runDaemon({ IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STORE: `file:${t.testdir()}` }, async (daemon) => {
+    await until(() => isListening(port), 'a listener')
+    daemon.kill('SIGTERM')
+  })
+  t.equal(status, 0)
+  t.match(stdout, /"signal":"SIGTERM","msg":"stopping"/)
 })
 
 t.test('an unknown variable is warned about and ignored', async (t) => {
@@ -115,3 +125,8 @@ t.test('a full disk behind standard output loses lines and no guest', async (t) 
   for (let i = 0; i < 50; i++) t.equal((await request(port, '/')).status, 200)
   t.equal(child.exitCode, null)
 })
+
+async function isListening(port: number): Promise<boolean> {
+  const socket = connect(port, '127.0.0.1')
+  return once(socket, 'connect').then(() => true, () => false).finally(() => { socket.destroy() })
+}

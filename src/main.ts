@@ -11,11 +11,13 @@ import { parseConfig } from './config.ts'
 import { startDaemon } from './daemon.ts'
 import { buildLog } from './log.ts'
 import { inheritedSockets, superviseBy } from './systemd.ts'
+import { keepTickShape } from './ticks.ts'
 
 const EX_CONFIG = 78
 /** Guests that wait in systemd's sockets start a daemon that has failed again at once: with a bad configuration not more often than this, in ms. */
 const EX_CONFIG_EVERY_MS = 2_000
 
+keepTickShape()
 const demo = process.argv.includes('--demo') ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
 const env = demo?.env ?? process.env
 const sockets = inheritedSockets(env, process.pid)

@@ -19,17 +19,24 @@ export const LOOK_EVERY_MS = 5_000
 
 const CONNECTION = Symbol('connection')
 
-/** An open connection. */
-interface Connection {
+/** An open connection. `sinceMs` is never a small integer: V8 would change the shape of all connections for the first that is none. */
+class Connection {
   readonly socket: Socket
   readonly share: Share
   readonly among: Connection[]
   /** Its place in `among`. */
   at: number
-  unsent: number
-  read: number
-  sinceMs: number
-  lastAnswer: ServerResponse | null | undefined
+  unsent = 0
+  read = 0
+  sinceMs = NaN
+  lastAnswer: ServerResponse | null | undefined = undefined
+
+  constructor(socket: Socket, share: Share, among: Connection[]) {
+    this.socket = socket
+    this.share = share
+    this.among = among
+    this.at = among.length
+  }
 }
 type Connected = Socket & { [CONNECTION]?: Connection }
 
@@ -39,7 +46,7 @@ export class Connections {
 
   /** Takes a new connection into its share until it closes; gives the used part of that share, above 1 when it has too many. */
   add(socket: Connected, share: Share): number {
-    const connection: Connection = { socket, share, among: this.#open, at: this.#open.length, unsent: 0, read: 0, sinceMs: 0, lastAnswer: undefined }
+    const connection = new Connection(socket, share, this.#open)
     socket[CONNECTION] = connection
     this.#open.push(connection)
     socket.on('close', forget)
@@ -70,7 +77,9 @@ export class Connections {
     for (const connection of this.#open) {
       const { socket, unsent } = connection
       if (socket.writableLength === 0 || socket.writableLength !== unsent || socket.bytesRead !== connection.read) {
-        Object.assign(connection, { unsent: socket.writableLength, read: socket.bytesRead, sinceMs: nowMs })
+        connection.unsent = socket.writableLength
+        connection.read = socket.bytesRead
+        connection.sinceMs = nowMs
       } else if (nowMs - connection.sinceMs >= STALLED_MS) {
         socket.resetAndDestroy() // closes later: nothing leaves the array here
         ended += 1

@@ -12,6 +12,7 @@
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks' // the global one is a getter
 import type { Logger } from 'pino'
 import { closeSoon, sendContent, sendRefusal, sendRefusalRaw, type Refusal } from './answers.ts'
 import type { Complaints } from './complaints.ts'

@@ -53,7 +53,7 @@ export class Connections {
     return share.opened()
   }
 
-  /** The last answer of a connection, which nothing that is said without a request may overtake; null once that is said, undefined before any. */
+  /** The last answer of a connection that is still under way, which nothing that is said without a request may overtake; null once that is said. */
   lastAnswer(socket: Connected): ServerResponse | null | undefined {
     return socket[CONNECTION]?.lastAnswer
   }
@@ -62,6 +62,12 @@ export class Connections {
   answers(socket: Connected, answer: ServerResponse | null): void {
     const connection = socket[CONNECTION]
     if (connection !== undefined) connection.lastAnswer = answer
+  }
+
+  /** Notes that an answer is sent. Kept until the next one, each would outlive a collection. */
+  sent(socket: Connected, answer: ServerResponse): void {
+    const connection = socket[CONNECTION]
+    if (connection?.lastAnswer === answer) connection.lastAnswer = undefined
   }
 
   /** Resets every connection of a share; gives how many there were. */

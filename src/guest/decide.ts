@@ -6,7 +6,7 @@
  * path goes round it. Pure but for what it counts.
  */
 import type { IncomingHttpHeaders } from 'node:http'
-import { parseTarget, type Route, type Target } from '../metadata/target.ts'
+import type { Route, Target } from '../metadata/target.ts'
 import { VERSION_LIST, type Content } from '../metadata/tree.ts'
 import { TTL_HEADER, type Refusal } from './answers.ts'
 import { refusalOf, type Found, type Guest } from './identify.ts'
@@ -31,8 +31,7 @@ export interface Asked {
   readonly address: string
   readonly found: Found
   readonly method: string
-  /** As it stood in the request line. */
-  readonly target: string
+  readonly target: Target | 'malformed'
   readonly headers: IncomingHttpHeaders
   readonly httpVersion: string
   /** An answer to an earlier request of the connection is still on its way. */
@@ -48,7 +47,12 @@ export interface Decision { readonly route: Route, readonly content: Content | n
  */
 export function isLast(method: string, headers: IncomingHttpHeaders, outcome: Outcome): boolean {
   if (outcome === 'malformed-request' || outcome === 'token-pipelined' || headers.upgrade !== undefined) return true
-  return method !== 'PUT' && (headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0')
+  return method !== 'PUT' && hasBody(headers)
+}
+
+/** Whether a request says that a body follows its head. */
+export function hasBody(headers: IncomingHttpHeaders): boolean {
+  return headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0'
 }
 
 /** What Node's codes mean where no request could be read. */
@@ -64,12 +68,11 @@ const TOKEN_OPTIONS: Content = { body: '', headers: ['Allow', 'OPTIONS, PUT', 'C
 
 /** Decides. */
 export function decide(asked: Asked, rules: Rules, meter: Pick<RequestMeter, 'session' | 'forwarded'>): Decision {
-  const { network, address, found, method, headers } = asked
+  const { network, address, found, method, target, headers } = asked
   const refusal = refusalOf(found, address)
   if (refusal !== null) return refused(refusal, 'unknown')
   const guest = found as Guest
   if (headers['transfer-encoding'] !== undefined && !isFramed(headers['transfer-encoding'], asked.httpVersion)) return refused('malformed-request', 'unknown')
-  const target = parseTarget(asked.target)
   if (headers['x-forwarded-for'] !== undefined || headers.forwarded !== undefined) {
     meter.forwarded()
     if (isForwardedRefused(rules, headers, target)) return refused('forwarded', target === 'malformed' ? 'unknown' : target.route)

@@ -17,10 +17,11 @@ import type { Logger } from 'pino'
 import { closeSoon, sendContent, sendRefusal, sendRefusalRaw, type Refusal } from './answers.ts'
 import type { Complaints } from './complaints.ts'
 import { Connections, LOOK_EVERY_MS } from './connections.ts'
-import { decide, isLast, REFUSED_UNREAD, type Decision, type Rules } from './decide.ts'
+import { decide, hasBody, isLast, REFUSED_UNREAD, type Decision, type Rules } from './decide.ts'
 import { peerAddress, refusalOf, type Directory, type Found } from './identify.ts'
 import { isCounted, type RequestMeter } from './meter.ts'
 import type { Share, Shares } from './share.ts'
+import { Targets } from './targets.ts'
 
 /** What a guest server is made of. */
 export interface GuestServerParts {
@@ -59,6 +60,7 @@ const RESET_ABOVE = 4
 export function buildGuestServer({ network, maxConnections, directory, shares, rules, meter, complaints, log }: GuestServerParts): FastifyInstance {
   const tracing = log.isLevelEnabled('debug')
   const connections = new Connections()
+  const targets = new Targets()
   /** Connections whose guest is told to wait. */
   const waiting = new Set<Socket>()
 
@@ -152,7 +154,8 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     const { method = '', headers, httpVersion } = request
     let decision: Decision
     try {
-      decision = decide({ network, address, found, method, target, headers, httpVersion, isPipelined: response.socket === null }, rules, meter)
+      const asked = { network, address, found, method, target: targets.parse(target), headers, httpVersion, isPipelined: response.socket === null }
+      decision = decide(asked, rules, meter)
     } catch (error) {
       log.error({ err: error }, 'request failed')
       decision = { route: 'unknown', content: null, outcome: 'internal-error', ttlSeconds: null }
@@ -165,6 +168,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     if (isLast(method, headers, outcome)) response.shouldKeepAlive = false
     if (outcome === 'served') sendContent(response, content!, ttlSeconds)
     else sendRefusal(response, outcome, method === 'GET', ttlSeconds)
+    if (response.socket?.writableLength === 0 && !hasBody(headers)) connections.sent(response.socket, response)
     const durationMs = performance.now() - startedMs
     meter.answered(route, method, outcome, durationMs / 1000)
     if (outcome !== 'served') complaints.refused(network, address, idOf(found), outcome)

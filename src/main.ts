@@ -41,7 +41,7 @@ process.on('uncaughtException', (error) => {
   end(1)
 })
 const starting = startDaemon(parsed.config, log)
-let stopping = false
+let stopping = false as boolean // TypeScript does not see that `stop` sets it
 const stop = (signal: string) => {
   if (stopping) return
   stopping = true
@@ -55,8 +55,10 @@ process.on('SIGTERM', stop) // guests are answered before the start is over
 process.on('SIGINT', stop)
 try {
   const daemon = await starting
-  superviseBy(env, log)
-  demo?.announce(daemon)
+  if (!stopping) {
+    superviseBy(env, log)
+    demo?.announce(daemon)
+  }
 } catch (error) {
   log.fatal({ err: error }, 'could not start')
   end(1)

@@ -19,7 +19,7 @@ export const LOOK_EVERY_MS = 5_000
 
 const CONNECTION = Symbol('connection')
 
-/** An open connection. `sinceMs` is never a small integer: V8 would change the shape of all connections for the first that is none. */
+/** An open connection. `sinceMs` begins as NaN: a field that begins as a small integer and becomes none later would change the shape of all. */
 class Connection {
   readonly socket: Socket
   readonly share: Share
@@ -64,7 +64,7 @@ export class Connections {
     if (connection !== undefined) connection.lastAnswer = answer
   }
 
-  /** Notes that an answer is sent. Kept until the next one, each would outlive a collection. */
+  /** Notes that an answer is sent, where that is known at once. Kept until the next one, each would outlive a collection. */
   sent(socket: Connected, answer: ServerResponse): void {
     const connection = socket[CONNECTION]
     if (connection?.lastAnswer === answer) connection.lastAnswer = undefined

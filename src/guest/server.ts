@@ -7,7 +7,7 @@
  * To the router every target is `/`: the tree knows what a path is, and looking for a route in vain costs a fifth of the rate. An
  * answer goes out in one write with its headers ready, past Fastify's own reply, which would add a charset and cost a third of the
  * rate. LIMITS end slow and idle connections. Two answers wait: that of an address which the view does not know, since the
- * store is asked within bounds, and the one that tells a guest to ask less.
+ * store is asked within bounds, and the one that tells a guest to ask less; and on a kept connection any waits for the end of the turn.
  */
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -56,12 +56,15 @@ const WAIT_MS = 100
 /** Connections beyond a guest's share are held, not read, and told so; beyond so many times its share they are reset. */
 const RESET_ABOVE = 4
 
+/** Nobody's answer waits for more requests of others than these. */
+const READY_AT_ONCE = 64
+
 /** Builds the server of one listener; it does not listen yet. */
 export function buildGuestServer({ network, maxConnections, directory, shares, rules, meter, complaints, log }: GuestServerParts): FastifyInstance {
   const tracing = log.isLevelEnabled('debug')
   const connections = new Connections()
   const targets = new Targets()
-  /** Answers of this turn of the event loop, on connections that are kept: sent one behind the other they cost a tenth less than each in its request. */
+  /** Answers that wait for the end of this turn of the event loop: sent one behind the other they cost a tenth less than each in its request. */
   const ready: (() => void)[] = []
   /** Connections whose guest is told to wait. */
   const waiting = new Set<Socket>()
@@ -88,6 +91,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   server.addHook('onRequest', serve)
   server.all('/', () => null) // never reached: the hook answers
   server.server.maxConnections = maxConnections
+  Object.assign(server.server, { httpAllowHalfOpen: true }) // undocumented: who has closed its side is still sent what it asked for
   server.server.on('connection', admit)
   const looks = setInterval(() => {
     meter.dropped('stalled', connections.endStalled(performance.now()))
@@ -162,9 +166,17 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
       log.error({ err: error }, 'request failed')
       decision = { route: 'unknown', content: null, outcome: 'internal-error', ttlSeconds: null }
     }
-    const send = () => { answer(request, response, address, found, decision, startedMs) }
-    if (!response.shouldKeepAlive) send()
+    const send = () => {
+      try {
+        answer(request, response, address, found, decision, startedMs)
+      } catch (error) { // one guest's, not everybody's
+        log.error({ err: error }, 'request failed')
+        response.destroy()
+      }
+    }
+    if (!response.shouldKeepAlive || response.socket === null) send() // alone on its connection there is no gain; of pipelined ones Node counts what is unsent
     else if (ready.push(send) === 1) setImmediate(sendReady)
+    else if (ready.length === READY_AT_ONCE) sendReady()
   }
 
   function sendReady(): void {

@@ -1,8 +1,8 @@
 /**
  * What was asked before?
  *
- * All guests ask for the same few hundred targets. What was parsed is remembered, and with it the text of its path, whose hash V8 then
- * knows: to parse anew is half of what a decision costs. What is remembered is bounded, whatever guests ask for.
+ * Guests ask for the same targets again and again, and most are the same for all guests. What was parsed is remembered, and with it the text of
+ * its path, whose hash V8 then knows: to parse anew is half of what a decision costs. What is remembered is bounded, whatever guests ask for.
  */
 import { parseTarget, type Target } from '../metadata/target.ts'
 

@@ -2,6 +2,7 @@
  * Request smuggling, and requests that come in pieces: where a request begins and ends is never a matter of opinion.
  */
 import { connect } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import { AFTER, OPEN, SHAPES, SMUGGLED } from '../fuzz/smuggling.ts'
@@ -15,14 +16,18 @@ const SECRET = 'what is smuggled'
 const GUESTS = 8
 const address = (n: number) => `127.0.0.${String(1 + n % GUESTS)}`
 
+/** A guest with more user-data than a socket takes at once. */
+const LARGE = '127.0.0.50'
+
 let daemon: TestDaemon
 t.before(async () => {
   const url = `file:${t.testdir()}`
-  const store = await openStore({ url })
+  const store = await openStore({ url, userDataMaxBytes: 1_000_000 })
   for (let n = 0; n < GUESTS; n++) {
     await store.put(anInstance({ id: `srv-n${String(n)}`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address(n)}/8`] }] }), Buffer.from(SECRET))
   }
-  daemon = await startDaemon({ IMDS_STORE: url })
+  await store.put(anInstance({ id: 'srv-large', interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ef', ipv4Addresses: [`${LARGE}/8`] }] }), Buffer.alloc(1_000_000, 'x'))
+  daemon = await startDaemon({ IMDS_STORE: url, IMDS_USER_DATA_MAX_BYTES: '1000000' })
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instances')
 })
 t.teardown(() => daemon.stop())
@@ -69,14 +74,34 @@ t.test('A9: a request whose sender closes its side at once is answered all the s
   }
 })
 
-t.test('A9: pipelined requests whose answers are more than a socket takes at once are all answered, though the sender closes its side', async (t) => {
-  const many = 400
-  const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: address(1), allowHalfOpen: true })
-  let text = ''
-  socket.setEncoding('latin1').on('data', (chunk: string) => { text += chunk })
-  socket.end(`GET /latest/meta-data/ HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(many))
+/** Everything that comes back to `bytes` when the sender closes its side at once. */
+async function halfClosed(from: string, bytes: string): Promise<string> {
+  const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: from, allowHalfOpen: true })
+  const chunks: string[] = []
+  socket.setEncoding('latin1').on('data', (chunk: string) => { chunks.push(chunk) })
+  socket.end(bytes)
   await new Promise((resolve) => socket.on('close', resolve))
-  t.equal(statusesOf(text).length, many)
+  return chunks.join('')
+}
+
+const READ_AT_ONCE = 65_536
+
+for (const [what, target, many] of [['listings', '/latest/meta-data/', 400], ['large user-data', '/latest/user-data', 20]] as const) {
+  t.test(`A9: pipelined requests whose answers are more than a socket takes at once are all answered, though the sender closes its side: ${what}`, async (t) => {
+    t.equal(statusesOf(await halfClosed(what === 'listings' ? address(1) : LARGE, `GET ${target} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(many))).length, many)
+  })
+}
+
+t.test('A9: a request that fills what is read at once is answered, though the end of its sender\'s side is read in the same turn', async (t) => {
+  const head = (length: number) => `PUT ${OPEN} HTTP/1.1\r\nHost: x\r\nContent-Length: ${String(length)}\r\n\r\n`
+  const length = READ_AT_ONCE - head(READ_AT_ONCE - 100).length
+  const bytes = head(length) + 'x'.repeat(length)
+  t.equal(bytes.length, READ_AT_ONCE)
+  daemon.process.kill('SIGSTOP')
+  const text = halfClosed(address(2), bytes)
+  await sleep(200) // for all of it to arrive
+  daemon.process.kill('SIGCONT')
+  t.same(statusesOf(await text), [405])
 })
 
 /** What a row of good requests may end with, and the status of that. */

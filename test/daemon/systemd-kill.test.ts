@@ -31,8 +31,10 @@ t.test('with imds.socket', { skip: withoutSystemd() }, async (t) => {
     const kills: { from: number, to: number }[] = []
     for (let i = 1; i <= KILLS; i++) {
       await Promise.all(loads.map((load) => load.more(BETWEEN)))
+      const { MainPID: pid } = await show('MainPID')
       const from = Date.now()
       await systemctl('kill', '--signal=KILL', 'imds.service')
+      await until(() => shell(`test ! -e /proc/${pid!}`).then(() => true, () => false), 'its end') // its connections live as long as it does
       kills.push({ from, to: Date.now() })
       await until(async () => await restarts() === i, 'the next start')
     }

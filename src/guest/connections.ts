@@ -70,9 +70,9 @@ export class Connections {
     if (connection?.lastAnswer === answer) connection.lastAnswer = undefined
   }
 
-  /** Resets every connection of a share; gives how many there were. */
+  /** Resets every connection of a share that is not ended yet; gives how many there were. */
   endAll(share: Share): number {
-    const ended = this.#open.filter((connection) => connection.share === share)
+    const ended = this.#open.filter((connection) => connection.share === share && !connection.socket.destroyed)
     for (const { socket } of ended) socket.resetAndDestroy()
     return ended.length
   }

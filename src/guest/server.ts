@@ -7,7 +7,7 @@
  * To the router every target is `/`: the tree knows what a path is, and looking for a route in vain costs a fifth of the rate. An
  * answer goes out in one write with its headers ready, past Fastify's own reply, which would add a charset and cost a third of the
  * rate. LIMITS end slow and idle connections. Two answers wait: that of an address which the view does not know, since the
- * store is asked within bounds, and the one that tells a guest to ask less; and on a kept connection any waits for the end of the turn.
+ * store is asked within bounds, and the one that tells a guest to ask less; and on a kept connection most wait for the end of the turn.
  */
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -56,7 +56,7 @@ const WAIT_MS = 100
 /** Connections beyond a guest's share are held, not read, and told so; beyond so many times its share they are reset. */
 const RESET_ABOVE = 4
 
-/** Nobody's answer waits for more requests of others than these. */
+/** An answer waits for no more others than these. */
 const READY_AT_ONCE = 64
 
 /** Builds the server of one listener; it does not listen yet. */
@@ -111,6 +111,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   })
   server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => server.server.emit('request', request, response))
   server.server.on('connect', (request: IncomingMessage, socket: Socket) => {
+    socket.on('error', () => { /* reset: there is nobody left to answer. Node has taken its own listener away */ })
     const found = directory.find(network, peerAddress(request.socket))
     refuseRaw(socket, found, refusalOf(found, peerAddress(request.socket)) ?? 'method-not-allowed', 'CONNECT')
   })
@@ -171,7 +172,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
         answer(request, response, address, found, decision, startedMs)
       } catch (error) { // one guest's, not everybody's
         log.error({ err: error }, 'request failed')
-        response.destroy()
+        request.socket.destroy()
       }
     }
     if (!response.shouldKeepAlive || response.socket === null) send() // alone on its connection there is no gain; of pipelined ones Node counts what is unsent
@@ -212,8 +213,8 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   function refusePipelined(socket: Socket, share: Share): void {
     share.charge()
     if (socket.destroyed) return
-    if (share === shares.strangers) socket.resetAndDestroy()
-    meter.dropped('over-share', share === shares.strangers ? 1 : connections.endAll(share))
+    socket.resetAndDestroy() // opened by a stranger that is a guest by now, it is not among the guest's
+    meter.dropped('over-share', share === shares.strangers ? 1 : 1 + connections.endAll(share))
   }
 
   /** No request could be read: Node's parser refused it, or it did not arrive in time. */

@@ -104,6 +104,21 @@ t.test('A9: a request that fills what is read at once is answered, though the en
   t.same(statusesOf(await text), [405])
 })
 
+t.test('invariant 6: a CONNECT behind an answer that is under way, and a reset, end that connection only', async (t) => {
+  const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: LARGE })
+  socket.pause().write('GET /latest/user-data HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(10) + 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n')
+  await sleep(200) // for as much of the answers as a socket takes
+  socket.resetAndDestroy()
+  await sleep(200)
+  t.equal(daemon.process.exitCode, null)
+  t.same(daemon.log.filter(({ level }) => level === 'fatal'), [])
+})
+
+t.test('a CONNECT that says that it has a body is refused behind the answers before it', async (t) => {
+  const text = await halfClosed(address(3), `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\nCONNECT x:1 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n`)
+  t.same(statusesOf(text), [200, 405])
+})
+
 /** What a row of good requests may end with, and the status of that. */
 const TAILS: readonly (readonly [what: string, bytes: string, statuses: readonly number[]])[] = [
   ['garbage', '\x01garbage\r\n\r\n', [400]],

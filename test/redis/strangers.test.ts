@@ -1,12 +1,14 @@
 /**
  * Unknown peers: a guest that boots before its notice arrives, and a flood from addresses that nobody has.
  */
+import { connect } from 'node:net'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { request, startDaemon, until, type TestDaemon } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
+import { parseAnswer } from '../support/socket.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const KEYS = keysOf('gb1')
@@ -26,7 +28,6 @@ async function aHost(t: Test): Promise<{ redis: TestRedis, store: Publisher, dae
   return { redis, store, daemon }
 }
 
-/** The daemon's subscription is cut and kept away: no notice arrives any more. */
 const questions = (daemon: TestDaemon, result: string) => daemon.metric(`imds_questions_total{result="${result}"}`)
 
 t.test('a guest whose notice was missed is answered at its first request', async (t) => {
@@ -91,6 +92,16 @@ t.test('a store that does not answer makes an unknown address wait a second at m
   t.match(await daemon.get(ID), { status: 503, headers: { 'retry-after': '1' } })
   t.equal(await questions(daemon, 'failed'), 1)
   t.equal((await daemon.get(ID, '127.0.0.99')).status, 200)
+})
+
+t.test('a guest that closes its side while the store is asked about it is answered all the same', async (t) => {
+  const { redis, daemon } = await aHost(t)
+  redis.process().kill('SIGSTOP')
+  t.teardown(() => redis.process().kill('SIGCONT'))
+  const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', allowHalfOpen: true })
+  socket.end(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`)
+  const answer = Buffer.concat(await socket.toArray() as Buffer[]).toString()
+  t.match(parseAnswer(answer), { status: 503, headers: { 'retry-after': '1' } })
 })
 
 async function commandsOf(redis: TestRedis, command: string): Promise<number> {

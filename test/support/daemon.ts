@@ -45,7 +45,7 @@ export async function runDaemon(env: Readonly<Record<string, string>>, meanwhile
     throw error
   })
   const [stdout, stderr] = await Promise.all([child.stdout, child.stderr].map(async (stream) => Buffer.concat(await stream.toArray()).toString()))
-  if (child.exitCode === null) await once(child, 'exit')
+  if (child.exitCode === null && child.signalCode === null) await once(child, 'exit')
   return { status: child.exitCode, stdout: stdout ?? '', stderr: stderr ?? '' }
 }
 

@@ -175,7 +175,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
         request.socket.destroy()
       }
     }
-    if (!response.shouldKeepAlive || response.socket === null) send() // one that ends its connection costs more if held; of pipelined ones Node counts what is unsent
+    if (!response.shouldKeepAlive || response.socket === null) send() // held, the one costs more; of the other Node must know what it owes
     else if (ready.push(send) === 1) setImmediate(sendReady)
     else if (ready.length === READY_AT_ONCE) sendReady()
   }

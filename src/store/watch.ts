@@ -177,8 +177,9 @@ export class Watch {
     this.#told.initialised()
     this.#stale = new Set()
     for (const [id, digest] of digests) {
-      this.#told.present(id)
-      if ((view.get(id)?.digest ?? this.#elsewhere.get(id)) !== digest || this.#told.isFaulty(id)) this.#stale.add(id)
+      const isKnown = (view.get(id)?.digest ?? this.#elsewhere.get(id)) === digest
+      if (isKnown) this.#told.present(id)
+      if (!isKnown || this.#told.isFaulty(id)) this.#stale.add(id)
     }
     for (const id of view.ids()) {
       if (!digests.has(id) && view.get(id)?.visiting !== true) this.#stale.add(id)

@@ -10,6 +10,7 @@ import { stringify } from 'yaml'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
+import { matchAll } from '../support/match.ts'
 
 const local = (change: Record<string, unknown> = {}) => anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }], ...change })
 const hostname = async (daemon: TestDaemon) => (await daemon.get('/latest/meta-data/hostname')).body.toString()
@@ -142,7 +143,7 @@ t.test('imdsctl puts, gets, lists and removes, and its exit status says how it w
   t.same((await imdsctl(['user-data', 'srv-abcde'], { env })).stdout, Buffer.from([0, 255, 10]), 'without --user-data the bytes stay')
   t.match(JSON.parse((await imdsctl(['get', 'srv-abcde'], { env })).stdout.toString()), { revision: 2, userData: { size: 3 } })
   t.match((await imdsctl(['list'], { env })).stdout.toString(), /^srv-abcde\t2\thv1\tdefault 127.0.0.1\n$/)
-  t.match(JSON.parse((await imdsctl(['--json', 'list'], { env })).stdout.toString()), [{ id: 'srv-abcde', revision: 2 }])
+  matchAll(t, JSON.parse((await imdsctl(['--json', 'list'], { env })).stdout.toString()) as unknown[], [{ id: 'srv-abcde', revision: 2 }])
   t.match(await imdsctl(['put', file('good.yaml')], { env }), { status: 2, stderr: /revision 2.*publish a higher one/ })
   t.match(await imdsctl(['put', file('bad.json')], { env }), { status: 65, stderr: /\/region must be(.|\n)*\/id must be|\/id must be(.|\n)*\/region must be/ })
   t.match(await imdsctl(['--json', 'put', file('bad.json')], { env }), { status: 65, stdout: /"faults":\[/ })
@@ -164,6 +165,7 @@ t.test('imdsctl watch prints each change until it is interrupted', async (t) => 
   const directory = t.testdir()
   const store = await openStore({ url: `file:${directory}` })
   const child = spawn(process.execPath, [IMDSCTL, '-s', `file:${directory}`, 'watch'], { stdio: ['ignore', 'pipe', 'inherit'] })
+  t.teardown(() => { child.kill() })
   let text = ''
   child.stdout.setEncoding('utf8').on('data', (chunk: string) => { text += chunk })
   let revision = 0

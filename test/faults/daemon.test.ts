@@ -17,13 +17,13 @@ t.test('no guest notices what happens to the daemon', { skip: withoutNamespaces(
   await t.test('stopped, and started again without Redis', (t) => underFault(t, host, 'daemon stopped (SIGTERM), started without Redis', async (operator) => {
     await redis.client.save()
     await redis.kill()
-    const published = host.publish()
     await host.endDaemon('SIGTERM')
     t.equal(host.daemon().process.exitCode, 0)
     await host.startDaemon()
     await operator.sees('imds_view_instances', host.guests.length)
     await operator.sees('imds_ready', 0)
     await operator.reads('store not usable')
+    const published = host.publish()
     await redis.start()
     await published
   }))

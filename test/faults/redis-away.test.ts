@@ -14,9 +14,9 @@ t.test('no guest notices that Redis is away', { skip: withoutNamespaces() }, asy
   await t.test('killed, and started again', (t) => underFault(t, host, 'Redis killed, and started again', async (operator) => {
     await redis.client.save()
     await redis.kill()
-    const published = host.publish()
     await operator.sees('imds_store_connected', 0)
     await operator.reads('store lost')
+    const published = host.publish()
     await redis.start()
     await published
   }))

@@ -39,9 +39,9 @@ t.test('no guest notices that Redis is not well', { skip: withoutNamespaces() },
 
   await t.test('turned into a read-only replica, and back', (t) => underFault(t, host, 'Redis made a read-only replica', async (operator) => {
     await redis.client.replicaof('127.0.0.1', 1)
-    const published = host.publish()
     await operator.sees('imds_store_connected', 0)
     await operator.reads('store lost')
+    const published = host.publish()
     await redis.client.replicaof('NO', 'ONE')
     await published
   }))

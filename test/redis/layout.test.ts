@@ -6,6 +6,7 @@ import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/daemon.ts'
+import { matchAll } from '../support/match.ts'
 import { startRedis } from '../support/redis.ts'
 
 const ROOT = new URL('../..', import.meta.url).pathname
@@ -28,7 +29,7 @@ t.test('the README\'s redis-cli example publishes and removes what a daemon answ
   t.equal((await daemon.get('/latest/meta-data/instance-id')).body.toString(), 'srv-x1y2z')
   const store = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => store.close())
-  t.match(await store.list(), [{ id: 'srv-x1y2z', revision: 1, hypervisors: ['hv1'] }])
+  matchAll(t, await store.list(), [{ id: 'srv-x1y2z', revision: 1, hypervisors: ['hv1'] }])
 
   const removed = run(examples[1]!)
   t.match(removed, { status: 0, stdout: /^removed\n2\n$/ }, removed.stderr)

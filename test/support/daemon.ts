@@ -68,7 +68,10 @@ export async function startDaemon(env: Readonly<Record<string, string>>, within:
   })
   const log: LogLine[] = []
   createInterface({ input: child.stdout! }).on('line', (line) => { log.push(JSON.parse(line) as LogLine) })
-  await until(() => log.some(({ msg }) => msg === 'listening') || child.exitCode !== null, 'the daemon to listen')
+  await until(() => log.some(({ msg }) => msg === 'listening') || child.exitCode !== null, 'the daemon to listen').catch((error: unknown) => {
+    child.kill('SIGKILL') // left behind it would hold the output of the test, and tap would wait for its end
+    throw error
+  })
   const listening = log.find(({ msg }) => msg === 'listening')
   if (listening === undefined) throw new Error(`the daemon did not start: ${JSON.stringify(log)}`)
   const port = (place: unknown) => Number(/:(\d+)$/.exec(String(place))?.[1])
@@ -98,14 +101,15 @@ export async function request(port: number, path: string, localAddress = '127.0.
   return new Promise((resolve, reject) => {
     get({ host: '127.0.0.1', port, path, localAddress, agent: false }, (response) => {
       response.toArray().then((chunks) => {
-        resolve({ status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks as Buffer[]) })
+        const answer = { status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks as Buffer[]) }
+        setImmediate(resolve, answer) // what the daemon logged before is on its pipe, and read in this turn of the event loop
       }, reject)
     }).on('error', reject)
   })
 }
 
 /** Waits until a condition holds; fails, naming what was waited for, after `timeoutMs`. */
-export async function until(condition: () => boolean | Promise<boolean>, what: string, timeoutMs = 10_000): Promise<void> {
+export async function until(condition: () => boolean | Promise<boolean>, what: string, timeoutMs = 30_000): Promise<void> {
   for (const deadline = performance.now() + timeoutMs; ;) {
     if (await condition()) return
     if (performance.now() > deadline) throw new Error(`waited ${String(timeoutMs)} ms in vain for ${what}`)

@@ -52,10 +52,15 @@ export async function startRedis(args: readonly string[] = []): Promise<TestRedi
   }
 }
 
+/** Ports that were given out here: several are asked for before one is bound. */
+const given = new Set<number>()
+
 /** A TCP port of 127.0.0.1 that was free a moment ago, from below those that Linux gives to outgoing connections by itself. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(12_000, 32_000)
+    if (given.has(port)) continue
+    given.add(port)
     const server = createServer().listen(port, '127.0.0.1')
     if (await once(server, 'listening').then(() => true, () => false)) {
       server.close()

@@ -28,6 +28,9 @@ function aWriter(instances: () => Iterable<Assembled> = () => INSTANCES, trust: 
   return new SnapshotWriter({ path, owner: OWNER, keys: { trust, key: KEY }, asOfMs: Date.now(), instances, writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger })
 }
 
+/** A busy disk takes a second for two fsyncs. */
+const eventually = (check: () => void) => vi.waitFor(check, { timeout: 20_000 })
+
 async function written(trust: Trust | null = null): Promise<void> {
   const writer = aWriter(undefined, trust)
   writer.changed()
@@ -182,7 +185,7 @@ test('a confirmation that nothing changed renews the time without writing the fi
   utimesSync(path, new Date(0), new Date(0))
   const writer = aWriter()
   writer.confirmed()
-  await vi.waitFor(() => { expect(Date.now() - statSync(path).mtimeMs).toBeLessThan(60_000) })
+  await eventually(() => { expect(Date.now() - statSync(path).mtimeMs).toBeLessThan(60_000) })
   expect(statSync(path).ino).toBe(ino)
   await writer.stop()
 })
@@ -190,7 +193,7 @@ test('a confirmation that nothing changed renews the time without writing the fi
 test('a file that was taken away is written again', async () => {
   const writer = aWriter()
   writer.confirmed()
-  await vi.waitFor(() => { expect(existsSync(path)).toBe(true) })
+  await eventually(() => { expect(existsSync(path)).toBe(true) })
   await writer.stop()
 })
 
@@ -198,7 +201,7 @@ test('many changes at once are one write, and a change during a write is not for
   let instances = INSTANCES.slice(0, 1)
   const writer = aWriter(() => instances)
   for (let i = 0; i < 1000; i++) writer.changed()
-  await vi.waitFor(() => { expect(writes.written).toBe(1) })
+  await eventually(() => { expect(writes.written).toBe(1) })
   instances = INSTANCES.slice(0, 2)
   writer.changed()
   await writer.stop()
@@ -215,7 +218,7 @@ test('a write that fails is told once, counted, and leaves the last good file in
     instances: () => { throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }) },
   })
   writer.changed()
-  await vi.waitFor(() => { expect(writes.failed).toBe(1) })
+  await eventually(() => { expect(writes.failed).toBe(1) })
   await writer.stop()
   expect(writes.failed).toBe(2)
   expect(log.filter(({ msg }) => msg.startsWith('snapshot not written'))).toHaveLength(1)

@@ -10,7 +10,7 @@
 import { createHash } from 'node:crypto'
 import { existsSync, watch, type FSWatcher } from 'node:fs'
 import { readdir, readFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, join, resolve } from 'node:path'
 import { parse as parseYaml } from 'yaml'
 import { fillUserData } from './publish.ts'
 import type { Index, Loaded, Source, SourceEvents } from './source.ts'
@@ -41,7 +41,7 @@ class FileSource implements Source {
   #stopped = false
 
   constructor(directory: string) {
-    this.#directory = directory
+    this.#directory = resolve(directory)
     this.description = `file:${directory}`
   }
 
@@ -52,9 +52,10 @@ class FileSource implements Source {
       this.#after('', RETRY_MS, () => { this.start(events) })
     }
     try {
-      this.#watcher = watch(this.#directory, (_event, name) => {
+      this.#watcher = watch(this.#directory, (event, name) => {
         const id = name === null ? undefined : idOfFile(name)
         if (id !== undefined) this.#after(id, QUIET_MS, () => { events.notice(id) })
+        else if (event === 'rename' && name === basename(this.#directory)) retry(`${this.#directory} was moved or removed`) // Node's name for the watched itself
         else if (!existsSync(this.#directory)) retry(`${this.#directory} is gone`)
       })
     } catch (error) {

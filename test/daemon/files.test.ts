@@ -34,9 +34,13 @@ t.test('a record that is written by hand, in YAML and with user-data beside it, 
 
 t.test('invariant 3: a faulty file leaves the last good state in place and is told once', async (t) => {
   const { directory, daemon } = await aHost(t)
-  writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local({ fqdn: 'good.example.com' })))
+  const write = (text: string) => { // at once: half of a file would be one more fault
+    writeFileSync(join(directory, 'next'), text)
+    renameSync(join(directory, 'next'), join(directory, 'srv-abcde.json'))
+  }
+  write(JSON.stringify(local({ fqdn: 'good.example.com' })))
   await until(async () => await hostname(daemon) === 'good.example.com', 'the record')
-  writeFileSync(join(directory, 'srv-abcde.json'), '{ "S3CRET')
+  write('{ "S3CRET')
   await until(async () => await daemon.metric('imds_record_faults_total{reason="unreadable"}') === 1, 'the fault')
   const resyncs = await daemon.metric('imds_resyncs_total{result="completed"}')
   await until(async () => await daemon.metric('imds_resyncs_total{result="completed"}') > resyncs + 1, 'two resyncs')
@@ -79,11 +83,30 @@ t.test('a directory that comes later, or goes and comes back, is followed from t
   await until(async () => await daemon.metric('imds_notices_total') > notices, 'its notice: a resync may have been first')
 })
 
+t.test('a directory that is made anew at once, or moved away for another, is followed at once', async (t) => {
+  const directory = join(t.testdir({ store: {}, next: {} }), 'store')
+  const daemon = await startDaemon({ IMDS_STORE: `file:${directory}/` })
+  t.teardown(() => daemon.stop())
+  await until(() => daemon.log.some(({ msg }) => msg === 'store connected'), 'the store')
+  const isFollowed = async (fqdn: string, times: number) => {
+    await until(() => daemon.log.filter(({ msg }) => msg === 'store connected').length === times, 'the directory to be found')
+    writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local({ fqdn })))
+    await until(async () => await hostname(daemon) === fqdn, 'the record')
+  }
+  rmSync(directory, { recursive: true })
+  mkdirSync(directory)
+  await isFollowed('anew.example.com', 2)
+  renameSync(directory, `${directory}-before`)
+  renameSync(join(t.testdirName, 'next'), directory)
+  await isFollowed('moved.example.com', 3)
+})
+
 t.test('with a hypervisor\'s name only its instances are answered', async (t) => {
   const { directory, daemon } = await aHost(t, { IMDS_HYPERVISOR: 'hv2' })
   const store = await openStore({ url: `file:${directory}` })
   await store.put(local())
-  await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
+  const resyncs = await daemon.metric('imds_resyncs_total{result="completed"}')
+  await until(async () => await daemon.metric('imds_resyncs_total{result="completed"}') > resyncs + 1, 'two resyncs')
   t.equal((await daemon.get('/')).status, 503)
   await store.put(local({ revision: 2, hypervisors: ['hv1', 'hv2'] }))
   await until(async () => (await daemon.get('/')).status === 200, 'the instance to arrive')

@@ -50,7 +50,7 @@ t.test('a daemon that starts anew, and knows nobody yet, takes nobody\'s rules a
   await host.letIn(alpha)
   const met = new Set<Met>()
   const during = { all: true, restart: true }
-  const asking = (async () => { while (during.all) met.add(await meet(alpha)) })()
+  const asking = (async () => { while (during.all) met.add(await meet(alpha, ['--max-time', '20'])) })()
   for (let i = 0; i < 3; i++) {
     const isLetIn = async () => (await host.nft('list set inet imds guests4')).includes('"tap-int-alpha"')
     during.restart = true

@@ -91,7 +91,7 @@ t.test('only a guest\'s own link, MAC and address reach the service', { skip }, 
     for (const guest of [alpha, nobody]) {
       for (const address of [OPERATOR, `${SERVICE}:9169`]) t.equal(await meet(guest, [], `http://${address}/metrics`), 'refused', `${guest.word} at ${address}`)
     }
-    t.equal(await host.counted('operators'), 4)
+    t.ok(await host.counted('operators') >= 4)
     t.equal(await meet(host.hypervisor, [], `http://${OPERATOR}/livez`), 200)
   })
 
@@ -117,6 +117,7 @@ t.test('on a bridge MAC and address are held together, of guests on one and the 
   for (const guest of [alpha, bravo]) await host.letIn(guest)
   t.same([await meet(alpha), await meet(bravo)], [200, 200])
   await must([...alpha.within, 'ip', 'address', 'add', `${bravo.address}/32`, 'dev', 'eth0'])
-  t.equal(await meet(alpha, ['--interface', bravo.address]), 'refused', 'another\'s address with one\'s own MAC. (The reset comes back here: ARP is the bridge\'s own matter)')
-  t.ok(await host.counted('strangers') > 0)
+  const strangers = await host.counted('strangers')
+  t.not(await meet(alpha, ['--interface', bravo.address]), 200, 'another\'s address with one\'s own MAC. (Where bridges are filtered, the reset comes back)')
+  t.ok(await host.counted('strangers') > strangers)
 })

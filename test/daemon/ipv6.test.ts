@@ -25,6 +25,7 @@ t.test('on an IPv6 listener', async (t) => {
   await put({})
   const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: '[::1]:0' })
   t.teardown(() => daemon.stop())
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instance: before that the guest is unknown, which is told')
   const ask = (bytes = `GET ${ID} HTTP/1.0\r\n\r\n`) => exchange(daemon.guestPort, bytes, { host: '::1' })
   const counted = (reason: string) => daemon.metric(`imds_requests_total{route="unknown",method="other",status="403",reason="${reason}"}`)
 

@@ -84,6 +84,7 @@ t.test('a token, a key and user-data never stand in the log, at its most talkati
   await until(async () => (await daemon.get('/latest/user-data')).status === 200, 'the user-data')
   await daemon.get('/latest/meta-data/public-keys/0/openssh-key')
   await daemon.get('/latest/meta-data/S3CRET-path?S3CRET-query')
+  await until(() => daemon.log.some(({ msg, status }) => msg === 'request' && status === 404), 'the last request in the log')
   const text = JSON.stringify(daemon.log) + (await daemon.operator('/metrics')).body.toString()
   t.match(text, /"msg":"request"/)
   t.notMatch(text, /S3CRET|AAAAC3Nza/)

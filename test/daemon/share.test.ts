@@ -57,7 +57,7 @@ t.test('F1: a connection beyond the 16 of a guest is told 503, one beyond four t
   await until(async () => await metric('imds_connections_dropped_total{reason="over-share"}') > 0, 'connections that are reset')
   await othersAreServed(t)
   for (const { socket } of [...open, told, ...more]) socket.destroy()
-  await until(async () => (await daemon.get(ID, FLOODER)).status === 200, 'room for the guest once it has closed them')
+  await until(async () => (await daemon.get(ID, FLOODER).catch(() => null))?.status === 200, 'room for the guest once it has closed them')
   matchAll(t, daemon.log.filter(({ msg, reason }) => msg === 'request refused' && reason === 'too-many-connections'), [{ level: 'warn', instance: 'srv-0', address: FLOODER }])
 })
 
@@ -67,9 +67,9 @@ t.test('F1: beyond its share a guest is told 503, a tenth of a second later, and
   socket.write(REQUEST.repeat(550))
   await until(() => text().split('HTTP/1.1 200').length > 550, '550 answers')
   for (let i = 0; i < 800 && !text().includes('503'); i++) {
-    const length = text().length
+    const told = once(socket, 'data') // at once: a share that is earned faster than it is spent has no end
     socket.write(REQUEST)
-    await until(() => text().length > length, 'an answer')
+    await told
   }
   const refusal = text().slice(text().indexOf('HTTP/1.1 503'))
   t.match(parseAnswer(refusal), { status: 503, headers: { 'retry-after': '1', 'content-type': 'text/html' } })
@@ -109,10 +109,12 @@ t.test('F1: the connections of many addresses that are nobody\'s leave room for 
 })
 
 t.test('F1: a guest that pipelines beyond its share is hung up on, and told 503 without being read while it is in debt', async (t) => {
+  const dropped = () => metric('imds_connections_dropped_total{reason="over-share"}')
+  const before = await dropped()
   const others = await Promise.all(Array.from({ length: 5 }, () => aConnection()))
   const { closed } = await aConnection(REQUEST.repeat(3_000))
   await Promise.all([closed, ...others.map((other) => other.closed)])
-  t.ok(await metric('imds_connections_dropped_total{reason="over-share"}') >= 6)
+  t.ok(await dropped() >= before + 6)
   await othersAreServed(t)
   const told = await aConnection()
   await told.closed

@@ -110,6 +110,7 @@ t.test('invariant 6: a CONNECT behind an answer that is under way, and a reset, 
   await sleep(200) // for as much of the answers as a socket takes
   socket.resetAndDestroy()
   await sleep(200)
+  t.equal((await daemon.get(OPEN, address(2))).status, 200)
   t.equal(daemon.process.exitCode, null)
   t.same(daemon.log.filter(({ level }) => level === 'fatal'), [])
 })

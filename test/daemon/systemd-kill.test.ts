@@ -50,7 +50,7 @@ t.test('with imds.socket', { skip: withoutSystemd() }, async (t) => {
     }
   })
 
-  const WATCHDOG_SECONDS = 3
+  const WATCHDOG_SECONDS = 5
   const PERIODS = 3
 
   await t.test(`a daemon whose event loop turns is left alone for ${String(PERIODS)} periods of the watchdog`, async (t) => {
@@ -66,10 +66,10 @@ t.test('with imds.socket', { skip: withoutSystemd() }, async (t) => {
   await t.test('a daemon whose event loop is stuck is killed and started anew, and guests are answered', async (t) => {
     const { MainPID: pid } = await show('MainPID')
     await shell(`kill -STOP ${pid!}`)
-    const asked = answered()
+    const asked = answered().catch(() => answered()) // whose request the stuck one had taken asks again
     await until(async () => await restarts() === 1, 'the next start', 30_000)
     t.not((await show('MainPID'))['MainPID'], pid)
-    await t.resolves(asked.catch(() => answered()), 'whose request the stuck one had taken asks again')
+    t.ok(await asked)
     t.ok(await answered())
     await until(async () => (await show('ActiveState'))['ActiveState'] === 'active', 'READY')
   })

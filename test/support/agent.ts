@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline'
 import type { Ask } from './namespaces.ts'
 
 const [, , host] = process.argv
-const NO_ANSWER_MS = 10_000
+const NO_ANSWER_MS = 30_000
 
 createInterface({ input: process.stdin }).on('line', (line) => {
   const { id, ask } = JSON.parse(line) as { id: number, ask: Ask }

@@ -39,13 +39,15 @@ const MAIN = new URL('../../src/main.ts', import.meta.url).pathname
 
 /** Runs the daemon until it ends; for starts that fail. `meanwhile` is given its process. */
 export async function runDaemon(env: Readonly<Record<string, string>>, meanwhile?: (child: ChildProcess) => Promise<void>): Promise<{ status: number | null, stdout: string, stderr: string }> {
-  const child = spawn(process.execPath, [MAIN], { env: { PATH: process.env['PATH'], ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+  const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
+  const child = spawn(process.execPath, [MAIN], { env: { PATH: process.env['PATH'], IMDS_STATE_DIR: directory, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   await meanwhile?.(child).catch((error: unknown) => {
     child.kill('SIGKILL')
     throw error
   })
   const [stdout, stderr] = await Promise.all([child.stdout, child.stderr].map(async (stream) => Buffer.concat(await stream.toArray()).toString()))
   if (child.exitCode === null && child.signalCode === null) await once(child, 'exit')
+  rmSync(directory, { recursive: true })
   return { status: child.exitCode, stdout: stdout ?? '', stderr: stderr ?? '' }
 }
 

@@ -2,8 +2,9 @@
  * The write side in a directory of files. Each file is written beside its place and renamed into it; user-data goes first, so that
  * the record that tells of it never stands alone. A lock file keeps writers apart: revisions and addresses are checked under it.
  */
+import { randomUUID } from 'node:crypto'
 import { watch } from 'node:fs'
-import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { link, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { overlap } from '../metadata/address.ts'
@@ -17,6 +18,8 @@ import {
 import type { Loaded } from './source.ts'
 
 const LOCK_WAIT_MS = 5000
+/** The lock of whoever removes a lock, beside it. */
+const TURN = '.orphan'
 
 /** Opens a directory for writing; the first write makes it where it is missing. */
 export function openFilePublisher(directory: string, userDataMaxBytes: number): Promise<Publisher> {
@@ -158,18 +161,16 @@ class FilePublisher implements Publisher, Backend {
   async #locked<T>(task: () => Promise<T>): Promise<T> {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 })
     const path = join(this.#directory, '.lock')
-    for (const deadline = performance.now() + LOCK_WAIT_MS; ;) {
-      try {
-        const file = await open(path, 'wx')
-        await file.write(String(process.pid))
-        await file.close()
-        break
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
-        if (await isOrphan(path)) await rm(path, { force: true })
-        else if (performance.now() > deadline) throw new Error(`another writer holds ${path}`, { cause: error })
+    const own = `${path}.${randomUUID()}.tmp`
+    try {
+      await writeFile(own, String(process.pid))
+      for (const deadline = performance.now() + LOCK_WAIT_MS; !await taken(own, path);) {
+        if (performance.now() > deadline) throw new Error(`another writer holds ${path}, or died as it took it over and left ${path}${TURN}`)
+        if (await isOrphan(path)) await removeOrphan(own, path)
         else await sleep(10 + Math.random() * 20)
       }
+    } finally {
+      await rm(own, { force: true })
     }
     try {
       return await task()
@@ -177,6 +178,28 @@ class FilePublisher implements Publisher, Backend {
       await rm(path, { force: true })
     }
   }
+}
+
+/** Makes a lock of a file that names its writer: there from the first moment on. False where there is one. */
+async function taken(own: string, path: string): Promise<boolean> {
+  try {
+    await link(own, path)
+    return true
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+    return false
+  }
+}
+
+/** Removes the lock of a writer that is gone. One at a time does, and looks again: what it found may be somebody's since. */
+async function removeOrphan(own: string, path: string): Promise<void> {
+  const turn = path + TURN
+  if (!await taken(own, turn)) {
+    await sleep(1)
+    return
+  }
+  if (await isOrphan(path)) await rm(path, { force: true })
+  await rm(turn, { force: true })
 }
 
 /** A lock whose writer is gone. */

@@ -147,6 +147,16 @@ t.test('a writer that died leaves no lock behind that another would wait for', a
   t.same(readdirSync(directory), ['srv-abcde.json'])
 })
 
+t.test('of many writers who find the lock of one that died, one at a time takes its place', async (t) => {
+  for (let round = 0; round < 15; round++) {
+    const directory = t.testdir({ '.lock': '999999' })
+    const store = await openStore({ url: `file:${directory}` })
+    const puts = await Promise.all(Array.from({ length: 20 }, (_, i) => store.put(local(), Buffer.from(String(i)))))
+    t.equal(puts.filter(({ result }) => result === 'published').length, 1)
+    t.same(readdirSync(directory), ['srv-abcde.json', 'srv-abcde.user-data'])
+  }
+})
+
 const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 
 async function imdsctl(args: readonly string[], { input = '', env = {} }: { input?: string, env?: Record<string, string> } = {}): Promise<{ status: number | null, stdout: Buffer, stderr: string }> {

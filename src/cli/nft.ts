@@ -15,20 +15,39 @@ const DYNAMIC = /^\tset (?:opened|marked|puts4|puts6) \{\n.*?^\t\}\n/gms
 /** An element of two words or more. */
 const ELEMENT = /"[^"]+"(?: \. [0-9a-f.:/]+)+(?: : goto hop_\d+)?/g
 
-/** The table as this process has put it there. */
+/** All of a set's. */
+const ELEMENTS = /elements = \{[^}]*\}/g
+/** A set, map, chain or counter, with what is in it. */
+const PART = /^\t(\w+ \w+) \{\n(.*?)^\t\}\n/gms
+
+/** Rules that come out different each time are put there no more often than so. */
+const MOST_TRIES = 5
+
+/**
+ * The table as this process has put it there. What somebody changes between a transaction and our look at it must not pass for ours: a
+ * replacement counts once two of them came out the same, a change once all but its elements is as it was.
+ */
 export class Table {
   #rules: EdgeRules | undefined
-  #listing: string | undefined
+  #listing = ''
 
   /** Makes the table that of these rules. Rejects with nft's own words. */
   async apply(rules: EdgeRules): Promise<void> {
     const before = this.#rules
     this.#rules = undefined
-    if (before?.skeleton !== rules.skeleton || !await this.#change(before, rules)) {
-      await transact(replacement(rules))
-      this.#listing = sorted(await list())
-    }
+    if (before?.skeleton !== rules.skeleton || !await this.#change(before, rules)) await this.#replace(rules)
     this.#rules = rules
+  }
+
+  async #replace(rules: EdgeRules): Promise<void> {
+    this.#listing = ''
+    for (let tries = 0; tries < MOST_TRIES; tries++) {
+      await transact(replacement(rules))
+      const listing = await list()
+      if (sorted(listing) === sorted(this.#listing)) return
+      this.#listing = listing
+    }
+    throw new Error('somebody changes the rules as often as they are put there')
   }
 
   /** False when it did not come out as it should: somebody else was at it. */
@@ -40,15 +59,15 @@ export class Table {
     } catch {
       return false
     }
-    const listing = await list()
-    this.#listing = sorted(listing)
-    return (listing.match(ELEMENT) ?? []).sort().join() === listed(after).join()
+    const [was, is] = [this.#listing, await list()]
+    this.#listing = is
+    return (is.match(ELEMENT) ?? []).sort().join() === listed(after).join() && isFrameKept(was, is)
   }
 
   /** Puts it back as it was applied last, if somebody has changed it. True when that was needed. */
   async restore(): Promise<boolean> {
     const rules = this.#rules
-    if (rules === undefined || sorted(await list()) === this.#listing) return false
+    if (rules === undefined || sorted(await list()) === sorted(this.#listing)) return false
     this.#rules = undefined
     await this.apply(rules)
     return true
@@ -69,6 +88,13 @@ async function transact(text: string): Promise<void> {
 async function list(): Promise<string> {
   const { status, stdout } = await nft(['--stateless', 'list', 'table', ...TABLE.split(' ')], '')
   return status === 0 ? stdout.replace(DYNAMIC, '') : ''
+}
+
+/** Whether one listing has all that another has, but for elements, and chains of further hop limits. */
+function isFrameKept(before: string, after: string): boolean {
+  const frameOf = (listing: string) => new Map([...listing.matchAll(PART)].map(([, name = '', body = '']) => [name, sorted(body.replace(ELEMENTS, ''))]))
+  const [was, is] = [frameOf(before), frameOf(after)]
+  return [...was].every(([name, body]) => is.get(name) === body) && [...is.keys()].every((name) => was.has(name) || name.startsWith('chain hop_'))
 }
 
 /** In an order of our own: the kernel has none. */

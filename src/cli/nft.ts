@@ -7,25 +7,20 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { change, listed, REMOVAL, replacement, type EdgeRules } from '../edge/rules.ts'
-import { TABLE } from '../edge/skeleton.ts'
+import { hopListing, TABLE } from '../edge/skeleton.ts'
 
 /** What guests' packets change by themselves. */
 const DYNAMIC = /^\tset (?:opened|marked|puts4|puts6) \{\n.*?^\t\}\n/gms
 
-/** An element of two words or more. */
-const ELEMENT = /"[^"]+"(?: \. [0-9a-f.:/]+)+(?: : goto hop_\d+)?/g
-
-/** All of a set's. */
-const ELEMENTS = /elements = \{[^}]*\}/g
-/** A set, map, chain or counter, with what is in it. */
-const PART = /^\t(\w+ \w+) \{\n(.*?)^\t\}\n/gms
+/** What is in a set or a map. */
+const ELEMENTS = /elements = \{([^}]*)\}/g
 
 /** Rules that come out different each time are put there no more often than so. */
 const MOST_TRIES = 5
 
 /**
  * The table as this process has put it there. What somebody changes between a transaction and our look at it must not pass for ours: a
- * replacement counts once two of them came out the same, a change once all but its elements is as it was.
+ * replacement counts once two of them came out the same, a change once all but elements and the chains of further hop limits is as it was.
  */
 export class Table {
   #rules: EdgeRules | undefined
@@ -44,7 +39,7 @@ export class Table {
     for (let tries = 0; tries < MOST_TRIES; tries++) {
       await transact(replacement(rules))
       const listing = await list()
-      if (sorted(listing) === sorted(this.#listing)) return
+      if (listing !== '' && sorted(listing) === sorted(this.#listing)) return
       this.#listing = listing
     }
     throw new Error('somebody changes the rules as often as they are put there')
@@ -61,7 +56,8 @@ export class Table {
     }
     const [was, is] = [this.#listing, await list()]
     this.#listing = is
-    return (is.match(ELEMENT) ?? []).sort().join() === listed(after).join() && isFrameKept(was, is)
+    const added = after.hops.difference(before.hops)
+    return elementsOf(is).join() === listed(after).join() && frameOf(is, added) === frameOf(was, added)
   }
 
   /** Puts it back as it was applied last, if somebody has changed it. True when that was needed. */
@@ -90,11 +86,14 @@ async function list(): Promise<string> {
   return status === 0 ? stdout.replace(DYNAMIC, '') : ''
 }
 
-/** Whether one listing has all that another has, but for elements, and chains of further hop limits. */
-function isFrameKept(before: string, after: string): boolean {
-  const frameOf = (listing: string) => new Map([...listing.matchAll(PART)].map(([, name = '', body = '']) => [name, sorted(body.replace(ELEMENTS, ''))]))
-  const [was, is] = [frameOf(before), frameOf(after)]
-  return [...was].every(([name, body]) => is.get(name) === body) && [...is.keys()].every((name) => was.has(name) || name.startsWith('chain hop_'))
+/** What is in the sets and maps of a listing, in alphabetical order. */
+function elementsOf(listing: string): string[] {
+  return [...listing.matchAll(ELEMENTS)].flatMap(([, inside = '']) => inside.split(',').map((element) => element.trim())).sort()
+}
+
+/** A listing without that, and without the chains of some hop limits as we have written them. */
+function frameOf(listing: string, hops: Iterable<number>): string {
+  return sorted([...hops].reduce((rest, limit) => rest.replace(hopListing(limit), ''), listing.replace(ELEMENTS, '')))
 }
 
 /** In an order of our own: the kernel has none. */

@@ -86,7 +86,7 @@ export function change(before: EdgeRules, after: EdgeRules): string {
 
 /** Every element as nft lists it, in alphabetical order. */
 export function listed({ sets }: EdgeRules): string[] {
-  return [...sets].filter(([set]) => set !== 'links').flatMap(([, elements]) => [...elements].map(written)).sort()
+  return [...sets].flatMap(([, elements]) => [...elements].map(written)).sort()
 }
 
 /** The end of the table, whether it is there or not. */

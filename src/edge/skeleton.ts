@@ -121,6 +121,13 @@ export function hopChain(limit: number): string[] {
   return [`add chain ${name}`, `flush chain ${name}`, rule('4', 'ip', 'ip ttl set'), rule('6', 'ip6', 'ip6 hoplimit set')]
 }
 
+/** That chain as nft lists it. */
+export function hopListing(limit: number): string {
+  const name = `hop_${String(limit)}`
+  const rules = hopChain(limit).filter((line) => line.startsWith('add rule')).map((line) => `\t\t${line.slice(`add rule ${TABLE} ${name} `.length)}\n`)
+  return `\tchain ${name} {\n${rules.join('')}\t}\n`
+}
+
 function guestChain(family: '4' | '6', header: 'ip' | 'ip6'): string {
   const flow = `iifname . ${header} saddr . tcp sport`
   return `  chain guest${family} {

@@ -8,9 +8,9 @@
  * A record may leave `userData` out: then it is taken from the file beside it. Where it is given it must fit.
  */
 import { createHash } from 'node:crypto'
-import { existsSync, watch, type FSWatcher } from 'node:fs'
+import { statSync, watch, type FSWatcher } from 'node:fs'
 import { readdir, readFile } from 'node:fs/promises'
-import { basename, join, resolve } from 'node:path'
+import { join } from 'node:path'
 import { parse as parseYaml } from 'yaml'
 import { fillUserData } from './publish.ts'
 import type { Index, Loaded, Source, SourceEvents } from './source.ts'
@@ -39,9 +39,11 @@ class FileSource implements Source {
   #watcher: FSWatcher | undefined
   #timers = new Map<string, NodeJS.Timeout>()
   #stopped = false
+  /** Follows the path anew if it leads elsewhere: inotify follows a directory, and says nothing of the path to it. */
+  #look = (): void => { /* not started */ }
 
   constructor(directory: string) {
-    this.#directory = resolve(directory)
+    this.#directory = directory
     this.description = `file:${directory}`
   }
 
@@ -51,12 +53,16 @@ class FileSource implements Source {
       this.#watcher?.close()
       this.#after('', RETRY_MS, () => { this.start(events) })
     }
+    const watched = identityOf(this.#directory)
+    this.#look = () => {
+      const now = identityOf(this.#directory)
+      if (now !== watched) retry(now === null ? `${this.#directory} is gone` : `${this.#directory} is another directory now`)
+    }
     try {
-      this.#watcher = watch(this.#directory, (event, name) => {
+      this.#watcher = watch(this.#directory, (_event, name) => {
         const id = name === null ? undefined : idOfFile(name)
         if (id !== undefined) this.#after(id, QUIET_MS, () => { events.notice(id) })
-        else if (event === 'rename' && name === basename(this.#directory)) retry(`${this.#directory} was moved or removed`) // Node's name for the watched itself
-        else if (!existsSync(this.#directory)) retry(`${this.#directory} is gone`)
+        else this.#look()
       })
     } catch (error) {
       retry(String(error))
@@ -67,6 +73,7 @@ class FileSource implements Source {
   }
 
   async index(): Promise<Index> {
+    this.#look()
     const names = await readdir(this.#directory)
     const ids = new Set(names.filter((name) => !name.endsWith('.user-data')).map(idOfFile).filter((id) => id !== undefined))
     const all = await this.load([...ids])
@@ -97,6 +104,16 @@ class FileSource implements Source {
       this.#timers.delete(key)
       if (!this.#stopped) task()
     }, delayMs))
+  }
+}
+
+/** Which directory a path leads to, or null. Its number alone is given again as soon as it is free. */
+function identityOf(path: string): string | null {
+  try {
+    const { dev, ino, birthtimeNs } = statSync(path, { bigint: true })
+    return [dev, ino, birthtimeNs].join()
+  } catch {
+    return null
   }
 }
 

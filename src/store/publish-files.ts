@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import { watch } from 'node:fs'
-import { link, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { constants, copyFile, link, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { overlap } from '../metadata/address.ts'
@@ -180,10 +180,16 @@ class FilePublisher implements Publisher, Backend {
   }
 }
 
+/** What link(2) says on file systems that have no hard links (FAT, some network ones). */
+const NO_LINKS = ['EPERM', 'ENOTSUP', 'ENOSYS']
+
 /** Makes a lock of a file that names its writer: there from the first moment on. False where there is one. */
 async function taken(own: string, path: string): Promise<boolean> {
   try {
-    await link(own, path)
+    await link(own, path).catch(async (error: unknown) => {
+      if (!NO_LINKS.includes((error as NodeJS.ErrnoException).code ?? '')) throw error
+      await copyFile(own, path, constants.COPYFILE_EXCL)
+    })
     return true
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
@@ -195,11 +201,14 @@ async function taken(own: string, path: string): Promise<boolean> {
 async function removeOrphan(own: string, path: string): Promise<void> {
   const turn = path + TURN
   if (!await taken(own, turn)) {
-    await sleep(1)
+    await sleep(10)
     return
   }
-  if (await isOrphan(path)) await rm(path, { force: true })
-  await rm(turn, { force: true })
+  try {
+    if (await isOrphan(path)) await rm(path, { force: true })
+  } finally {
+    await rm(turn, { force: true })
+  }
 }
 
 /** A lock whose writer is gone. */

@@ -3,8 +3,8 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { chmodSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
+import { basename, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { stringify } from 'yaml'
 import { openStore } from '../../src/store/open.ts'
@@ -101,6 +101,38 @@ t.test('a directory that is made anew at once, or moved away for another, is fol
   await isFollowed('moved.example.com', 3)
 })
 
+t.test('a directory that is touched, or gets other rights, is the same directory', async (t) => {
+  const { directory, daemon } = await aHost(t)
+  await until(() => daemon.log.some(({ msg }) => msg === 'store connected'), 'the store')
+  const touches = [
+    () => { utimesSync(directory, 1, 1) },
+    () => { chmodSync(directory, 0o711) },
+    () => { mkdirSync(join(directory, basename(directory))) },
+  ]
+  for (const touch of touches) {
+    touch()
+    const notices = await daemon.metric('imds_notices_total')
+    writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local()))
+    await until(async () => await daemon.metric('imds_notices_total') > notices, 'a notice') // it comes behind the touch
+  }
+  matchAll(t, daemon.log.filter(({ msg }) => msg.startsWith('store')), [{ msg: 'store connected' }])
+})
+
+t.test('a link to a directory that is turned to another, and a parent that is moved away, are seen by the next resync', async (t) => {
+  const parent = join(t.testdir({ parent: { one: {}, two: {} } }), 'parent')
+  symlinkSync('one', join(parent, 'store'))
+  const daemon = await startDaemon({ IMDS_STORE: `file:${parent}/store`, IMDS_RESYNC_SECONDS: '1' })
+  t.teardown(() => daemon.stop())
+  const connected = (times: number) => until(() => daemon.log.filter(({ msg }) => msg === 'store connected').length === times, `connection ${String(times)}`)
+  await connected(1)
+  symlinkSync('two', join(parent, 'next'))
+  renameSync(join(parent, 'next'), join(parent, 'store'))
+  await connected(2)
+  renameSync(parent, `${parent}-before`)
+  mkdirSync(join(parent, 'store'), { recursive: true })
+  await connected(3)
+})
+
 t.test('with a hypervisor\'s name only its instances are answered', async (t) => {
   const { directory, daemon } = await aHost(t, { IMDS_HYPERVISOR: 'hv2' })
   const store = await openStore({ url: `file:${directory}` })
@@ -148,7 +180,7 @@ t.test('a writer that died leaves no lock behind that another would wait for', a
 })
 
 t.test('of many writers who find the lock of one that died, one at a time takes its place', async (t) => {
-  for (let round = 0; round < 15; round++) {
+  for (let round = 0; round < 40; round++) {
     const directory = t.testdir({ '.lock': '999999' })
     const store = await openStore({ url: `file:${directory}` })
     const puts = await Promise.all(Array.from({ length: 20 }, (_, i) => store.put(local(), Buffer.from(String(i)))))

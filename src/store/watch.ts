@@ -181,9 +181,7 @@ export class Watch {
       if (isKnown) this.#told.present(id)
       if (!isKnown || this.#told.isFaulty(id)) this.#stale.add(id)
     }
-    for (const id of view.ids()) {
-      if (!digests.has(id) && view.get(id)?.visiting !== true) this.#stale.add(id)
-    }
+    for (const id of view.ids()) if (!digests.has(id) && view.get(id)?.visiting !== true) this.#stale.add(id)
     this.#told.keepFaultsOf(digests)
     for (const id of this.#elsewhere.keys()) {
       if (!digests.has(id)) this.#elsewhere.delete(id)

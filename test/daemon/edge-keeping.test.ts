@@ -22,7 +22,7 @@ t.test('rules that somebody changes are put back', { skip }, async (t) => {
     await host.nft(change)
     await until(async () => (await run([...host.hypervisor.within, 'nft', '--stateless', 'list', 'table', 'inet', 'imds'])).stdout.toString().split(/[\s,]+/).sort().join(' ') === whole, change, 15_000)
     t.equal(await meet(alpha), 200)
-    const told = `interfaces are let in\n${'imdsctl: somebody changed the rules: they are put back\n'.repeat(i + 1)}`
+    const told = `: 0 interfaces are let in\n${'imdsctl: somebody changed the rules: they are put back\n'.repeat(i + 1)}`
     await until(() => firewall.said().endsWith(told), `${change}: to be told`)
   }
 })

@@ -36,8 +36,3 @@ test('the environment is read in main.ts alone', () => {
   const readers = files.filter((file) => readFileSync(file, 'utf8').includes('process.env')).map((file) => relative(SRC, file))
   expect(readers).toEqual(['main.ts'])
 })
-
-test('no file is longer than 300 lines', () => {
-  const long = files.filter((file) => readFileSync(file, 'utf8').split('\n').length > 300).map((file) => relative(SRC, file))
-  expect(long).toEqual([])
-})

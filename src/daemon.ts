@@ -112,7 +112,8 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const asOfMs = Date.now() - (snapshotAgeMs ?? 0)
   const instances = () => view.held().filter(({ visiting }) => !visiting)
   const writer = new SnapshotWriter({
-    path: snapshotPath(config.stateDirectory), owner: snapshotOwner(config.store), keys, asOfMs, instances, writes: metrics.snapshotWrites, log,
+    path: snapshotPath(config.stateDirectory), owner: snapshotOwner(config.store), keys, asOfMs, wasRead: snapshotAgeMs !== undefined, instances,
+    writes: metrics.snapshotWrites, log,
   })
   const edge = new Edge({ ...config.edge, instances: () => instances().map(({ instance }) => instance), now, epoch: randomBytes(4).toString('hex') })
   const watch = new Watch({

@@ -3,15 +3,16 @@
  *
  * One file, mode 0600: a header line, then for each instance a line of JSON and its user-data's bytes, then a line with their number and
  * the SHA-256 of all that stands before. It is written whole beside its place, flushed, and renamed; the file's modification time says
- * when the view was last known to be in step with the store. What cannot be trusted (torn, changed, another host's, too old) is set
- * aside with one line in the log and never served: an old view may give an address to its former owner. With keys the whole file is one
- * encrypted value (trust.ts), and a plain one is not trusted.
+ * when the view was last known to be in step with the store. A file that cannot be trusted (torn, changed, of another hypervisor, too
+ * old) is rejected: never served, since an old view may give an address to its former owner, and deleted, since it may hold user-data.
+ * With keys the whole file is one encrypted value (trust.ts), and a plain one is rejected. An encrypted file that our keys do not open is
+ * not served but stays: it reveals nothing, and once the key is corrected it is the last good state.
  *
  * The last line also has a MAC, under this host's own key: records that we wrote ourselves, by the schema that we have, were found good
  * before. All others are checked again, for which the schema's library must be loaded first.
  */
 import { createHash, createHmac } from 'node:crypto'
-import { readFileSync, renameSync, statSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { mkdir, open, rename, rm, utimes } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { Logger } from 'pino'
@@ -27,6 +28,8 @@ const SETTLE_MS = 200
 /** Writing takes at most a tenth of the time, and yet every change is on disk within half a minute. */
 const MOST_BETWEEN_MS = 30_000
 const BATCH = 64
+/** Files beside the snapshot that a crash during a write, or an older version, may have left: they hold user-data. */
+const LEFTOVERS = ['.tmp', '.rejected']
 const PLAIN = { head: Buffer.alloc(0), update: (part: Buffer) => part, end: () => Buffer.alloc(0) }
 
 /** Whose view a file holds: a file of another host, region or store is foreign. */
@@ -43,46 +46,64 @@ export function snapshotPath(stateDirectory: string): string {
 /** With what a snapshot is kept: `trust` encrypts it (null: it is plain), `key` is a secret of this host's, of any length. */
 export interface SnapshotKeys { readonly trust: Trust | null, readonly key: Uint8Array }
 
-/** Reads a snapshot, or sets it aside. Undefined where there is none that may be served; never rejects. */
+/** Why a snapshot is not served: the message completes "the snapshot was rejected because ...". */
+class Rejection extends Error {}
+/** An encrypted snapshot that none of our keys opens. Which it is cannot be known: a wrong key, or a file that was changed. */
+class Undecryptable extends Error {}
+
+/** Reads the snapshot. Undefined where there is none that may be served; never rejects. A rejected file is deleted. */
 export async function readSnapshot(
   path: string, owner: SnapshotOwner, keys: SnapshotKeys, maxAgeMs: number, nowMs: number, log: Logger,
 ): Promise<Snapshot | undefined> {
+  let facts: object = { path }
   try {
-    const ageMs = nowMs - statSync(path).mtimeMs
-    if (ageMs > maxAgeMs) throw new Error(`it is ${String(Math.round(ageMs / 1000))} s old, more than IMDS_SNAPSHOT_MAX_AGE_SECONDS`)
+    for (const ending of LEFTOVERS) rmSync(path + ending, { force: true })
+    const { size, mtimeMs } = statSync(path)
+    const ageMs = nowMs - mtimeMs
+    facts = { path, bytes: size, ageSeconds: Math.round(ageMs / 1000) }
+    if (ageMs > maxAgeMs) throw new Rejection('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS')
     return { instances: await decode(plain(readFileSync(path), owner, keys.trust), owner, keys.key), ageMs }
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
-    const reason = (error as Error).message
-    try {
-      renameSync(path, `${path}.rejected`)
-      log.warn({ path, reason }, 'snapshot not usable: set aside beside its place, not served')
-    } catch {
-      log.warn({ path, reason }, 'snapshot not usable: not served')
-    }
+    const { code, message: reason } = error as NodeJS.ErrnoException
+    if (code === 'ENOENT') return undefined
+    if (error instanceof Undecryptable) log.warn({ ...facts, reason }, 'the snapshot cannot be decrypted; it stays where it is, and guests get 503 until the store answers')
+    else if (error instanceof Rejection) reject(path, { ...facts, reason }, log)
+    else log.warn({ ...facts, err: error }, 'the snapshot cannot be read; guests get 503 until the store answers')
     return undefined
   }
 }
 
+function reject(path: string, facts: object, log: Logger): void {
+  try {
+    rmSync(path)
+    log.warn(facts, 'the snapshot was rejected and deleted; guests get 503 until the store answers')
+  } catch (error) {
+    log.warn({ ...facts, err: error }, 'the snapshot was rejected and cannot be deleted: delete it, it may hold user-data; guests get 503 until the store answers')
+  }
+}
+
 function plain(bytes: Buffer, owner: SnapshotOwner, trust: Trust | null): Buffer {
-  if (trust === null && isEncrypted(bytes)) throw new Error('it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)')
-  if (trust === null) return bytes
+  if (!isEncrypted(bytes)) {
+    if (trust === null) return bytes
+    throw new Rejection('it is not encrypted')
+  }
+  if (trust === null) throw new Undecryptable('it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)')
   const decrypted = trust.decrypt('snapshot', owner.hypervisor ?? '', bytes)
-  if ('distrust' in decrypted) throw new Error(`it ${decrypted.distrust}`)
+  if ('distrust' in decrypted) throw new Undecryptable(`it ${decrypted.distrust}`)
   return decrypted.bytes
 }
 
 async function decode(bytes: Buffer, owner: SnapshotOwner, key: Uint8Array): Promise<Assembled[]> {
   const trailerStart = bytes.lastIndexOf(LF, -2) + 1
-  if (bytes.at(-1) !== LF || trailerStart === 0) throw new Error('it is torn')
+  if (bytes.at(-1) !== LF || trailerStart === 0) throw new Rejection('it is torn')
   const trailer = json(bytes.subarray(trailerStart))
   const sha256 = createHash('sha256').update(bytes.subarray(0, trailerStart)).digest('hex')
-  if (trailer['sha256'] !== sha256) throw new Error(TORN)
+  if (trailer['sha256'] !== sha256) throw new Rejection(TORN)
   const headerEnd = bytes.indexOf(LF)
   const header = json(bytes.subarray(0, headerEnd))
-  if (header['imds'] !== 'snapshot' || header['format'] !== FORMAT) throw new Error('it has another format')
+  if (header['imds'] !== 'snapshot' || header['format'] !== FORMAT) throw new Rejection('it has another format')
   for (const [key, value] of Object.entries(owner)) {
-    if (header[key] !== value) throw new Error(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
+    if (header[key] !== value) throw new Rejection(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
   }
   const restore = trailer['mac'] === macOf(sha256, key) ? (document: unknown) => frozen(document as Instance) : (await import('../metadata/record.ts')).restore
   const instances: Assembled[] = []
@@ -90,14 +111,14 @@ async function decode(bytes: Buffer, owner: SnapshotOwner, key: Uint8Array): Pro
     const end = bytes.indexOf(LF, at)
     const { instance: document, digest, userDataBytes } = json(bytes.subarray(at, end))
     const instance = restore(document)
-    if (instance === undefined || typeof digest !== 'string') throw new Error('it holds a record that is not valid')
+    if (instance === undefined || typeof digest !== 'string') throw new Rejection('it holds a record that is not valid')
     const from = end + 1
     const to = from + (userDataBytes === null ? 0 : Number.isInteger(userDataBytes) ? userDataBytes as number : -1)
-    if (to < from || bytes[to] !== LF) throw new Error(TORN)
+    if (to < from || bytes[to] !== LF) throw new Rejection(TORN)
     instances.push({ instance, userData: userDataBytes === null ? null : Buffer.from(bytes.subarray(from, to)), digest })
     at = to + 1
   }
-  if (trailer['instances'] !== instances.length) throw new Error('it is torn')
+  if (trailer['instances'] !== instances.length) throw new Rejection('it is torn')
   return instances
 }
 
@@ -111,18 +132,20 @@ function json(line: Buffer): Record<string, unknown> {
   try {
     value = JSON.parse(line.toString('utf8'))
   } catch {
-    throw new Error(TORN)
+    throw new Rejection(TORN)
   }
-  if (typeof value !== 'object' || value === null) throw new Error(TORN)
+  if (typeof value !== 'object' || value === null) throw new Rejection(TORN)
   return value as Record<string, unknown>
 }
 
-/** What a writer needs. `instances` gives what is to be kept, `failures` counts writes that failed. */
+/** What a writer needs. `instances` gives what is to be kept, `writes` counts. */
 export interface SnapshotParts {
   readonly path: string
   readonly owner: SnapshotOwner
   readonly keys: SnapshotKeys
   readonly instances: () => Iterable<Assembled>
+  /** The file at `path` was read at the start, so it holds what the view holds until that changes. */
+  readonly wasRead: boolean
   /** When the view was last in step with the store, in milliseconds since 1970: a snapshot's own time, until the store confirms it. */
   readonly asOfMs: number
   readonly writes: { inc(labels: { result: 'written' | 'failed' }): void }
@@ -139,10 +162,13 @@ export class SnapshotWriter {
   #timer: NodeJS.Timeout | undefined
   #restMs = 0
   #isFailing = false
+  /** The file is a snapshot of this view, maybe without the latest changes. */
+  #isOurs: boolean
   #asOfMs: number
 
   constructor(parts: SnapshotParts) {
     this.#parts = parts
+    this.#isOurs = parts.wasRead
     this.#asOfMs = parts.asOfMs
   }
 
@@ -156,8 +182,15 @@ export class SnapshotWriter {
   confirmed(): void {
     this.#asOfMs = Date.now()
     if (this.#changes !== this.#written || this.#writing !== undefined) return
+    const { path, instances } = this.#parts
+    if (!this.#isOurs) {
+      // A file that could not be read may be the last good state, under another key: an empty view does not replace it.
+      const isEmpty = [...instances()].length === 0
+      if (!isEmpty || !existsSync(path)) this.changed()
+      return
+    }
     const now = new Date(this.#asOfMs)
-    utimes(this.#parts.path, now, now).catch(() => { this.changed() }) // there is no file yet, or it was taken away
+    utimes(path, now, now).catch(() => { this.changed() }) // the file was taken away
   }
 
   /** Writes what is still to be written. */
@@ -183,6 +216,7 @@ export class SnapshotWriter {
     this.#writing = this.#replaceFile().then(() => {
       if (this.#isFailing) this.#parts.log.info({ path: this.#parts.path }, 'snapshot written again')
       this.#isFailing = false
+      this.#isOurs = true
       this.#written = changes
       this.#parts.writes.inc({ result: 'written' })
       this.#restMs = Math.min(10 * (performance.now() - started), MOST_BETWEEN_MS)
@@ -201,9 +235,9 @@ export class SnapshotWriter {
     const { path } = this.#parts
     await mkdir(dirname(path), { recursive: true, mode: 0o700 })
     const temporary = `${path}.tmp`
+    const asOf = new Date(this.#asOfMs) // of what is written, not of changes and confirmations that come meanwhile
     try {
       await this.#writeFile(temporary)
-      const asOf = new Date(this.#asOfMs)
       await utimes(temporary, asOf, asOf)
       await rename(temporary, path)
     } catch (error) {

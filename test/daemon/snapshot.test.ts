@@ -2,8 +2,8 @@
  * G1 and G2 over a start: the view is on disk.
  */
 import { once } from 'node:events'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
@@ -77,7 +77,7 @@ t.test('an instance that was removed leaves the file', async (t) => {
   await until(() => !/S3CRET|srv-n1/.test(readFileSync(host.path, 'latin1')), 'the removal in the file', 60_000)
 })
 
-t.test('a snapshot that cannot be trusted is not served: 503 until the store answers', async (t) => {
+t.test('a torn snapshot is deleted and not served: 503 until the store answers', async (t) => {
   const host = await aHost(t)
   await snapshotOf(t, host)
   writeFileSync(host.path, readFileSync(host.path).subarray(0, -10))
@@ -85,7 +85,8 @@ t.test('a snapshot that cannot be trusted is not served: 503 until the store ans
   const second = await startDaemon(host.env)
   t.teardown(() => second.stop())
   t.equal((await second.get(ID)).status, 503)
-  matchAll(t, second.log.filter(({ msg }) => msg.startsWith('snapshot')), [{ level: 'warn', reason: /torn/ }])
+  matchAll(t, second.log.filter(({ msg }) => msg.includes('snapshot')), [{ level: 'warn', msg: /rejected and deleted/, reason: /torn/ }])
+  t.strictSame(readdirSync(dirname(host.path)), ['token-key'])
 })
 
 t.test('another hypervisor\'s snapshot is not served', async (t) => {
@@ -95,7 +96,7 @@ t.test('another hypervisor\'s snapshot is not served', async (t) => {
   const second = await startDaemon({ ...host.env, IMDS_HYPERVISOR: 'hv2' })
   t.teardown(() => second.stop())
   t.equal((await second.get(ID)).status, 503)
-  matchAll(t, second.log.filter(({ msg }) => msg.startsWith('snapshot')), [{ level: 'warn', reason: /hypervisor/ }])
+  matchAll(t, second.log.filter(({ msg }) => msg.includes('snapshot')), [{ level: 'warn', msg: /rejected and deleted/, reason: /hypervisor/ }])
 })
 
 t.test('a clean stop leaves the latest change on disk', async (t) => {

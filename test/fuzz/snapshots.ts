@@ -1,6 +1,6 @@
 /**
  * Snapshot files that are not what was written: bits flipped, cut, spliced, repeated, or forged with a digest that fits. Each is served
- * only if it says exactly what was written; otherwise it is set aside with one clear line. A file that was forged with a digest that
+ * only if it says exactly what was written; otherwise it is rejected with one clear line. A file that was forged with a digest that
  * fits may be served, but nothing throws and nothing hangs. An encrypted one can't be forged.
  */
 import { createHash, createSecretKey } from 'node:crypto'
@@ -42,7 +42,7 @@ export async function aSnapshotBench(trust: Trust | null): Promise<SnapshotBench
   const log = pino({}, { write: (line: string) => { lines.push(line) } })
   const write = async (from: number) => {
     const instances = Array.from({ length: 8 }, (_, i) => assembled(from + i, USER_DATA[i % USER_DATA.length]!))
-    const writer = new SnapshotWriter({ path, owner: OWNER, keys: { trust, key: KEY }, asOfMs: Date.now(), instances: () => instances, writes: { inc: () => { /* not counted */ } }, log })
+    const writer = new SnapshotWriter({ path, owner: OWNER, keys: { trust, key: KEY }, asOfMs: Date.now(), wasRead: false, instances: () => instances, writes: { inc: () => { /* not counted */ } }, log })
     writer.changed()
     await writer.stop()
     return { instances, bytes: readFileSync(path) }

@@ -324,7 +324,7 @@ t.test('keys come into use without a publish of the control plane; plain records
   t.match(await hostname(daemon), 'r1.n1.example.com')
 })
 
-t.test('a start without Redis is answered from the snapshot with its key alone; otherwise it is set aside with one line', async (t) => {
+t.test('a start without Redis is answered from the snapshot with its key alone; otherwise it is not served, with one line in the log', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   await store.put(record(1, 1), Buffer.from('S3CRET'))
@@ -341,10 +341,33 @@ t.test('a start without Redis is answered from the snapshot with its key alone; 
     keys.write(...names)
     const daemon = await aDaemon(t, names.length === 0 ? null : keys, { IMDS_STATE_DIR: directory, IMDS_STORE: 'redis://127.0.0.1:1' })
     t.equal((await daemon.get('/latest/user-data')).status, reason === null ? 200 : 503)
-    matchAll(t, daemon.log.filter(({ msg }) => msg.startsWith('snapshot')), reason === null ? [] : [{ level: 'warn', reason }])
+    matchAll(t, daemon.log.filter(({ msg }) => msg.includes('snapshot')), reason === null ? [] : [{ level: 'warn', msg: /cannot be decrypted; it stays/, reason }])
     daemon.process.kill('SIGKILL')
     await once(daemon.process, 'exit')
   }
+})
+
+t.test('a start with a wrong key leaves the snapshot; with the right one again it is served', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const store = await aStore(t, keys)
+  await store.put(record(1, 1), Buffer.from('S3CRET'))
+  const directory = join(t.testdirName, 'state')
+  const path = join(directory, 'view.snapshot')
+  const first = await aDaemon(t, keys, { IMDS_STATE_DIR: directory })
+  await until(() => existsSync(path), 'the snapshot')
+  await first.stop()
+  const snapshot = readFileSync(path)
+  for (const names of [['k2'], []]) {
+    keys.write(...names)
+    const wrong = await aDaemon(t, names.length === 0 ? null : keys, { IMDS_STATE_DIR: directory })
+    await resynced(wrong)
+    t.equal((await wrong.get(ID)).status, 503)
+    await wrong.stop()
+    t.ok(readFileSync(path).equals(snapshot))
+  }
+  keys.write('k1')
+  const right = await aDaemon(t, keys, { IMDS_STATE_DIR: directory, IMDS_STORE: 'redis://127.0.0.1:1' })
+  t.equal((await right.get('/latest/user-data')).body.toString(), 'S3CRET')
 })
 
 t.test('keys that cannot be used stop the daemon before it listens, among the other faults, and are not printed', async (t) => {

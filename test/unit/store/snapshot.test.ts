@@ -1,11 +1,13 @@
-import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { createSecretKey } from 'node:crypto'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { open, type FileHandle } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { sha256, type Assembled } from '../../../src/store/assemble.ts'
-import { readSnapshot, snapshotPath, SnapshotWriter } from '../../../src/store/snapshot.ts'
-import type { Trust } from '../../../src/store/trust.ts'
+import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotParts } from '../../../src/store/snapshot.ts'
+import { Trust } from '../../../src/store/trust.ts'
 import { generateRecord } from '../../support/generate.ts'
 import { parsed } from '../../support/guest.ts'
 import { aTrust } from '../../support/record-keys.ts'
@@ -24,15 +26,18 @@ const INSTANCES: Assembled[] = Array.from({ length: 200 }, (_, i) => ({
   instance: parsed(generateRecord(i + 1)), digest: `digest ${String(i)}`, userData: [null, Buffer.alloc(0), Buffer.from([0, 10, 255, 10])][i % 3]!,
 }))
 
-function aWriter(instances: () => Iterable<Assembled> = () => INSTANCES, trust: Trust | null = null) {
-  return new SnapshotWriter({ path, owner: OWNER, keys: { trust, key: KEY }, asOfMs: Date.now(), instances, writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger })
+function aWriter(parts: Partial<SnapshotParts> = {}) {
+  return new SnapshotWriter({
+    path, owner: OWNER, keys: { trust: null, key: KEY }, asOfMs: Date.now(), wasRead: false, instances: () => INSTANCES,
+    writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger, ...parts,
+  })
 }
 
 /** A busy disk takes a second for two fsyncs. */
 const eventually = (check: () => void) => vi.waitFor(check, { timeout: 20_000 })
 
 async function written(trust: Trust | null = null): Promise<void> {
-  const writer = aWriter(undefined, trust)
+  const writer = aWriter({ keys: { trust, key: KEY } })
   writer.changed()
   await writer.stop()
 }
@@ -59,7 +64,14 @@ test('no file is no snapshot, without a word', async () => {
   expect(log).toEqual([])
 })
 
-describe('a file that cannot be trusted is set aside with one line and never served', () => {
+/** Everything that is left of a rejected snapshot is its line in the log. */
+function expectDeleted(): void {
+  expect(log).toHaveLength(1)
+  expect(log[0]!.msg).toBe('the snapshot was rejected and deleted; guests get 503 until the store answers')
+  expect(readdirSync(directory)).toEqual([])
+}
+
+describe('a rejected snapshot is not served and is deleted, since it may hold user-data', () => {
   const cut = (share: number) => { writeFileSync(path, readFileSync(path).subarray(0, readFileSync(path).length * share)) }
   const flip = (at: number) => {
     const bytes = readFileSync(path)
@@ -79,12 +91,17 @@ describe('a file that cannot be trusted is set aside with one line and never ser
     await written()
     spoil()
     expect(await read()).toBeUndefined()
-    expect(log).toHaveLength(1)
     expect(log[0]!.reason).toMatch(reason)
-    expect(existsSync(path)).toBe(false)
-    expect(existsSync(`${path}.rejected`)).toBe(true)
-    expect(await read()).toBeUndefined()
-    expect(log).toHaveLength(1)
+    expectDeleted()
+  })
+
+  test('the log says its size and age', async () => {
+    await written()
+    const { size } = statSync(path)
+    const twoDaysAgo = new Date(Date.now() - 2 * DAY_MS)
+    utimesSync(path, twoDaysAgo, twoDaysAgo)
+    await read()
+    expect(log).toMatchObject([{ path, bytes: size, ageSeconds: 172_800 }])
   })
 
   /** The first two records of a good file with their lines changed, and a last line whose digest fits. */
@@ -108,6 +125,7 @@ describe('a file that cannot be trusted is set aside with one line and never ser
     spoil()
     expect(await read()).toBeUndefined()
     expect(log.map(({ reason }) => reason)).toEqual(['it is torn or was changed'])
+    expectDeleted()
   })
 
   test.each<[string, typeof OWNER]>([
@@ -116,13 +134,33 @@ describe('a file that cannot be trusted is set aside with one line and never ser
     await written()
     expect(await read(owner)).toBeUndefined()
     expect(log[0]!.reason).toContain(key)
+    expectDeleted()
   })
+})
+
+test('what an older version or a crash left beside the snapshot is deleted at the start', async () => {
+  await written()
+  for (const left of ['rejected', 'tmp']) writeFileSync(`${path}.${left}`, 'S3CRET')
+  expect((await read())?.instances).toHaveLength(INSTANCES.length)
+  expect(readdirSync(directory)).toEqual(['view.snapshot'])
+  rmSync(path)
+  writeFileSync(`${path}.rejected`, 'S3CRET')
+  expect(await read()).toBeUndefined()
+  expect(readdirSync(directory)).toEqual([])
+  expect(log).toEqual([])
+})
+
+test('a file that cannot be read stays, and the writer replaces it', async () => {
+  mkdirSync(path)
+  expect(await read()).toBeUndefined()
+  expect(log).toMatchObject([{ msg: 'the snapshot cannot be read; guests get 503 until the store answers' }])
+  expect(existsSync(path)).toBe(true)
 })
 
 describe('records that are not valid, in a file with nothing else wrong', () => {
   const invalid = INSTANCES.slice(0, 2).map((assembled) => ({ ...assembled, instance: { ...assembled.instance, fqdn: 'no name' } }))
   const write = async () => {
-    const writer = aWriter(() => invalid)
+    const writer = aWriter({ instances: () => invalid })
     writer.changed()
     await writer.stop()
   }
@@ -151,19 +189,37 @@ describe('with keys', () => {
     expect((await read(OWNER, Date.now(), aTrust('gb1', 'k2', 'k1')))?.instances).toEqual(INSTANCES)
     expect(log).toEqual([])
   })
-  test.each<[string, Trust | null, Trust | null, RegExp, object?]>([
-    ['without keys', keys, null, /^it is encrypted, and there are no keys/],
-    ['with another key', keys, aTrust('gb1', 'k2'), /^it was encrypted with a key that is not among ours: k1$/],
-    ['of another hypervisor', keys, keys, /^it is not authentic/, { ...OWNER, hypervisor: 'hv2' }],
-    ['of another region', keys, aTrust('gb2', 'k1'), /^it is not authentic/],
-    ['that is plain', null, keys, /^it is not encrypted/],
-  ])('a file %s is set aside with one line and never served', async (_what, writing, reading, reason, owner = OWNER) => {
-    await written(writing)
-    expect(await read(owner as typeof OWNER, Date.now(), reading)).toBeUndefined()
-    expect(log.map((line) => line.reason)).toEqual([expect.stringMatching(reason)])
-    expect([existsSync(path), existsSync(`${path}.rejected`)]).toEqual([false, true])
+  test('a plain file is rejected and deleted', async () => {
+    await written(null)
+    expect(await read(OWNER, Date.now(), keys)).toBeUndefined()
+    expect(log[0]!.reason).toMatch(/^it is not encrypted/)
+    expectDeleted()
   })
-  test('a file that is torn or was changed is set aside', async () => {
+  test('an encrypted file that is too old is rejected and deleted', async () => {
+    await written(keys)
+    utimesSync(path, new Date(), new Date(Date.now() - DAY_MS - 1000))
+    expect(await read(OWNER, Date.now(), null)).toBeUndefined()
+    expectDeleted()
+  })
+
+  const other = new Trust([{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 99)) }], 'gb1')
+  test.each<[string, Trust | null, RegExp, object?]>([
+    ['without keys', null, /^it is encrypted, and there are no keys/],
+    ['with another key', aTrust('gb1', 'k2'), /^it was encrypted with a key that is not among ours: k1$/],
+    ['with another key of the same name', other, /^it is not authentic/],
+    ['by another hypervisor', keys, /^it is not authentic/, { ...OWNER, hypervisor: 'hv2' }],
+    ['in another region', aTrust('gb2', 'k1'), /^it is not authentic/],
+  ])('an encrypted file that is read %s is not served and stays, so that the right key can read it', async (_what, reading, reason, owner = OWNER) => {
+    await written(keys)
+    for (const start of [1, 2]) {
+      expect(await read(owner as typeof OWNER, Date.now(), reading)).toBeUndefined()
+      expect(log).toHaveLength(start)
+      expect(log.at(-1)!.reason).toMatch(reason)
+      expect(log.at(-1)!.msg).toBe('the snapshot cannot be decrypted; it stays where it is, and guests get 503 until the store answers')
+    }
+    expect((await read(OWNER, Date.now(), keys))?.instances).toEqual(INSTANCES)
+  })
+  test('an encrypted file that is torn is not served', async () => {
     await written(keys)
     writeFileSync(path, readFileSync(path).subarray(0, -1))
     expect(await read(OWNER, Date.now(), keys)).toBeUndefined()
@@ -179,27 +235,44 @@ test('its age is that of the last time the view was in step with the store; a cl
   expect((await read(OWNER, Date.now() - DAY_MS))?.ageMs).toBeCloseTo(7_200_000 - DAY_MS, -4)
 })
 
-test('a confirmation that nothing changed renews the time without writing the file anew', async () => {
+test.each(['read', 'written'])('a confirmation that nothing changed renews the time of a file that was %s, without writing it anew', async (how) => {
   await written()
+  const writer = aWriter({ wasRead: how === 'read' })
+  if (how === 'written') {
+    writer.changed()
+    await eventually(() => { expect(writes.written).toBe(2) })
+  }
   const { ino } = statSync(path)
   utimesSync(path, new Date(0), new Date(0))
-  const writer = aWriter()
   writer.confirmed()
   await eventually(() => { expect(Date.now() - statSync(path).mtimeMs).toBeLessThan(60_000) })
-  expect(statSync(path).ino).toBe(ino)
   await writer.stop()
+  expect(statSync(path).ino).toBe(ino)
 })
 
 test('a file that was taken away is written again', async () => {
-  const writer = aWriter()
+  const writer = aWriter({ wasRead: true })
   writer.confirmed()
   await eventually(() => { expect(existsSync(path)).toBe(true) })
   await writer.stop()
 })
 
+test('a file that could not be read is replaced by a view with instances, not by an empty one', async () => {
+  writeFileSync(path, 'of another key')
+  let instances: Assembled[] = []
+  const writer = aWriter({ instances: () => instances })
+  writer.confirmed()
+  await writer.stop()
+  expect(readFileSync(path, 'utf8')).toBe('of another key')
+  instances = INSTANCES
+  writer.confirmed()
+  await writer.stop()
+  expect((await read())?.instances).toEqual(INSTANCES)
+})
+
 test('many changes at once are one write, and a change during a write is not forgotten', async () => {
   let instances = INSTANCES.slice(0, 1)
-  const writer = aWriter(() => instances)
+  const writer = aWriter({ instances: () => instances })
   for (let i = 0; i < 1000; i++) writer.changed()
   await eventually(() => { expect(writes.written).toBe(1) })
   instances = INSTANCES.slice(0, 2)
@@ -209,27 +282,57 @@ test('many changes at once are one write, and a change during a write is not for
   expect(writes.written).toBe(2)
 })
 
-test('a write that fails is told once, counted, and leaves the last good file in place', async () => {
+test('a write that fails is logged once, counted, and leaves the last good file in place', async () => {
   await written()
   const before = readFileSync(path)
-  rmSync(`${path}.tmp`, { force: true })
-  const writer = new SnapshotWriter({
-    path, owner: OWNER, keys: { trust: null, key: KEY }, asOfMs: Date.now(), writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger,
-    instances: () => { throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }) },
-  })
+  const writer = aWriter({ instances: () => { throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }) } })
   writer.changed()
   await eventually(() => { expect(writes.failed).toBe(1) })
   await writer.stop()
   expect(writes.failed).toBe(2)
   expect(log.filter(({ msg }) => msg.startsWith('snapshot not written'))).toHaveLength(1)
   expect(readFileSync(path).equals(before)).toBe(true)
-  chmodSync(directory, 0o700)
+  expect(readdirSync(directory)).toEqual(['view.snapshot'])
+})
+
+test('a file that lacks changes since a write failed is not dated as in step with the store', async () => {
+  await written()
+  utimesSync(path, new Date(0), new Date(0))
+  const writer = aWriter({ wasRead: true, instances: () => { throw new Error('no space left on device') } })
+  writer.changed()
+  await eventually(() => { expect(writes.failed).toBe(1) })
+  writer.confirmed()
+  await writer.stop()
+  expect(statSync(path).mtimeMs).toBe(0)
 })
 
 test('a write keeps the time at which the view was last in step with the store', async () => {
-  const asOfMs = Date.now() - 7_200_000
-  const writer = new SnapshotWriter({ path, owner: OWNER, keys: { trust: null, key: KEY }, asOfMs, instances: () => INSTANCES, writes: { inc: () => { /* not counted */ } }, log: logger })
+  const writer = aWriter({ asOfMs: Date.now() - 7_200_000 })
   writer.changed()
   await writer.stop()
   expect((await read())?.ageMs).toBeCloseTo(7_200_000, -4)
+})
+
+test('a confirmation that comes during a write does not date the file, which may lack changes that came with it', async () => {
+  const writer = aWriter({ asOfMs: Date.now() - 7_200_000, instances: () => {
+    writer.confirmed()
+    return INSTANCES
+  } })
+  writer.changed()
+  await writer.stop()
+  expect((await read())?.ageMs).toBeCloseTo(7_200_000, -4)
+})
+
+test('the whole file is flushed to the disk before it takes its place, and the directory after that', async () => {
+  const handle = await open(directory)
+  const prototype = Object.getPrototypeOf(handle) as FileHandle
+  await handle.close()
+  const flushed: { files: string[], bytes: number }[] = []
+  const sync = vi.spyOn(prototype, 'sync').mockImplementation(async function (this: FileHandle) {
+    const { size } = await this.stat()
+    await this.datasync()
+    flushed.push({ files: readdirSync(directory), bytes: size })
+  })
+  await written().finally(() => { sync.mockRestore() })
+  expect(flushed).toEqual([{ files: ['view.snapshot.tmp'], bytes: statSync(path).size }, { files: ['view.snapshot'], bytes: statSync(directory).size }])
 })

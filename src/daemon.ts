@@ -110,7 +110,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
   clock.aheadMs(-(snapshotAgeMs ?? 0))
   const asOfMs = Date.now() - (snapshotAgeMs ?? 0)
-  const instances = () => view.held().filter(({ visiting }) => !visiting)
+  const instances = () => view.held()
   const writer = new SnapshotWriter({
     path: snapshotPath(config.stateDirectory), owner: snapshotOwner(config.store), keys, asOfMs, wasRead: snapshotAgeMs !== undefined, instances,
     writes: metrics.snapshotWrites, log,
@@ -132,7 +132,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const status = () => watch.status()
   metrics.readFrom({ meter, instances: () => view.size, contested: () => view.contested().size, watch: status, viewAgeSeconds, edge: () => edge.status() })
   const strangers = new Strangers({
-    find: (network, address) => view.find(network, address), welcome: (network, address) => watch.welcome(network, address),
+    find: (network, address) => view.find(network, address), lookUp: (network, address) => watch.lookUp(network, address),
     canAsk: () => watch.status().connected, questions: metrics.questions, now,
   })
   answering.askBy((network, address) => strangers.ask(network, address))
@@ -141,7 +141,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
     const held = view.get(id)
     const isAnswered = held?.instance.interfaces.some(({ network }) => config.listen.some((listener) => listener.network === network)) === true
     const isContested = [...view.contested().values()].some((ids) => ids.includes(id))
-    return held === undefined || held.visiting || !isAnswered || isContested ? null : held.instance.revision
+    return held === undefined || !isAnswered || isContested ? null : held.instance.revision
   }
   const holds = (id: string) => {
     const held = view.get(id)

@@ -45,12 +45,12 @@ export function explain({ view, edge, networks }: Explained, network: string, te
   }
   if (found === 'contested') return { ...said, because: `more than one instance claims it: ${claimants(view, network, address)}` }
 
-  const { instance, userData, visiting } = found
+  const { instance, userData } = found
   const { httpTokens, httpPutResponseHopLimit: limit } = instance.options
   const held = edge.holds(instance)
   return {
     ...said,
-    because: refusal === null ? `it is ${instance.id}'s${visiting ? ', which was met here though its record names another hypervisor' : ''}` : OPTIONS[refusal] ?? refusal,
+    because: refusal === null ? `it is ${instance.id}'s` : OPTIONS[refusal] ?? refusal,
     instance: { id: instance.id, revision: instance.revision, hypervisors: instance.hypervisors },
     sessionTokens: httpTokens,
     userData: instance.sealedAt !== undefined ? `sealed since ${instance.sealedAt}` : userData === null ? 'none' : `${String(userData.length)} bytes`,

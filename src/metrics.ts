@@ -45,7 +45,7 @@ export function buildMetrics(): Metrics {
   const clockSetBacks = new Counter({ name: 'imds_clock_set_back_total', help: 'Times that the clock was found to have been set back by more than a minute.', registers })
   const questions = new Counter({
     name: 'imds_questions_total', registers, labelNames: ['result'] as const,
-    help: 'Unknown addresses about which the store was to be asked: found, unknown, failed (no answer within a second), or not-asked (over the rate, or just answered).',
+    help: 'Look-ups of unknown addresses in the store: found, unknown (no instance of this hypervisor has it), failed (no answer within a second), or not-asked (over the rate, or just answered).',
   })
   for (const result of ['found', 'unknown', 'failed', 'not-asked'] as const) questions.inc({ result }, 0)
   for (const result of ['written', 'failed'] as const) snapshotWrites.inc({ result }, 0)

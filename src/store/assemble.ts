@@ -4,8 +4,7 @@
  * The gate to the view (invariant 3): what a store gave under an id becomes an instance with its bytes, or a list of faults.
  */
 import { createHash } from 'node:crypto'
-import { overlap } from '../metadata/address.ts'
-import { rangesOf, type Instance } from '../metadata/instance.ts'
+import type { Instance } from '../metadata/instance.ts'
 import { parse, type Fault } from '../metadata/record.ts'
 import type { Loaded } from './source.ts'
 
@@ -32,11 +31,6 @@ export function assemble(loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>
   const faults = userDataFaults(instance, loaded.userData, userDataMaxBytes)
   if (faults.length > 0) return { reason: 'user-data', faults }
   return { instance, userData: instance.sealedAt === undefined ? loaded.userData : null, digest: loaded.digest }
-}
-
-/** Does an instance's own record claim an address? Nobody else's word for it counts. */
-export function owns(instance: Instance, { network, address }: { readonly network: string, readonly address: string }): boolean {
-  return rangesOf(instance).some((own) => own.network === network && overlap(own.range, address))
 }
 
 /** What is wrong between a record and the bytes that came with it. */

@@ -1,22 +1,24 @@
 /**
- * Does the store know an address that the view does not?
+ * Asks the store about a peer that the view does not know.
  *
- * The one case in which a guest's request may ask the store: its notice was missed, or it was moved here a moment ago. One question per
- * address at a time, however many requests wait for it; a second at most; its answer is remembered for a second. Beyond a fixed rate, or
- * while the store is away, nothing is asked: a flood from addresses that nobody has costs the store no more than that rate.
+ * This is the one case in which a guest's request may ask the store: the notice of its instance was missed. Each address is looked up once
+ * however many requests wait for it, for at most a second, and the answer is remembered for a second. The peer is answered only if the
+ * record that owns its address names this hypervisor, so that a guest that forges its address learns nothing of other hypervisors'
+ * instances. Beyond a fixed rate, or while the store is away, nothing is asked: a flood from unknown addresses costs the store no more
+ * than that rate.
  */
 import type { Found } from './view.ts'
 
-/** Questions a second, and at once: a host has some hundred guests, which do not all boot in one second. */
+/** Look-ups a second, and at once: a host has some hundred guests, which do not all boot in one second. */
 const RATE = 100
 const PATIENCE_MS = 1000
 const MEMORY_MS = 1000
 const MOST_REMEMBERED = 4096
 
-/** What asking needs. `welcome` reads whoever has the address into the view; `find` is the view's. `now` grows, in milliseconds. */
+/** What asking needs. `lookUp` reads the instance that owns an address into the view, `find` is the view's; `now` is monotonic, in milliseconds. */
 export interface StrangersParts {
   readonly find: (network: string, address: string) => Found
-  readonly welcome: (network: string, address: string) => Promise<void>
+  readonly lookUp: (network: string, address: string) => Promise<void>
   readonly canAsk: () => boolean
   readonly questions: { inc(labels: { result: 'found' | 'unknown' | 'failed' | 'not-asked' }): void }
   readonly now: () => number
@@ -34,7 +36,7 @@ export class Strangers {
     this.#parts = parts
   }
 
-  /** Who has this address according to the store, within a second; null when it may not be asked now. */
+  /** The instance of this hypervisor that owns the address according to the store, within a second; null when the store may not be asked now. */
   ask(network: string, address: string): Promise<Found> | null {
     const key = `${network} ${address}`
     const pending = this.#pending.get(key)
@@ -52,13 +54,13 @@ export class Strangers {
   }
 
   async #question(network: string, address: string): Promise<Found> {
-    const { welcome, find, questions } = this.#parts
+    const { lookUp, find, questions } = this.#parts
     let timer: NodeJS.Timeout | undefined
     const tooLate = new Promise<never>((_resolve, reject) => {
       timer = setTimeout(() => { reject(new Error('no answer in time')) }, PATIENCE_MS)
     })
     try {
-      await Promise.race([welcome(network, address), tooLate])
+      await Promise.race([lookUp(network, address), tooLate])
       const found = find(network, address)
       questions.inc({ result: found === 'unknown' ? 'unknown' : 'found' })
       return found

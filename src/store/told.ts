@@ -56,12 +56,8 @@ export class Told {
     this.#faults.delete(id)
   }
 
-  /** The store does not know an instance that we hold, or that its own index names. */
+  /** The store no longer knows an instance of the view. */
   absent(id: string): void {
-    if (this.#view.get(id) === undefined) {
-      this.fault(id, '', { reason: 'unreadable', faults: [{ path: '', message: 'is missing although the index names it' }] })
-      return
-    }
     if (this.#unconfirmed.has(id)) return
     this.#unconfirmed.add(id)
     this.#log.warn({ instance: id }, `the store no longer knows this instance: kept, since absence is not removal. \`imdsctl remove ${id}\` removes it`)
@@ -73,9 +69,7 @@ export class Told {
       this.#log.warn({ store, instances: this.#view.size }, 'the store holds nothing of this region: a wrong or an emptied one? Keeping what is known')
     }
     this.#isEmptyTold = true
-    for (const { instance, visiting } of this.#view.held()) {
-      if (!visiting) this.#unconfirmed.add(instance.id)
-    }
+    for (const id of this.#view.ids()) this.#unconfirmed.add(id)
   }
 
   /** The store holds something of this region. */
@@ -110,19 +104,16 @@ export class Told {
     }
   }
 
-  /** Tells of addresses that are newly contested, and gives the ids of those who claim them. */
-  contested(): string[] {
-    const claimants: string[] = []
+  /** Reports addresses that are newly contested. */
+  contested(): void {
     const now = this.#view.contested()
     for (const [address, ids] of now) {
       if (this.#contested.has(address)) continue
       this.#contested.add(address)
-      claimants.push(...ids)
       this.#log.warn({ address, instances: ids }, 'an address is claimed by more than one instance: answered to none')
     }
     for (const address of this.#contested) {
       if (!now.has(address)) this.#contested.delete(address)
     }
-    return claimants
   }
 }

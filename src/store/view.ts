@@ -25,17 +25,12 @@ export class Held {
   readonly instance: Instance
   readonly userData: Uint8Array | null
   readonly digest: string
-  /** The record does not name this host: a guest that was met here all the same (see `watch`). */
-  readonly visiting: boolean
-  /** The guest asked for something since this was last set to false. */
-  asked = true
   readonly #provider: Provider
   readonly #now: () => number
   readonly #fading: readonly Fading[]
   #tree: Tree | undefined
 
-  constructor({ instance, userData, digest }: Assembled, visiting: boolean, provider: Provider, now: () => number, before: Held | undefined) {
-    this.visiting = visiting
+  constructor({ instance, userData, digest }: Assembled, provider: Provider, now: () => number, before: Held | undefined) {
     this.instance = instance
     this.userData = userData
     this.digest = digest
@@ -46,7 +41,6 @@ export class Held {
 
   /** The content of a path at a version's position, or undefined where there is nothing. */
   resolve(version: number, path: string): Content | undefined {
-    this.asked = true
     const content = resolve(this.#built(), version, path)
     if (content !== undefined || this.#fading.length === 0) return content
     const now = this.#now()
@@ -117,10 +111,10 @@ export class View {
   }
 
   /** Puts an instance in the place of its former state, if it had one. */
-  replace(assembled: Assembled, visiting = false): void {
+  replace(assembled: Assembled): void {
     const { id } = assembled.instance
     const before = this.#instances.get(id)
-    const held = new Held(assembled, visiting, this.#provider, this.#now, before)
+    const held = new Held(assembled, this.#provider, this.#now, before)
     if (before !== undefined) this.#unclaim(before)
     this.#instances.set(id, held)
     this.#claim(held)

@@ -1,25 +1,24 @@
 /**
- * How does the view follow the store?
+ * Keeps the view in step with the store.
  *
  * A notice is a hint, the key is the truth (invariant 4): a notice only marks an id dirty; what counts is what is then read. Every
  * (re)connect and a slow timer end in a resync, which compares digests and reads what differs. One loop does all reading, notices
  * before the rest of a resync, so answers cannot overtake each other and a change is not kept waiting by 10,000 others.
  *
- * A guest may also be met before its notice: `welcome` reads whoever has its address. If that record claims the address and names another
- * host the guest is a visitor: read again every 10 s, forgotten when it no longer asks, and never kept on disk.
+ * `lookUp` reads the instance that owns an unknown peer's address, whose notice may have been missed.
  *
- * Nothing leaves the view because it is missing (invariant 8): only a tombstone or a record that names other hypervisors does that.
- * What is faulty changes nothing (invariant 3); it is counted, and told once for each state of it.
+ * What is read changes the view as `plan` says. What is faulty is counted, and logged once for each state of it.
  */
 import type { Logger } from 'pino'
-import { assemble, owns, type AssemblyFault } from './assemble.ts'
+import type { Instance } from '../metadata/instance.ts'
+import type { Assembled, AssemblyFault } from './assemble.ts'
+import { plan, type Origin } from './plan.ts'
 import type { Loaded, Source } from './source.ts'
 import { Told } from './told.ts'
 import type { View } from './view.ts'
 
 const BATCH = 100
 const RETRY_MS = 1000
-const VISIT_MS = 10_000
 /** After a reconnect a host that has a view waits up to so long, so that a thousand hosts do not storm a new primary. */
 const RESYNC_JITTER_MS = 2000
 
@@ -47,9 +46,6 @@ export interface WatchParts {
   readonly log: Logger
 }
 
-/** Why an id is read: a notice named it, a resync found it to differ or to be missing, or the store's index said that it has a guest's address. */
-type Origin = 'notice' | 'index' | { readonly network: string, readonly address: string }
-
 /** How the view stands to the store. */
 export interface WatchStatus {
   readonly connected: boolean
@@ -71,7 +67,7 @@ export class Watch {
   readonly #dirty = new Set<string>()
   /** What the resync under way still has to read; undefined when none is. */
   #stale: Set<string> | undefined
-  /** Id -> digest of what was read last, for ids that run elsewhere: unchanged needs no second reading. */
+  /** Id -> digest of what was read last, for ids that the index names although they run elsewhere: unchanged needs no second reading. */
   readonly #elsewhere = new Map<string, string>()
   readonly #told: Told
   #connected = false
@@ -109,7 +105,6 @@ export class Watch {
       },
     })
     this.#scheduleResync()
-    this.#scheduleVisits()
   }
 
   async stop(): Promise<void> {
@@ -124,13 +119,12 @@ export class Watch {
     this.#work()
   }
 
-  /** Reads whoever has an address into the view, whether its record names this host or not. Rejects when the store does not answer. */
-  async welcome(network: string, address: string): Promise<void> {
+  /** Reads the instance that owns an address into the view, if its record names this hypervisor. Rejects when the store does not answer. */
+  async lookUp(network: string, address: string): Promise<void> {
     const id = await this.#parts.source.owner(network, address)
     if (id === null) return
-    for (const loaded of await this.#parts.source.load([id])) this.#applySafely(loaded, { network, address })
-    this.#settleContested()
-    this.#work()
+    for (const loaded of await this.#parts.source.load([id])) this.#applySafely(loaded, 'peer')
+    this.#told.contested()
   }
 
   status(): WatchStatus {
@@ -181,7 +175,7 @@ export class Watch {
       if (isKnown) this.#told.present(id)
       if (!isKnown || this.#told.isFaulty(id)) this.#stale.add(id)
     }
-    for (const id of view.ids()) if (!digests.has(id) && view.get(id)?.visiting !== true) this.#stale.add(id)
+    for (const id of view.ids()) if (!digests.has(id)) this.#stale.add(id)
     this.#told.keepFaultsOf(digests)
     for (const id of this.#elsewhere.keys()) {
       if (!digests.has(id)) this.#elsewhere.delete(id)
@@ -202,7 +196,7 @@ export class Watch {
     const some = [...ids.values().take(BATCH)]
     for (const id of some) ids.delete(id)
     for (const loaded of await this.#parts.source.load(some)) this.#applySafely(loaded, origin)
-    this.#settleContested()
+    this.#told.contested()
   }
 
   /** A record that meets a bug of ours costs one instance, not the host's following of the store. */
@@ -215,76 +209,53 @@ export class Watch {
     }
   }
 
-  /** A visitor's address that somebody else claims now is most likely not the visitor's any more: its record is read again at once. */
-  #settleContested(): void {
-    for (const id of this.#told.contested()) {
-      if (this.#parts.view.get(id)?.visiting === true) this.#dirty.add(id)
-    }
-  }
-
   #apply(loaded: Loaded, origin: Origin): void {
-    const { view, hypervisor, userDataMaxBytes } = this.#parts
     const { id } = loaded
-    if (loaded.kind === 'absent') {
-      if (view.get(id)?.visiting !== true && (view.get(id) !== undefined || origin === 'index')) this.#told.absent(id)
+    const planned = plan(loaded, this.#parts.view.get(id), origin, this.#parts)
+    if (planned.kind === 'ignore') return
+    if (planned.kind === 'keep-absent') {
+      this.#told.absent(id)
       return
     }
     this.#told.present(id)
-    if (loaded.kind === 'removed') {
-      this.#forget(id, 'removed')
-      return
-    }
-    const assembled = assemble(loaded, userDataMaxBytes)
-    if ('reason' in assembled) {
-      this.#told.fault(id, loaded.digest, assembled)
+    if (planned.kind === 'fault') {
+      this.#told.fault(id, planned.digest, planned.fault)
       return
     }
     this.#told.good(id)
-    const isOurs = hypervisor === null || assembled.instance.hypervisors.includes(hypervisor)
-    if (!isOurs && !(typeof origin === 'object' && owns(assembled.instance, origin)) && view.get(id)?.visiting !== true) {
-      this.#elsewhere.set(id, loaded.digest)
-      this.#forget(id, 'runs elsewhere')
-      return
-    }
     this.#elsewhere.delete(id)
-    const before = view.get(id)
-    if (before?.digest === loaded.digest && before.visiting === !isOurs) return
-    const { revision } = assembled.instance
-    if (before !== undefined && revision < before.instance.revision) {
-      this.#parts.metrics.revisionsBack.inc()
-      this.#parts.log.warn({ instance: id, revision, heldRevision: before.instance.revision }, 'the store went back to an older revision: taken as it is')
-    }
-    view.replace(assembled, !isOurs)
-    if (isOurs || before?.visiting === false) this.#parts.changed()
-    this.#parts.log.debug({ instance: id, revision }, 'instance taken into the view')
+    if (planned.kind === 'replace') this.#replace(planned.assembled)
+    if (planned.kind !== 'remove') return
+    const { movedTo } = planned
+    if (movedTo !== null && origin === 'index') this.#elsewhere.set(id, movedTo.digest)
+    this.#remove(id, movedTo?.instance)
   }
 
-  #forget(id: string, why: string): void {
-    this.#told.good(id)
-    this.#told.present(id)
-    const { view, changed } = this.#parts
-    const isVisitor = view.get(id)?.visiting === true
+  #replace(assembled: Assembled): void {
+    const { view, metrics, log, changed } = this.#parts
+    const { id, revision } = assembled.instance
+    const before = view.get(id)
+    if (before !== undefined && revision < before.instance.revision) {
+      metrics.revisionsBack.inc()
+      log.warn({ instance: id, revision, heldRevision: before.instance.revision }, 'the store went back to an older revision: taken as it is')
+    }
+    view.replace(assembled)
+    changed()
+    log.debug({ instance: id, revision }, 'instance taken into the view')
+  }
+
+  #remove(id: string, movedTo: Instance | undefined): void {
+    const { view, log, changed } = this.#parts
     if (!view.remove(id)) return
-    if (!isVisitor) changed()
-    this.#parts.log.debug({ instance: id, why }, 'instance left the view')
+    changed()
+    if (movedTo === undefined) log.debug({ instance: id }, 'instance left the view: it was removed')
+    else log.info({ instance: id, revision: movedTo.revision, hypervisors: movedTo.hypervisors }, 'instance left this hypervisor: its record names others')
   }
 
   #scheduleResync(): void {
     this.#later(this.#parts.resyncMs * (0.75 + Math.random() / 2), () => {
       this.resync()
       this.#scheduleResync()
-    })
-  }
-
-  #scheduleVisits(): void {
-    this.#later(VISIT_MS, () => {
-      for (const held of this.#parts.view.held().filter(({ visiting }) => visiting)) {
-        if (held.asked) this.#dirty.add(held.instance.id)
-        else this.#forget(held.instance.id, 'visited')
-        held.asked = false
-      }
-      this.#work()
-      this.#scheduleVisits()
     })
   }
 

@@ -10,6 +10,8 @@ import { anInstance } from '../support/instance.ts'
 import { matchAll } from '../support/match.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 
+t.setTimeout(300_000) // as under `tap run`; with `node` alone it would be 30 s, and this file waits for many resyncs
+
 const KEYS = keysOf('gb1')
 const ID = '/latest/meta-data/instance-id'
 

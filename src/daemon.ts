@@ -15,7 +15,7 @@ import { RequestMeter } from './guest/meter.ts'
 import { buildGuestServer } from './guest/server.ts'
 import { Shares, STRANGERS } from './guest/share.ts'
 import { Tokens } from './guest/token.ts'
-import { listen, maxConnections, written, type Place } from './listen.ts'
+import { listen, maxConnections, StartFailure, written, type Place } from './listen.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotKeys, type SnapshotOwner } from './store/snapshot.ts'
 import type { Source } from './store/source.ts'
 import { Trust } from './store/trust.ts'
@@ -85,7 +85,7 @@ async function startAnswering(config: Config, log: Logger, now: () => number): P
   try {
     const guests: Place[] = []
     for (const [i, server] of servers.entries()) guests.push(await listen(server, config.listen[i]!, 'IMDS_LISTEN'))
-    if (config.edge.required && guests.some(({ host }) => host === '::' || host === '0.0.0.0')) throw new Error(EVERYWHERE)
+    if (config.edge.required && guests.some(({ host }) => host === '::' || host === '0.0.0.0')) throw new StartFailure(EVERYWHERE)
     return { view, meter, keys, snapshotAgeMs: snapshot?.ageMs, guests, askBy: (by) => { ask = by }, stop }
   } catch (error) {
     await stop()

@@ -9,6 +9,9 @@ import type { Listener } from './config.ts'
 /** Where a server listens now. */
 export interface Place { readonly host: string, readonly port: number }
 
+/** The service cannot start, for a reason that its message gives together with the variable or the remedy: a stack trace adds nothing. */
+export class StartFailure extends Error {}
+
 /** File descriptors that guests' connections leave: Node itself and a daemon at rest have some 30 of them open. */
 const RESERVED = 128
 /** So many connections may wait to be accepted, as in systemd/imds.socket: listening on an inherited socket sets it anew. */
@@ -31,7 +34,7 @@ export function maxConnections(limits: string, listeners: number): number {
   return most === undefined ? Infinity : Math.max(1, Math.floor(Math.max(Number(most) - RESERVED, Number(most) / 2) / listeners))
 }
 
-/** Lets a server listen. Rejects with a message that names the variable and the remedy. */
+/** Lets a server listen. Rejects with a StartFailure that names the variable and the remedy. */
 export async function listen(server: FastifyInstance, listener: Listener, variable: string): Promise<Place> {
   server.addHook('preClose', () => drain(server.server))
   try {
@@ -41,7 +44,7 @@ export async function listen(server: FastifyInstance, listener: Listener, variab
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     const where = 'fd' in listener ? `the socket from systemd (file descriptor ${String(listener.fd)})` : written(listener)
-    throw new Error(`${variable}: cannot listen on ${where}: ${remedy(code) ?? String(error)}`, { cause: error })
+    throw new StartFailure(`${variable}: cannot listen on ${where}: ${remedy(code) ?? String(error)}`, { cause: error })
   }
   const address = server.server.address()
   return typeof address === 'object' && address !== null ? { host: address.address, port: address.port } : { host: '', port: 0 }

@@ -3,13 +3,15 @@
  * The front door: reads the environment, starts the daemon, owns signals and the exit status.
  *
  * 0 after SIGTERM or SIGINT; 1 when the service cannot go on; 78 (EX_CONFIG of sysexits.h) for a bad configuration, before anything
- * listens. With `--demo`: an embedded store with one instance for 127.0.0.1, where the environment says nothing else.
+ * listens. With `--demo`: an embedded store with one instance for 127.0.0.1, where the environment says nothing else, and on a terminal
+ * a log for people.
  */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseConfig } from './config.ts'
 import { startDaemon } from './daemon.ts'
-import { buildLog } from './log.ts'
+import { StartFailure } from './listen.ts'
+import { buildLog, standardOutput, terminalOutput } from './log.ts'
 import { inheritedSockets, superviseBy } from './systemd.ts'
 import { keepTickShape } from './ticks.ts'
 
@@ -29,7 +31,7 @@ if (!parsed.ok) {
   if (sockets.length > 0) await sleep(EX_CONFIG_EVERY_MS)
   process.exit(EX_CONFIG)
 }
-const log = buildLog(parsed.config.logLevel)
+const log = buildLog(parsed.config.logLevel, demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput())
 if (parsed.unknown.length > 0) log.warn({ variables: parsed.unknown }, 'unknown variables: ignored')
 
 const end = (status: number) => {
@@ -60,6 +62,6 @@ try {
     demo?.announce(daemon)
   }
 } catch (error) {
-  log.fatal({ err: error }, 'could not start')
+  log.fatal(error instanceof StartFailure ? { reason: error.message } : { err: error }, 'could not start')
   end(1)
 }

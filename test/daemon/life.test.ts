@@ -1,17 +1,20 @@
 /**
  * The daemon as a process: how it starts, what it says when it cannot, how it ends; the demo of the README.
  */
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
 import { createInterface } from 'node:readline'
+import { stripVTControlCharacters } from 'node:util'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { request, runDaemon, startDaemon, until } from '../support/daemon.ts'
+import { request, runDaemon, startDaemon, until, type LogLine } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
+import { matchAll } from '../support/match.ts'
 import { freePort } from '../support/redis.ts'
 
+const MAIN = new URL('../../src/main.ts', import.meta.url).pathname
 const LOCAL = anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] })
 
 t.test('a bad configuration: every bad variable is named at once, exit status 78, before anything listens', async (t) => {
@@ -32,6 +35,7 @@ t.test('a listener that cannot be had is named with its remedy, exit status 1', 
     t.equal(status, 1)
     t.match(stdout, /"level":"fatal".*IMDS_LISTEN: cannot listen on/)
     t.match(stdout, remedy)
+    t.notMatch(stdout, /"stack"/, 'the remedy says it all')
   }
 })
 
@@ -92,16 +96,13 @@ t.test('a token, a key and user-data never stand in the log, at its most talkati
 
 t.test('npm start: the demo serves its instance, says what to try, and leaves nothing behind', async (t) => {
   const [guest, operator] = [await freePort(), await freePort()]
-  const main = new URL('../../src/main.ts', import.meta.url).pathname
-  const child = spawn(process.execPath, [main, '--demo'], {
-    env: { PATH: process.env['PATH'], IMDS_LISTEN: `127.0.0.1:${String(guest)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operator)}` }, stdio: ['ignore', 'pipe', 'inherit'],
-  })
+  const child = spawn(process.execPath, [MAIN, '--demo'], { env: demoOn(guest, operator), stdio: ['ignore', 'pipe', 'inherit'] })
   const lines: string[] = []
   createInterface({ input: child.stdout }).on('line', (line) => { lines.push(line) })
-  await until(() => lines.some((line) => line.includes('imdsctl')), 'the lines to try')
+  await until(() => ['imdsctl', 'ready'].every((word) => lines.some((line) => line.includes(word))), 'the lines to try and the first resync')
   const base = `http://127.0.0.1:${String(guest)}`
   t.ok(lines.includes(`  curl ${base}/latest/meta-data/`))
-  await until(async () => (await request(guest, '/latest/meta-data/')).status === 200, 'the tree')
+  t.equal((await request(guest, '/latest/meta-data/')).status, 200)
   t.match((await request(guest, '/latest/user-data')).body.toString(), /^#cloud-config\n/)
   t.equal((await request(operator, '/readyz')).status, 200)
   const directory = /--store file:(\S+)/.exec(lines.join('\n'))![1]!
@@ -110,6 +111,28 @@ t.test('npm start: the demo serves its instance, says what to try, and leaves no
   await once(child, 'exit')
   t.equal(child.exitCode, 0)
   t.notOk(existsSync(directory))
+  const log = lines.filter((line) => line.startsWith('{')).map((line) => JSON.parse(line) as LogLine)
+  t.same(log.filter(({ level }) => level !== 'info'), [], 'no warning greets a newcomer')
+  matchAll(t, log.slice(0, 1), [{ msg: 'listening' }])
+})
+
+t.test('npm start on a terminal logs lines for people, and Ctrl-C ends it', { skip: withoutScript() }, async (t) => {
+  const demo = onTerminal(demoOn(await freePort(), await freePort()))
+  await until(() => demo.lines.some((line) => line.includes('ready')), 'the first resync')
+  demo.press('\x03')
+  t.equal(await demo.status, 0)
+  const log = demo.lines.filter((line) => /^(\^C)?\[\d\d:\d\d:\d\d\] /.test(line)) // the terminal echoes Ctrl-C
+  matchAll(t, log, [/ INFO: listening {"guests":\["127\.0\.0\.1:/, / INFO: store connected /, / INFO: first resync completed: ready /, / INFO: stopping {"signal":"SIGINT"}$/])
+  t.same(demo.lines.filter((line) => /^{|"level"/.test(line)), [])
+})
+
+t.test('a second npm start on a terminal says which address is taken, without a stack trace', { skip: withoutScript() }, async (t) => {
+  const blocker = createServer().listen(0, '127.0.0.1')
+  await once(blocker, 'listening')
+  t.teardown(() => { blocker.close() })
+  const demo = onTerminal(demoOn((blocker.address() as { port: number }).port, 0))
+  t.equal(await demo.status, 1)
+  matchAll(t, demo.lines, [/ FATAL: could not start {"reason":"IMDS_LISTEN: cannot listen on 127\.0\.0\.1:\d+: something else listens there already"}$/])
 })
 
 t.test('a full disk behind standard output loses lines and no guest', async (t) => {
@@ -117,8 +140,7 @@ t.test('a full disk behind standard output loses lines and no guest', async (t) 
   const url = `file:${t.testdir()}`
   const store = await openStore({ url })
   await store.put(LOCAL)
-  const main = new URL('../../src/main.ts', import.meta.url).pathname
-  const child = spawn('sh', ['-c', 'exec "$0" "$1" > /dev/full', process.execPath, main], {
+  const child = spawn('sh', ['-c', 'exec "$0" "$1" > /dev/full', process.execPath, MAIN], {
     env: { PATH: process.env['PATH'], IMDS_STORE: url, IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_LOG_LEVEL: 'debug', IMDS_STATE_DIR: t.testdirName }, stdio: ['ignore', 'ignore', 'inherit'],
   })
   t.teardown(() => { child.kill('SIGKILL') })
@@ -126,6 +148,23 @@ t.test('a full disk behind standard output loses lines and no guest', async (t) 
   for (let i = 0; i < 50; i++) t.equal((await request(port, '/')).status, 200)
   t.equal(child.exitCode, null)
 })
+
+/** The environment of a demo on given ports. */
+function demoOn(guest: number, operator: number): Record<string, string | undefined> {
+  return { PATH: process.env['PATH'], IMDS_LISTEN: `127.0.0.1:${String(guest)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operator)}` }
+}
+
+function withoutScript(): string | false {
+  return spawnSync('sh', ['-c', 'script --version']).stdout.includes('util-linux') ? false : 'script of util-linux is not installed'
+}
+
+/** The demo on a pseudo-terminal of its own: the lines that it prints there, without colours, and its exit status. */
+function onTerminal(env: Record<string, string | undefined>): { lines: readonly string[], press: (keys: string) => void, status: Promise<number | null> } {
+  const child = spawn('script', ['--quiet', '--return', '--flush', '--command', `exec '${process.execPath}' '${MAIN}' --demo`, '/dev/null'], { env, stdio: ['pipe', 'pipe', 'inherit'] })
+  const lines: string[] = []
+  createInterface({ input: child.stdout }).on('line', (line) => { lines.push(stripVTControlCharacters(line)) })
+  return { lines, press: (keys) => { child.stdin.write(keys) }, status: once(child, 'close').then(() => child.exitCode) }
+}
 
 async function isListening(port: number): Promise<boolean> {
   const socket = connect(port, '127.0.0.1')

@@ -77,5 +77,16 @@ t.test('a key of its own that is torn is replaced, with a warning; one that cann
   mkdirSync(join(blocked, 'token-key')) // a directory in its place: neither read nor replaced, by root either
   const daemon = await aDaemon(t, { IMDS_STATE_DIR: blocked })
   t.equal(await statusWith(daemon, await mint(daemon)), 200)
-  t.ok(daemon.log.some(({ level, msg }) => level === 'warn' && msg.includes('cannot be kept')))
+  t.ok(daemon.log.some(({ level, msg }) => level === 'warn' && msg.includes('cannot be read or kept')))
+})
+
+t.test('a state directory that is missing is made, for the daemon alone; one that cannot be made costs one plain line', async (t) => {
+  const missing = join(t.testdir({ file: '' }), 'not', 'there')
+  const made = await aDaemon(t, { IMDS_STATE_DIR: missing })
+  t.equal(statSync(missing).mode & 0o777, 0o700)
+  t.equal(statSync(join(missing, 'token-key')).mode & 0o777, 0o600)
+  t.same(made.log.filter(({ msg }) => msg.includes('key of session tokens')), [])
+  const blocked = await aDaemon(t, { IMDS_STATE_DIR: join(t.testdirName, 'file', 'below') })
+  matchAll(t, blocked.log.filter(({ msg }) => msg.includes('key of session tokens')), [{ level: 'warn', msg: /cannot be read or kept/, reason: /^ENOTDIR: / }])
+  t.equal(await statusWith(blocked, await mint(blocked)), 200)
 })

@@ -80,6 +80,9 @@ export async function remove({ store, json }: Context, id: string, revision: num
     if (removed.result === 'stale') {
       throw new Failure(EXIT.refused, `the store holds revision ${String(removed.revision)}: remove at that one or a higher one`, removed)
     }
+    if (removed.result === 'absent') {
+      throw new Failure(EXIT.notFound, `the store has no ${id}; --revision leaves a tombstone for hosts that still answer for it`, { id, ...removed })
+    }
     const text = removed.result === 'removed'
       ? `removed ${id} at revision ${String(removed.revision)}`
       : `the store held no ${id}; its tombstone at revision ${String(removed.revision)} tells hosts that still do`

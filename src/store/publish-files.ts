@@ -91,6 +91,7 @@ class FilePublisher implements Publisher, Backend {
       const held = loaded.kind === 'record' ? parse(loaded.document) : undefined
       const last = held?.ok === true ? held.instance.revision : tombstone?.revision ?? 0
       const there = loaded.kind === 'record' || loaded.kind === 'unreadable'
+      if (loaded.kind === 'absent' && given === undefined) return { result: 'absent' }
       const revision = given ?? (there ? last + 1 : Math.max(last, 1))
       if (revision < last) return { result: 'stale', revision: last }
       const sealedAt = heldSeal(loaded, tombstone)

@@ -29,9 +29,13 @@ export type PutRefusal =
   | { readonly result: 'stale', readonly revision: number }
   | { readonly result: 'address-owned', readonly network: string, readonly address: string, readonly owner: string }
 
-/** What a remove came to. `unchanged`: the store held no such instance; its tombstone is there now. */
+/**
+ * What a remove came to. `unchanged`: the store held no such instance; its tombstone is there now. `absent`: the store knows neither an
+ * instance nor a tombstone of this id, and without a revision nothing was written.
+ */
 export type RemoveResult =
   | { readonly result: 'removed' | 'unchanged', readonly revision: number }
+  | { readonly result: 'absent' }
   | { readonly result: 'stale', readonly revision: number }
 
 /**
@@ -58,7 +62,7 @@ export interface Publisher {
   put(document: unknown, userData?: UserDataChange): Promise<PutResult>
   /** The instance as it was published last, or undefined. */
   get(id: string): Promise<Published | undefined>
-  /** Removes an instance and leaves a tombstone for 7 days. Without `revision`: one more than the last. */
+  /** Removes an instance and leaves a tombstone for 7 days. Without `revision`: one more than the last; an id that never was stays unknown. */
   remove(id: string, revision?: number): Promise<RemoveResult>
   /**
    * Seals the user-data of an instance: from the next revision on, which this publishes, no guest gets it. What is sealed already stays

@@ -61,7 +61,7 @@ t.test('invariant 8: a deleted record, an emptied directory or one that is away 
   await until(async () => await daemon.metric('imds_store_connected') === 0, 'the directory to be missed')
   t.equal(await hostname(daemon), 'kept.example.com')
   renameSync(`${directory}-away`, directory)
-  await store.remove('srv-abcde')
+  await store.remove('srv-abcde', 1)
   await until(async () => (await daemon.get('/')).status === 503, 'the removal')
 })
 
@@ -170,6 +170,18 @@ t.test('the same rules hold as in Redis: revisions, owners of addresses, tombsto
   t.equal(puts.filter(({ result }) => result === 'published').length >= 1, true)
   t.match((await store.get('srv-abcde'))?.document, { revision: 29 })
   t.equal(Buffer.from((await store.get('srv-abcde'))!.userData!).toString(), '19')
+})
+
+t.test('a removal of an id that never was changes nothing, unless it is given a revision', async (t) => {
+  const directory = t.testdir()
+  const store = await openStore({ url: `file:${directory}` })
+  t.same(await store.remove('srv-abcde'), { result: 'absent' })
+  t.same(readdirSync(directory).filter((name) => name.startsWith('srv-')), [])
+  t.match(await imdsctl(['-s', `file:${directory}`, 'remove', 'srv-abcde']), { status: 1, stderr: /^imdsctl: the store has no srv-abcde/ })
+  t.match(await store.put(local()), { result: 'published' }, 'the first publish is not stale')
+  t.same(await store.remove('srv-gone1', 3), { result: 'unchanged', revision: 3 })
+  t.same(await store.remove('srv-gone1'), { result: 'unchanged', revision: 3 })
+  t.same(await store.put(local({ id: 'srv-gone1', revision: 2 })), { result: 'stale', revision: 3 })
 })
 
 t.test('a writer that died leaves no lock behind that another would wait for', async (t) => {

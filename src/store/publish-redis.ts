@@ -103,6 +103,7 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
   async remove(id: string, revision?: number): Promise<RemoveResult> {
     const [verdict, ...details] = await this.script('remove', id, ...revision === undefined ? [] : [String(revision)])
     if (verdict === 'removed' || verdict === 'unchanged') return { result: verdict, revision: Number(details[0]) }
+    if (verdict === 'absent') return { result: 'absent' }
     if (details[0] === 'stale') return { result: 'stale', revision: Number(details[1]) }
     throw new Error(`the store refused: ${details.join(' ')}`)
   }

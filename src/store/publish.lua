@@ -4,12 +4,14 @@
 --   EVAL <this file> 1 imds:{REGION} put RECORD keep            publish a record; its user-data stays as it is
 --   EVAL <this file> 1 imds:{REGION} put RECORD none            publish a record that has no user-data
 --   EVAL <this file> 1 imds:{REGION} unseal RECORD ...          as put, and lift the seal of its user-data: RECORD has no sealedAt
---   EVAL <this file> 1 imds:{REGION} remove ID [REVISION]       remove an instance; REVISION is its last one plus 1 unless given
+--   EVAL <this file> 1 imds:{REGION} remove ID [REVISION]       remove an instance; REVISION is its last one plus 1 unless given. With it
+--                                                               an unknown id gets a tombstone too, for hosts that still answer for it
 --
 -- RECORD is the JSON document of the README. A record with `sealedAt` seals its user-data; a put keeps the seal that is there, whatever its
 -- record says of one. Answers, each a list of strings:
 --
 --   published REVISION [SEALED-AT] | unchanged REVISION [SEALED-AT] | removed REVISION
+--   absent                                  remove without REVISION: there is no such instance and no tombstone; nothing was written
 --   refused stale REVISION                  the store holds this revision, or removed the instance at it: publish a higher one
 --   refused address-owned NETWORK RANGE OWNER   the address or prefix is another instance's, or a part of it is
 --   refused user-data WHY                   the bytes and the record's userData do not belong together
@@ -275,8 +277,12 @@ end
 
 local function remove(id, given)
   local before = known(id)
-  local current = revision_of(id, before) or 0
-  local revision = tonumber(given) or (before and current + 1) or math.max(current, 1)
+  local current = revision_of(id, before)
+  -- An id that never was gets no tombstone: the first publish of an instance with this id would be stale for 7 days.
+  if not current and not given then return { 'absent' } end
+  current = current or 0
+  local revision = before and current + 1 or current
+  if given then revision = tonumber(given) end
   if not is_revision(revision) then return refused('invalid', 'REVISION is not a whole number of at least 1') end
   if revision < current then return refused('stale', whole(current)) end
   local sealed_at = seal_of(id, before)

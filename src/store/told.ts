@@ -60,7 +60,9 @@ export class Told {
   absent(id: string): void {
     if (this.#unconfirmed.has(id)) return
     this.#unconfirmed.add(id)
-    this.#log.warn({ instance: id }, `the store no longer knows this instance: kept, since absence is not removal. \`imdsctl remove ${id}\` removes it`)
+    const revision = this.#view.get(id)?.instance.revision ?? 1
+    const command = `imdsctl remove ${id} --revision ${String(revision)}`
+    this.#log.warn({ instance: id }, `the store no longer knows this instance: kept, since absence is not removal. \`${command}\` removes it`)
   }
 
   /** The store holds nothing at all of this region. */

@@ -1,6 +1,7 @@
 /**
  * The write side in a real Redis: what a publish checks, what it leaves behind, and what it refuses.
  */
+import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/keys.ts'
@@ -12,6 +13,8 @@ import { startRedis, type TestRedis } from '../support/redis.ts'
 const KEYS = keysOf('gb1')
 const nic = (address: string, network = 'default') => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv4Addresses: [address] }]
 
+const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
+
 let redis: TestRedis
 t.before(async () => { redis = await startRedis() })
 t.teardown(() => redis.stop())
@@ -21,6 +24,11 @@ async function aStore(t: Test): Promise<Publisher> {
   const store = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => store.close())
   return store
+}
+
+/** Runs imdsctl against the test's Redis. */
+function imdsctl(...args: readonly string[]): { status: number | null, stdout: string, stderr: string } {
+  return spawnSync(process.execPath, [IMDSCTL, ...args], { env: { PATH: process.env['PATH'], IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }, encoding: 'utf8' })
 }
 
 t.test('a publish writes record, user-data, indexes and digest, and tells the hypervisor', async (t) => {
@@ -90,10 +98,22 @@ t.test('a removal leaves a tombstone for 7 days and nothing else', async (t) => 
   t.equal(await redis.client.exists(KEYS.tombstone('srv-abcde')), 0)
 })
 
-t.test('a removal of what the store does not hold leaves a tombstone for the hosts that still do', async (t) => {
+t.test('a removal of an id that never was writes nothing, so that its first publish is not stale', async (t) => {
   const store = await aStore(t)
-  t.same(await store.remove('srv-gone1'), { result: 'unchanged', revision: 1 })
-  t.equal(await redis.client.get(KEYS.tombstone('srv-gone1')), '1')
+  t.same(await store.remove('srv-abcde'), { result: 'absent' })
+  t.same(await redis.client.keys('*'), [])
+  t.match(imdsctl('remove', 'srv-abcde'), { status: 1, stderr: /^imdsctl: the store has no srv-abcde\b/ })
+  t.match(imdsctl('--json', 'remove', 'srv-abcde'), { status: 1, stdout: /"id":"srv-abcde","result":"absent"/ })
+  t.match(await store.put(anInstance({ revision: 1 })), { result: 'published' })
+})
+
+t.test('a removal with a revision leaves a tombstone for hosts that still answer for an id that the store lost', async (t) => {
+  const store = await aStore(t)
+  t.same(await store.remove('srv-gone1', 3), { result: 'unchanged', revision: 3 })
+  t.equal(await redis.client.get(KEYS.tombstone('srv-gone1')), '3')
+  t.same(await store.remove('srv-gone1'), { result: 'unchanged', revision: 3 }, 'a tombstone that is there is renewed')
+  t.match(imdsctl('remove', 'srv-gone2', '--revision', '5'), { status: 0, stdout: /^the store held no srv-gone2; its tombstone at revision 5/ })
+  t.equal(await redis.client.get(KEYS.tombstone('srv-gone2')), '5')
 })
 
 t.test('a publish keeps the user-data, replaces it or drops it, as it is told', async (t) => {
@@ -140,7 +160,8 @@ t.test('the script itself refuses what is no record, for publishers in any langu
     [['put', '{', 'none'], /not a JSON object/], [['put', '[]', 'none'], /schema/], [['put', JSON.stringify(anInstance({ schema: 2 })), 'none'], /schema/],
     [['put', JSON.stringify(anInstance({ id: 'x y' })), 'none'], /id/], [['put', JSON.stringify(anInstance({ revision: 0 })), 'none'], /revision/],
     [['put', JSON.stringify(anInstance({ hypervisors: 'hv1' })), 'none'], /hypervisors/], [['put', JSON.stringify(anInstance({ interfaces: [1] })), 'none'], /interfaces/],
-    [['put', record, 'set', 'bytes'], /another size/], [['put', record], /what becomes of the user-data/], [['frob'], /first argument is put/], [['remove', 'srv-a', '0.5'], /REVISION/],
+    [['put', record, 'set', 'bytes'], /another size/], [['put', record], /what becomes of the user-data/], [['frob'], /first argument is put/],
+    [['remove', 'srv-a', '0.5'], /REVISION/], [['remove', 'srv-a', '0'], /REVISION/], [['remove', 'srv-a', 'x'], /REVISION/], [['remove', 'srv-a', ''], /REVISION/],
   ] as [string[], RegExp][]) {
     const answer = await run(...args)
     t.equal(answer[0], 'refused')

@@ -170,7 +170,8 @@ t.test('invariant 8: absence is not removal', async (t) => {
     t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 1)
   })
   await t.test('a tombstone is removal, in a store that knows no more of it', async () => {
-    await store.remove('srv-n1')
+    t.match(daemon.log.findLast(({ msg, instance }) => msg.startsWith('the store no longer knows this instance') && instance === 'srv-n1')?.msg, /`imdsctl remove srv-n1 --revision 1` removes it$/)
+    await store.remove('srv-n1', 1)
     await until(async () => (await daemon.get(ID)).status === 503, 'the removal')
     t.equal(await hostname(daemon, '127.0.0.2'), 'r1.srv-n2.example.com')
   })

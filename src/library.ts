@@ -1,5 +1,9 @@
 /**
  * What a control plane imports: `import { openStore, waitForInstance } from 'imds'`.
  */
+import './store/publish-files.ts' // `openStore` imports the two itself; here they are loaded at once, before an upgrade can replace the files
+import './store/publish-redis.ts'
+
+export { InstanceSchema, parse } from './metadata/record.ts'
 export { waitForInstance, type Waited, type WaitFor } from './operator/wait.ts'
 export * from './store/open.ts'

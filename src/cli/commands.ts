@@ -4,32 +4,17 @@
  */
 import { readFile } from 'node:fs/promises'
 import { buffer } from 'node:stream/consumers'
-import { parse as parseYaml } from 'yaml'
 import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Publisher, type SealResult, type StoreSettings, type UserDataChange } from '../store/open.ts'
-
-/** Exit statuses: sysexits.h where it has one. */
-export const EXIT = { done: 0, notFound: 1, refused: 2, usage: 64, badData: 65, noInput: 66, unavailable: 69, system: 71, timeout: 75 } as const
+import { EXIT, Failure } from './failure.ts'
 
 /** What every command is given. */
 export interface Context { readonly store: StoreSettings, readonly json: boolean }
 
-/** An end other than success: its exit status, what a person reads, and what `--json` adds. */
-export class Failure extends Error {
-  readonly status: number
-  readonly details: Readonly<Record<string, unknown>>
-
-  constructor(status: number, message: string, details: Readonly<Record<string, unknown>> = {}) {
-    super(message)
-    this.status = status
-    this.details = details
-  }
-}
-
 /** Publishes `record` (a path, or `-`). `userDataPath`: undefined keeps the user-data, false drops it, a path or `-` replaces it. */
 export async function put({ store, json }: Context, record: string, userDataPath: string | false | undefined): Promise<void> {
   if (record === '-' && userDataPath === '-') throw new Failure(EXIT.usage, 'the record and the user-data cannot both come from standard input')
-  const document = parseDocument(record, await read(record))
+  const document = await parseDocument(record, await read(record))
   const userData: UserDataChange = userDataPath === undefined ? 'keep' : userDataPath === false ? 'none' : await read(userDataPath)
   await withStore(store, async (publisher) => {
     const put = await publisher.put(document, userData)
@@ -227,10 +212,11 @@ async function read(path: string): Promise<Buffer> {
 }
 
 /** JSON or YAML: every JSON document is YAML too, but JSON's own reader says better what is wrong with one. */
-function parseDocument(path: string, bytes: Buffer): unknown {
+async function parseDocument(path: string, bytes: Buffer): Promise<unknown> {
   const text = bytes.toString('utf8')
+  const parse = /^\s*\{/.test(text) ? JSON.parse as (text: string) => unknown : (await import('yaml')).parse as (text: string) => unknown
   try {
-    return /^\s*\{/.test(text) ? JSON.parse(text) as unknown : parseYaml(text) as unknown
+    return parse(text)
   } catch (error) {
     throw new Failure(EXIT.badData, `${path} is neither JSON nor YAML: ${(error as Error).message.split('\n', 1)[0] ?? ''}`)
   }

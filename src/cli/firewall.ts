@@ -7,7 +7,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { buildRules, replacement, type EdgeFault } from '../edge/rules.ts'
 import { parseEdgeView, type EdgeView } from '../edge/view.ts'
-import { EXIT, Failure } from './commands.ts'
+import { EXIT, Failure } from './failure.ts'
 import { removeTable, Table } from './nft.ts'
 
 /** What `imdsctl firewall` is told. */

@@ -1,12 +1,16 @@
 #!/usr/bin/env node
 /**
- * The operator's hand on a store: publishes, shows and removes instances. Parsing of arguments is commander's; what a command does
- * and how it ends is in commands.ts.
+ * The entry of imdsctl: its arguments, and how a command's end becomes the program's. What a command does is in a file of its own, which
+ * is loaded when the command runs: a start costs what its command needs, and no more. No `await` at the top level: the bundler would put
+ * what this file shares with the commands into files of their own, a millisecond each.
  */
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { encrypt, EXIT, explain, Failure, get, list, put, remove, seal, unseal, userData, wait, watch, type Context } from './commands.ts'
-import { firewall, type FirewallOptions } from './firewall.ts'
 import { STORE_URL_FORMS, type RedisFiles } from '../store/url.ts'
+import { VERSION } from '../version.ts'
+import type { Context } from './commands.ts'
+import { EXIT, Failure } from './failure.ts'
+import type { FirewallOptions } from './firewall.ts'
+import { missingFile } from './missing-file.ts'
 
 interface Options extends RedisFiles {
   readonly store?: string
@@ -25,116 +29,128 @@ Exit statuses:
   65  a faulty record, or user-data that is too large
   66  a file that cannot be read
   69  the store, or the daemon, cannot be used
+  70  a file of the installation is missing: it is incomplete, or was replaced meanwhile
   71  nft does not take the rules
   75  the time to wait is over`
 
 const OPERATOR = new Option('--operator <address>', 'the daemon\'s operators\' listener').env('IMDS_OPERATOR_LISTEN').default('127.0.0.1:9169')
-
-const program = new Command('imdsctl')
-  .description('publishes, shows and removes the instances that imds answers for')
-  .addOption(new Option('-s, --store <url>', STORE_URL_FORMS).env('IMDS_STORE'))
-  .addOption(new Option('-r, --region <name>', 'the region, for Redis').env('IMDS_REGION'))
-  .addOption(new Option('--password-file <path>', 'a file with Redis\' password in its first line').env('IMDS_REDIS_PASSWORD_FILE'))
-  .addOption(new Option('--sentinel-password-file <path>', 'the same for Sentinels').env('IMDS_REDIS_SENTINEL_PASSWORD_FILE'))
-  .addOption(new Option('--ca-file <path>', 'the authorities of the servers\' certificates, PEM').env('IMDS_REDIS_CA_FILE'))
-  .addOption(new Option('--cert-file <path>', 'our own certificate for Redis, PEM').env('IMDS_REDIS_CERT_FILE'))
-  .addOption(new Option('--key-file <path>', 'its private key, PEM').env('IMDS_REDIS_KEY_FILE'))
-  .addOption(new Option('--user-data-max-bytes <n>', 'the limit of user-data (default: 16384)').env('IMDS_USER_DATA_MAX_BYTES').argParser(wholeNumber))
-  .addOption(new Option('--record-keys <path>', 'a file with the keys of encrypted records, NAME:BASE64 a line').env('IMDS_RECORD_KEYS_FILE'))
-  .option('--json', 'print JSON')
-  .showHelpAfterError('(imdsctl --help tells more)')
-  .addHelpText('after', EXIT_HELP)
-  .configureOutput({ writeErr: (text) => process.stderr.write(text) })
-  .exitOverride()
-
-program.command('put')
-  .description('publish a record, and its user-data with it')
-  .argument('<record>', 'a file with the record, JSON or YAML; - for standard input')
-  .option('-u, --user-data <file>', 'the user-data, byte for byte; - for standard input. Without it, the user-data that is there stays')
-  .option('--no-user-data', 'publish without user-data: what was there is gone')
-  .action((record: string, { userData }: { userData?: string | false }) => run((context) => put(context, record, userData)))
-program.command('get')
-  .description('print an instance\'s record')
-  .argument('<id>', 'such as srv-x1y2z')
-  .action((id: string) => run((context) => get(context, id)))
-program.command('user-data')
-  .description('print an instance\'s user-data, byte for byte; nothing where there is none')
-  .argument('<id>', 'such as srv-x1y2z')
-  .action((id: string) => run((context) => userData(context, id)))
-program.command('remove')
-  .description('remove an instance and leave a tombstone, so that every host forgets it')
-  .argument('<id>', 'such as srv-x1y2z')
-  .option('--revision <n>', 'the revision of the removal (default: the last one plus 1)', wholeNumber)
-  .action((id: string, { revision }: { revision?: number }) => run((context) => remove(context, id, revision)))
-program.command('seal')
-  .description('seal an instance\'s user-data: from its next revision on no guest gets it, and no put changes that')
-  .argument('<id>', 'such as srv-x1y2z')
-  .action((id: string) => run((context) => seal(context, id)))
-program.command('unseal')
-  .description('lift the seal of an instance\'s user-data: nothing else does')
-  .argument('<id>', 'such as srv-x1y2z')
-  .action((id: string) => run((context) => unseal(context, id)))
-program.command('encrypt')
-  .description('encrypt with the first key what is encrypted with another, at the same revision: the last step before a key is retired')
-  .argument('[id...]', 'such as srv-x1y2z (default: every instance of the store)')
-  .option('--from-plain', 'what is not encrypted too: whatever stands there is taken for true, once, when keys come into use')
-  .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) => run((context) => encrypt(context, ids, fromPlain)))
-program.command('wait')
-  .description('wait until the daemon of this hypervisor answers for an instance: the last step before its guest is started')
-  .argument('<id>', 'such as srv-x1y2z')
-  .requiredOption('--revision <n>', 'the revision that was published, or a later one', wholeNumber)
-  .option('--timeout <seconds>', 'how long to wait', wholeNumber, 30)
-  .addOption(OPERATOR)
-  .action((id: string, options: { revision: number, timeout: number, operator: string }) => ending(({ json }) => wait(json, id, options)))
-program.command('explain')
-  .description('what the daemon of this hypervisor would answer a guest at an address, and why')
-  .argument('<address>', 'a guest\'s, such as 10.0.0.2')
-  .option('--network <name>', 'the network of its interface', 'default')
-  .addOption(OPERATOR)
-  .action((address: string, options: { network: string, operator: string }) => ending(({ json = false }) => explain(json, address, options)))
-program.command('firewall')
-  .description('the host\'s firewall rules for the daemon\'s view: print them, or keep them in the kernel')
-  .option('--apply', 'apply them in one transaction; without it, only print them')
-  .option('--watch', 'with --apply: follow the view, and put back what somebody changes, until interrupted; the rules stay')
-  .option('--remove', 'take the rules away')
-  .addOption(OPERATOR)
-  .action((options: FirewallOptions) => ending(({ json = false }) => firewall(json, options)))
-program.command('list')
-  .description('list the instances of the store')
-  .action(() => run(list))
-program.command('watch')
-  .description('print each change as it comes, until interrupted')
-  .action(() => run(watch))
+const ID = 'such as srv-x1y2z'
 
 process.stdout.on('error', () => { process.exit() }) // `imdsctl list | head`: the reader has enough
-
-try {
-  await program.parseAsync()
-} catch (error) {
+buildProgram().parseAsync().catch((error: unknown) => {
   const { code, exitCode } = error as { code?: string, exitCode?: number }
   if (code?.startsWith('commander.') !== true) throw error
   process.exitCode = exitCode === 0 ? EXIT.done : EXIT.usage
-}
+})
 
-/** Runs a command that needs a store. */
-async function run(command: (context: Context) => Promise<void>): Promise<void> {
-  await ending(({ store, json = false, recordKeys, ...settings }) => {
-    if (store === undefined) throw new Failure(EXIT.usage, 'which store? Give --store or set IMDS_STORE')
-    return command({ store: { url: store, recordKeysFile: recordKeys, ...settings }, json })
-  })
-}
+function buildProgram(): Command {
+  const program = new Command('imdsctl')
+    .description('publishes, shows and removes the instances that imds answers for')
+    .version(VERSION, '-V, --version', 'print the version')
+    .addOption(new Option('-s, --store <url>', STORE_URL_FORMS).env('IMDS_STORE'))
+    .addOption(new Option('-r, --region <name>', 'the region, for Redis').env('IMDS_REGION'))
+    .addOption(new Option('--password-file <path>', 'a file with Redis\' password in its first line').env('IMDS_REDIS_PASSWORD_FILE'))
+    .addOption(new Option('--sentinel-password-file <path>', 'the same for Sentinels').env('IMDS_REDIS_SENTINEL_PASSWORD_FILE'))
+    .addOption(new Option('--ca-file <path>', 'the authorities of the servers\' certificates, PEM').env('IMDS_REDIS_CA_FILE'))
+    .addOption(new Option('--cert-file <path>', 'our own certificate for Redis, PEM').env('IMDS_REDIS_CERT_FILE'))
+    .addOption(new Option('--key-file <path>', 'its private key, PEM').env('IMDS_REDIS_KEY_FILE'))
+    .addOption(new Option('--user-data-max-bytes <n>', 'the limit of user-data (default: 16384)').env('IMDS_USER_DATA_MAX_BYTES').argParser(wholeNumber))
+    .addOption(new Option('--record-keys <path>', 'a file with the keys of encrypted records, NAME:BASE64 a line').env('IMDS_RECORD_KEYS_FILE'))
+    .option('--json', 'print JSON')
+    .helpOption('-h, --help', 'print this text, or that of a command')
+    .showHelpAfterError('(imdsctl --help tells more)')
+    .addHelpText('after', EXIT_HELP)
+    .exitOverride()
 
-/** Runs a command and makes its end the program's. */
-async function ending(command: (options: Options) => Promise<void>): Promise<void> {
-  const { json = false } = program.opts<Options>()
-  try {
-    await command(program.opts<Options>())
-  } catch (error) {
-    const failure = error instanceof Failure ? error : new Failure(EXIT.unavailable, error instanceof Error ? error.message : String(error))
-    process.exitCode = failure.status
-    if (json) console.log(JSON.stringify({ error: failure.message, ...failure.details }))
-    else console.error(`imdsctl: ${failure.message}`)
+  /** Runs a command and makes its end the program's. */
+  const ending = async (command: (options: Options) => Promise<void>) => {
+    const options = program.opts<Options>()
+    try {
+      await command(options)
+    } catch (error) {
+      const failure = failureOf(error)
+      process.exitCode = failure.status
+      if (options.json === true) console.log(JSON.stringify({ error: failure.message, ...failure.details }))
+      else console.error(`imdsctl: ${failure.message}`)
+    }
   }
+  /** Runs a command that needs a store. */
+  const withStore = (command: (commands: typeof import('./commands.ts'), context: Context) => Promise<void>) => ending(async (options) => {
+    const { store, json = false, recordKeys, ...settings } = options
+    if (store === undefined) throw new Failure(EXIT.usage, 'which store? Give --store or set IMDS_STORE')
+    await command(await import('./commands.ts'), { store: { url: store, recordKeysFile: recordKeys, ...settings }, json })
+  })
+
+  program.command('put')
+    .description('publish a record, and its user-data with it')
+    .argument('<record>', 'a file with the record, JSON or YAML; - for standard input')
+    .option('-u, --user-data <file>', 'the user-data, byte for byte; - for standard input. Without it, the user-data that is there stays')
+    .option('--no-user-data', 'publish without user-data: what was there is gone')
+    .action((record: string, { userData }: { userData?: string | false }) => withStore(({ put }, context) => put(context, record, userData)))
+  program.command('get')
+    .description('print an instance\'s record')
+    .argument('<id>', ID)
+    .action((id: string) => withStore(({ get }, context) => get(context, id)))
+  program.command('user-data')
+    .description('print an instance\'s user-data, byte for byte; nothing where there is none')
+    .argument('<id>', ID)
+    .action((id: string) => withStore(({ userData }, context) => userData(context, id)))
+  program.command('remove')
+    .description('remove an instance and leave a tombstone, so that every host forgets it')
+    .argument('<id>', ID)
+    .option('--revision <n>', 'the revision of the removal (default: the last one plus 1)', wholeNumber)
+    .action((id: string, { revision }: { revision?: number }) => withStore(({ remove }, context) => remove(context, id, revision)))
+  program.command('seal')
+    .description('seal an instance\'s user-data: from its next revision on no guest gets it, and no put changes that')
+    .argument('<id>', ID)
+    .action((id: string) => withStore(({ seal }, context) => seal(context, id)))
+  program.command('unseal')
+    .description('lift the seal of an instance\'s user-data: nothing else does')
+    .argument('<id>', ID)
+    .action((id: string) => withStore(({ unseal }, context) => unseal(context, id)))
+  program.command('encrypt')
+    .description('encrypt with the first key what is encrypted with another, at the same revision: the last step before a key is retired')
+    .argument('[id...]', 'such as srv-x1y2z (default: every instance of the store)')
+    .option('--from-plain', 'what is not encrypted too: whatever stands there is taken for true, once, when keys come into use')
+    .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) => withStore(({ encrypt }, context) => encrypt(context, ids, fromPlain)))
+  program.command('list')
+    .description('list the instances of the store')
+    .action(() => withStore(({ list }, context) => list(context)))
+  program.command('watch')
+    .description('print each change as it comes, until interrupted')
+    .action(() => withStore(({ watch }, context) => watch(context)))
+  program.command('wait')
+    .description('wait until the daemon of this hypervisor answers for an instance: the last step before its guest is started')
+    .argument('<id>', ID)
+    .requiredOption('--revision <n>', 'the revision that was published, or a later one', wholeNumber)
+    .option('--timeout <seconds>', 'how long to wait', wholeNumber, 30)
+    .addOption(OPERATOR)
+    .action((id: string, options: { revision: number, timeout: number, operator: string }) =>
+      ending(async ({ json }) => (await import('./commands.ts')).wait(json, id, options)))
+  program.command('explain')
+    .description('what the daemon of this hypervisor would answer a guest at an address, and why')
+    .argument('<address>', 'a guest\'s, such as 10.0.0.2')
+    .option('--network <name>', 'the network of its interface', 'default')
+    .addOption(OPERATOR)
+    .action((address: string, options: { network: string, operator: string }) =>
+      ending(async ({ json = false }) => (await import('./commands.ts')).explain(json, address, options)))
+  program.command('firewall')
+    .description('the host\'s firewall rules for the daemon\'s view: print them, or keep them in the kernel')
+    .option('--apply', 'apply them in one transaction; without it, only print them')
+    .option('--watch', 'with --apply: follow the view, and put back what somebody changes, until interrupted; the rules stay')
+    .option('--remove', 'take the rules away')
+    .addOption(OPERATOR)
+    .action((options: FirewallOptions) => ending(async ({ json = false }) => (await import('./firewall.ts')).firewall(json, options)))
+  return program
+}
+
+function failureOf(error: unknown): Failure {
+  if (error instanceof Failure) return error
+  const path = missingFile(error)
+  if (path !== undefined) {
+    return new Failure(EXIT.software, `cannot load ${path}, which belongs to its installation: was imds just upgraded? Run the command again, or install imds again`)
+  }
+  return new Failure(EXIT.unavailable, error instanceof Error ? error.message : String(error))
 }
 
 function wholeNumber(text: string): number {

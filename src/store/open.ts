@@ -1,16 +1,13 @@
 /**
- * The library that a control plane imports: `import { openStore } from 'imds'`.
+ * Opens a store for writing. What a kind of store needs is loaded when one is opened: imdsctl's start depends on it.
  */
 import { readFileSync } from 'node:fs'
 import type { Publisher } from './publish.ts'
-import { openFilePublisher } from './publish-files.ts'
-import { openRedisPublisher } from './publish-redis.ts'
 import { parseRecordKeys, Trust } from './trust.ts'
 import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './url.ts'
 
 export type { Instance } from '../metadata/instance.ts'
 export type { Fault } from '../metadata/record.ts'
-export { InstanceSchema, parse } from '../metadata/record.ts'
 export { USER_DATA_MAX_BYTES, type RedisFiles } from './url.ts'
 export type { EncryptResult } from './publish-encrypted.ts'
 export type { Listed, Published, Publisher, PutRefusal, PutResult, RemoveResult, SealResult, UserDataChange } from './publish.ts'
@@ -32,10 +29,11 @@ export async function openStore({ url, region, userDataMaxBytes = USER_DATA_MAX_
   const store = parseStoreUrl(url)
   if (store === undefined) throw new Error(`a store is ${STORE_URL_FORMS}`)
   if (store.kind === 'files' && recordKeysFile !== undefined) throw new Error('record keys are for Redis: records in files are not encrypted')
-  if (store.kind === 'files') return openFilePublisher(store.directory, userDataMaxBytes)
+  if (store.kind === 'files') return (await import('./publish-files.ts')).openFilePublisher(store.directory, userDataMaxBytes)
   if (region === undefined) throw new Error('Redis needs the name of the region')
   const faults = fileFaults(store, files)
   if (faults.length > 0) throw new Error(faults.map(({ file, message }) => `${file} ${message}`).join('; '))
+  const { openRedisPublisher } = await import('./publish-redis.ts')
   return openRedisPublisher({ url, ...files }, region, userDataMaxBytes, recordKeysFile === undefined ? null : trustOf(recordKeysFile, region))
 }
 

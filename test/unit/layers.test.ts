@@ -14,6 +14,9 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   cli: ['store', 'metadata', 'operator', 'edge'],
 }
 
+/** A fact about the package that belongs to no room. */
+const ANYWHERE = join(SRC, 'version.ts')
+
 function roomOf(file: string): string {
   return relative(SRC, file).includes('/') ? relative(SRC, file).split('/', 1)[0]! : 'top'
 }
@@ -25,7 +28,7 @@ test('rooms import only from the rooms that they may', () => {
     const room = roomOf(file)
     if (room === 'top') return []
     const imports = [...readFileSync(file, 'utf8').matchAll(/from '(\.[^']+)'/g)].map(([, path]) => join(dirname(file), path!))
-    return imports.filter((target) => roomOf(target) !== room && !MAY_IMPORT[room]?.includes(roomOf(target)))
+    return imports.filter((target) => target !== ANYWHERE && roomOf(target) !== room && !MAY_IMPORT[room]?.includes(roomOf(target)))
       .map((target) => `${relative(SRC, file)} imports ${relative(SRC, target)}`)
   })
   expect(files.length).toBeGreaterThan(20)

@@ -1,0 +1,15 @@
+/**
+ * Detects that a file of our own installation is gone: an upgrade replaces the whole directory, and the names of its files differ.
+ */
+import { fileURLToPath } from 'node:url'
+
+/** The package's directory; of the sources, src/. */
+const OURS = fileURLToPath(new URL('..', import.meta.url))
+
+/** The path of the file of this installation that `error` says is missing; undefined for any other error. */
+export function missingFile(error: unknown): string | undefined {
+  const { code, message, path, url } = error as NodeJS.ErrnoException & { url?: string }
+  if (code !== 'ENOENT' && code !== 'ERR_MODULE_NOT_FOUND') return undefined
+  const missing = path ?? (url === undefined ? /'([^']+)'/.exec(message)?.[1] : fileURLToPath(url))
+  return missing?.startsWith(OURS) === true ? missing : undefined
+}

@@ -1,13 +1,14 @@
 #!/usr/bin/env node
 /**
- * The front door: reads the environment, starts the daemon, owns signals and the exit status.
+ * The entry of imdsd: reads arguments and environment, starts the daemon, owns signals and the exit status.
  *
- * 0 after SIGTERM or SIGINT; 1 when the service cannot go on; 78 (EX_CONFIG of sysexits.h) for a bad configuration, before anything
- * listens. With `--demo`: an embedded store with one instance for 127.0.0.1, where the environment says nothing else, and on a terminal
- * a log for people.
+ * 0 after SIGTERM or SIGINT; 1 when the service cannot go on; 64 (EX_USAGE of sysexits.h) for an unknown argument and 78 (EX_CONFIG) for
+ * a bad configuration, before anything listens. With `--demo`: an embedded store with one instance for 127.0.0.1, where the environment
+ * says nothing else, and on a terminal a log for people.
  */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { missingFile } from './cli/missing-file.ts'
 import { parseConfig } from './config.ts'
 import { startDaemon } from './daemon.ts'
 import { StartFailure } from './listen.ts'
@@ -20,7 +21,8 @@ const EX_CONFIG = 78
 const EX_CONFIG_EVERY_MS = 2_000
 
 keepTickShape()
-const demo = process.argv.includes('--demo') ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
+const args = process.argv.length > 2 ? (await import('./arguments.ts')).parseArguments(process.argv) : {}
+const demo = args.demo === true ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
 const env = demo?.env ?? process.env
 const sockets = inheritedSockets(env, process.pid)
 const parsed = parseConfig(env, sockets, (path) => readFileSync(path, 'utf8'))
@@ -62,6 +64,8 @@ try {
     demo?.announce(daemon)
   }
 } catch (error) {
-  log.fatal(error instanceof StartFailure ? { reason: error.message } : { err: error }, 'could not start')
+  const path = missingFile(error)
+  const reason = path !== undefined ? `cannot load ${path}: was imds upgraded at this moment? Start it again` : error instanceof StartFailure ? error.message : undefined
+  log.fatal(reason === undefined ? { err: error } : { reason }, 'could not start')
   end(1)
 }

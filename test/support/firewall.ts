@@ -41,7 +41,8 @@ export interface EdgeHost {
   /** Packets that a counter of the table has seen. */
   counted(counter: string): Promise<number>
   operator(path: string): Promise<string>
-  startFirewall(env?: Readonly<Record<string, string>>): Promise<Firewall>
+  /** `program`: another build of imdsctl. */
+  startFirewall(env?: Readonly<Record<string, string>>, program?: string): Promise<Firewall>
 }
 
 /** Starts a host that ends with the test. */
@@ -94,8 +95,8 @@ export async function startEdgeHost(t: Test, env: Readonly<Record<string, string
       return revision
     },
     counted: async (counter) => Number(/packets (\d+)/.exec(await nft(`list counter inet imds ${counter}`))?.[1]),
-    startFirewall: async (env = {}) => {
-      const args = [...hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply', '--watch', '--operator', OPERATOR]
+    startFirewall: async (env = {}, program = IMDSCTL) => {
+      const args = [...hypervisor.within, process.execPath, program, 'firewall', '--apply', '--watch', '--operator', OPERATOR]
       const child = spawn(args[0]!, args.slice(1), { env: { PATH: process.env['PATH'], ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
       let said = ''
       for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => { said += text })

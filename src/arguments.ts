@@ -1,0 +1,40 @@
+/**
+ * The arguments of imdsd. They are few: its configuration is in the environment. Loaded only where there are any, since a daemon that
+ * systemd starts has none and its guests are waiting.
+ */
+import { Command } from 'commander'
+import { SETTINGS } from './config.ts'
+import { VERSION } from './version.ts'
+
+/** What imdsd is asked to do. */
+export interface Arguments { readonly demo?: boolean, readonly check?: boolean }
+
+const EX_USAGE = 64
+
+/** Parses the arguments; prints the help or the version, or what is wrong, and ends the process where that is all there is to do. */
+export function parseArguments(argv: readonly string[]): Arguments {
+  const width = Math.max(...Object.keys(SETTINGS).map(({ length }) => length))
+  const variables = Object.entries(SETTINGS).map(([name, value]) => `  ${name.padEnd(width)}  ${value ?? ''}`.trimEnd())
+  const program = new Command('imdsd')
+    .description('Instance metadata service of a compute host. Runs until SIGTERM or SIGINT.')
+    .argument('[argument...]')
+    .usage('[options]')
+    .version(VERSION, '-V, --version', 'print the version')
+    .option('--demo', 'serve one made-up instance on 127.0.0.1, from a temporary directory')
+    .helpOption('-h, --help', 'print this text')
+    .addHelpText('after', `
+Environment variables, with their defaults (README.md describes them):
+${variables.join('\n')}
+
+Exit statuses:
+  0   stopped by SIGTERM or SIGINT
+  1   the service cannot go on: the last line of the log says why
+  64  wrong usage
+  78  the configuration cannot be used: standard error names every variable at fault`)
+    .showHelpAfterError('(imdsd --help lists the options)')
+    .exitOverride(({ exitCode }) => { process.exit(exitCode === 0 ? 0 : EX_USAGE) })
+    .action((unknown: string[]) => {
+      if (unknown.length > 0) program.error(`error: unknown argument '${unknown.join(' ')}'`)
+    })
+  return program.parse(argv).opts()
+}

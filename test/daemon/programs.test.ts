@@ -1,0 +1,118 @@
+/**
+ * imdsd and imdsctl as commands: what they print and how they end before they do any work. imdsctl is also run as it is built.
+ */
+import { readFileSync, renameSync, rmSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { SETTINGS } from '../../src/config.ts'
+import { openStore } from '../../src/store/open.ts'
+import { buildInto } from '../support/build.ts'
+import { startDaemon, until } from '../support/daemon.ts'
+import { meet, startEdgeHost } from '../support/firewall.ts'
+import { run } from '../support/held.ts'
+import { anInstance } from '../support/instance.ts'
+import { withoutNamespaces } from '../support/namespaces.ts'
+import { freePort } from '../support/redis.ts'
+
+t.setTimeout(300_000) // as under `tap run`: here are two builds
+
+const ROOT = new URL('../../', import.meta.url).pathname
+const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }
+const IMDSD = join(ROOT, 'src/main.ts')
+const IMDSCTL = join(ROOT, 'src/cli/imdsctl.ts')
+const ran = async (program: string, args: readonly string[], env: Record<string, string> = {}) => {
+  const { status, stdout, stderr } = await run([process.execPath, program, ...args], { env: { PATH: process.env['PATH'], ...env } })
+  return { status, stdout: stdout.toString(), stderr }
+}
+
+t.test('--version and --help of both programs need no other option and no environment', async (t) => {
+  for (const program of [IMDSD, IMDSCTL]) {
+    for (const option of ['--version', '-V']) t.same(await ran(program, [option]), { status: 0, stdout: `${version}\n`, stderr: '' })
+    for (const option of ['--help', '-h']) t.match(await ran(program, [option]), { status: 0, stdout: /^Usage: (.|\n)*Exit statuses:/, stderr: '' })
+  }
+  const { stdout } = await ran(IMDSD, ['--help'])
+  for (const [name, value] of Object.entries(SETTINGS)) t.ok(stdout.split('\n').some((line) => line.trim().replace(/ +/, ' ') === `${name} ${value ?? ''}`.trim()), name)
+})
+
+t.test('imdsd starts nothing with --help, --version or an argument that it does not know, which it names with exit status 64', async (t) => {
+  const env = { IMDS_STORE: `file:${t.testdir()}`, IMDS_STATE_DIR: t.testdirName, IMDS_LISTEN: `127.0.0.1:${String(await freePort())}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0' }
+  for (const [args, status, name] of [
+    [['--help'], 0, ''], [['--version'], 0, ''], [['--frob'], 64, '\'--frob\''], [['frob'], 64, '\'frob\''], [['--demo', '--frob=1'], 64, '\'--frob=1\''], [['--demo', 'frob', 'x'], 64, '\'frob x\''],
+  ] as const) {
+    const ended = await ran(IMDSD, args, env)
+    t.equal(ended.status, status, args.join(' '))
+    t.ok(ended.stderr.includes(name))
+    t.notMatch(ended.stdout, /"msg"/, 'no log, since nothing runs')
+  }
+  t.same(readdirSync(t.testdirName), [])
+})
+
+t.test('imdsctl names an argument that it does not know, with exit status 64', async (t) => {
+  for (const [args, name] of [[['--frob'], /'--frob'/], [['frob'], /'frob'/], [['list', '--frob'], /'--frob'/], [['get'], /'id'/]] as const) {
+    t.match(await ran(IMDSCTL, args), { status: 64, stdout: '', stderr: name }, args.join(' '))
+  }
+})
+
+const aBuild = (t: Test) => {
+  const directory = t.testdir({ dist: {}, 'package.json': '{"type": "module"}' })
+  const dist = join(directory, 'dist')
+  buildInto(dist)
+  return { directory, dist }
+}
+
+t.test('a daemon whose installation is deleted while it runs goes on, and ends cleanly', async (t) => {
+  const { directory, dist } = aBuild(t)
+  const store = await openStore({ url: `file:${directory}/store` })
+  const put = (revision: number) => store.put(anInstance({ revision, fqdn: `r${String(revision)}.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
+  await put(1)
+  const daemon = await startDaemon({ IMDS_STORE: `file:${directory}/store` }, [], { main: join(dist, 'main.js') })
+  t.teardown(() => daemon.stop())
+  rmSync(dist, { recursive: true })
+  await put(2)
+  await until(async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === 'r2.example.com', 'the change')
+  for (const path of ['/metrics', '/readyz', '/explain?address=127.0.0.1', '/instances/srv-abcde', '/edge']) t.equal((await daemon.operator(path)).status, 200, path)
+  t.equal(await daemon.stop(), 0)
+  t.same(daemon.log.filter(({ level }) => level !== 'info'), [])
+})
+
+t.test('imdsctl firewall --watch whose installation is deleted goes on', { skip: withoutNamespaces() }, async (t) => {
+  const { dist } = aBuild(t)
+  const host = await startEdgeHost(t)
+  const alpha = await host.addGuest('alpha')
+  const firewall = await host.startFirewall({}, join(dist, 'imdsctl.js'))
+  rmSync(dist, { recursive: true })
+  await host.letIn(alpha)
+  t.equal(await meet(alpha), 200)
+  await host.nft('flush ruleset')
+  await until(() => firewall.said().endsWith('somebody changed the rules: they are put back\n'), 'the rules to be put back')
+  t.equal(await meet(alpha), 200)
+  await firewall.stop()
+  t.equal(firewall.process.exitCode, 0)
+})
+
+t.test('a program whose installation lacks a file says so in one line and without a stack trace; imdsctl ends with status 70', async (t) => {
+  const { directory, dist } = aBuild(t)
+  const list = () => ran(join(dist, 'imdsctl.js'), ['--store', 'redis://127.0.0.1:1', '--region', 'gb1', 'list'])
+  t.match(await list(), { status: 69, stderr: /^imdsctl: cannot use the store: .*ECONNREFUSED/ }, 'with all of its files it works')
+  const chunks = readdirSync(dist).filter((name) => /^imdsctl-.*\.js$/.test(name))
+  t.ok(chunks.length > 3)
+  const lacking = async (name: string) => {
+    renameSync(join(dist, name), join(directory, name))
+    const { status, stderr } = await list()
+    renameSync(join(directory, name), join(dist, name))
+    return { status, stderr }
+  }
+  for (const name of ['publish.lua', ...chunks.filter((chunk) => /commands|publish-redis/.test(chunk))]) {
+    const { status, stderr } = await lacking(name)
+    t.equal(status, 70, name)
+    t.match(stderr, /^imdsctl: cannot load .*, which belongs to its installation: was imds just upgraded\? .*\n$/)
+    t.ok(stderr.includes(join(dist, name)), name)
+  }
+  rmSync(join(dist, chunks.find((chunk) => chunk.includes('firewall'))!))
+  t.match(await ran(join(dist, 'imdsctl.js'), ['firewall']), { status: 70, stderr: /^imdsctl: cannot load .*\n$/ })
+
+  rmSync(join(dist, readdirSync(dist).find((name) => name.startsWith('metrics-'))!))
+  const { status, stdout } = await ran(join(dist, 'main.js'), [], { IMDS_STORE: `file:${directory}`, IMDS_STATE_DIR: directory, IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0' })
+  t.equal(status, 1)
+  t.match(JSON.parse(stdout.trim().split('\n').at(-1)!), { level: 'fatal', msg: 'could not start', reason: /^cannot load .*metrics-.*: was imds upgraded at this moment\? Start it again$/, err: undefined })
+})

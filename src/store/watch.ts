@@ -2,10 +2,15 @@
  * Keeps the view in step with the store.
  *
  * A notice is a hint, the key is the truth (invariant 4): a notice only marks an id dirty; what counts is what is then read. Every
- * (re)connect and a slow timer end in a resync, which compares digests and reads what differs. One loop does all reading, notices
- * before the rest of a resync, so answers cannot overtake each other and a change is not kept waiting by 10,000 others.
+ * (re)connect and a slow timer end in a resync, which compares digests and reads what differs. An unknown peer, whose notice may have been
+ * missed, is looked up by its address.
  *
- * `lookUp` reads the instance that owns an unknown peer's address, whose notice may have been missed.
+ * One loop does all reading of records, one read at a time. So of two states of a record the older one is never applied last, whatever
+ * connections the store's answers take. An iteration of the loop reads one batch of at most BATCH ids, taken in turn from look-ups, notices
+ * and the resync, and then the index if a resync is due. So none of them holds up the others: each has a third of a batch for sure, and n
+ * ids are read within n / 33 iterations, rounded up, whatever else arrives. Within each kind the order is first come, first served; an id
+ * that is named again while it waits is read once. A resync that is asked for while another is under way begins when that one is
+ * complete. What could not be read is read again, after 1 to 2 s, so a resync completes even if connections are lost again and again.
  *
  * What is read changes the view as `plan` says. What is faulty is counted, and logged once for each state of it.
  */
@@ -17,6 +22,7 @@ import type { Loaded, Source } from './source.ts'
 import { Told } from './told.ts'
 import type { View } from './view.ts'
 
+/** Ids in one read. */
 const BATCH = 100
 const RETRY_MS = 1000
 /** After a reconnect a host that has a view waits up to so long, so that a thousand hosts do not storm a new primary. */
@@ -64,6 +70,9 @@ export interface WatchStatus {
 /** Follows a store until stopped. */
 export class Watch {
   readonly #parts: WatchParts
+  /** Ids that unknown peers led to, and who waits for each. */
+  readonly #lookUps = new Map<string, PromiseWithResolvers<void>>()
+  /** Ids that notices named. */
   readonly #dirty = new Set<string>()
   /** What the resync under way still has to read; undefined when none is. */
   #stale: Set<string> | undefined
@@ -72,6 +81,8 @@ export class Watch {
   readonly #told: Told
   #connected = false
   #resyncWanted = false
+  /** The store held nothing of this region when it was last asked. */
+  #isUninitialised = false
   #working = false
   #stopped = false
   #resyncedAtMs: number | undefined
@@ -90,12 +101,13 @@ export class Watch {
       notice: (id) => {
         metrics.notices.inc()
         this.#dirty.add(id)
-        this.#resyncWanted ||= this.#resyncedAtMs === undefined
-        this.#work()
+        this.#resyncWanted ||= this.#isUninitialised
+        void this.#work()
       },
       connected: () => {
         this.#told.connected(source.description)
         this.#connected = true
+        void this.#work()
         const jitter = this.#resyncedAtMs === undefined ? 0 : Math.random() * RESYNC_JITTER_MS
         this.#later(jitter, () => { this.resync() })
       },
@@ -116,15 +128,17 @@ export class Watch {
   /** Asks for a full resync as soon as the store can be asked. */
   resync(): void {
     this.#resyncWanted = true
-    this.#work()
+    void this.#work()
   }
 
   /** Reads the instance that owns an address into the view, if its record names this hypervisor. Rejects when the store does not answer. */
   async lookUp(network: string, address: string): Promise<void> {
     const id = await this.#parts.source.owner(network, address)
     if (id === null) return
-    for (const loaded of await this.#parts.source.load([id])) this.#applySafely(loaded, 'peer')
-    this.#told.contested()
+    const waiting: PromiseWithResolvers<void> = this.#lookUps.get(id) ?? Promise.withResolvers()
+    this.#lookUps.set(id, waiting)
+    void this.#work()
+    await waiting.promise
   }
 
   status(): WatchStatus {
@@ -134,41 +148,45 @@ export class Watch {
     }
   }
 
-  /** Keeps the one loop going while there is something to do and a store to ask. */
-  #work(): void {
-    if (this.#working || this.#stopped || !this.#connected) return
+  /** The loop: reads while there is something to read and a store to ask. Does nothing where it runs already. */
+  async #work(): Promise<void> {
+    if (this.#working) return
     this.#working = true
-    this.#loop().catch((error: unknown) => {
-      if (this.#stopped || !this.#connected) return // a store that went away is told as that; what it has is asked for when it is back
-      this.#parts.metrics.resyncs.inc({ result: 'failed' })
-      this.#parts.log.warn({ err: error }, 'reading the store failed: trying again')
-      this.#resyncWanted = true
-      this.#later(RETRY_MS * (1 + Math.random()), () => { this.#work() })
-    }).finally(() => { this.#working = false })
+    while (this.#hasWork()) {
+      try {
+        await this.#readBatch()
+        if (this.#stale?.size === 0) this.#completeResync()
+        if (this.#resyncWanted && this.#stale === undefined) await this.#beginResync()
+      } catch (error) {
+        if (this.#stopped || !this.#connected) break // the loss of the store is reported as such; what is left to read waits for its return
+        this.#parts.metrics.resyncs.inc({ result: 'failed' })
+        this.#parts.log.warn({ err: error }, 'reading the store failed: trying again')
+        await new Promise<void>((resolve) => { this.#later(RETRY_MS * (1 + Math.random()), resolve) })
+      }
+    }
+    this.#working = false // in the same turn as the last look for work: what comes later starts the loop anew
   }
 
-  async #loop(): Promise<void> {
-    while (!this.#stopped && this.#connected) {
-      if (this.#dirty.size > 0) await this.#readSome(this.#dirty, 'notice')
-      else if (this.#resyncWanted) await this.#beginResync()
-      else if (this.#stale !== undefined && this.#stale.size > 0) await this.#readSome(this.#stale, 'index')
-      else if (this.#stale !== undefined) this.#completeResync()
-      else return
-    }
+  #hasWork(): boolean {
+    return !this.#stopped && this.#connected && (this.#resyncWanted || this.#stale !== undefined || this.#dirty.size > 0 || this.#lookUps.size > 0)
   }
 
   async #beginResync(): Promise<void> {
     const { source, view, metrics } = this.#parts
+    const beganAtMs = performance.now()
     this.#resyncWanted = false
-    this.#stale = undefined
-    this.#resyncBeganAtMs = performance.now()
-    const { initialised, digests } = await source.index()
+    const { initialised, digests } = await source.index().catch((error: unknown) => {
+      this.#resyncWanted = true
+      throw error
+    })
+    this.#isUninitialised = !initialised
     if (!initialised) {
       metrics.resyncs.inc({ result: 'uninitialised' })
       this.#told.allAbsent(source.description)
       return
     }
     this.#told.initialised()
+    this.#resyncBeganAtMs = beganAtMs
     this.#stale = new Set()
     for (const [id, digest] of digests) {
       const isKnown = (view.get(id)?.digest ?? this.#elsewhere.get(id)) === digest
@@ -192,11 +210,39 @@ export class Watch {
     confirmed()
   }
 
-  async #readSome(ids: Set<string>, origin: Origin): Promise<void> {
-    const some = [...ids.values().take(BATCH)]
-    for (const id of some) ids.delete(id)
-    for (const loaded of await this.#parts.source.load(some)) this.#applySafely(loaded, origin)
+  async #readBatch(): Promise<void> {
+    const { batch, waiting } = this.#take()
+    if (batch.size === 0) return
+    try {
+      for (const loaded of await this.#parts.source.load([...batch.keys()])) this.#applySafely(loaded, batch.get(loaded.id)!)
+    } catch (error) {
+      for (const [id, origin] of batch) {
+        if (origin === 'index') this.#stale?.add(id)
+        else if (origin === 'notice') this.#dirty.add(id)
+      }
+      for (const { reject } of waiting) reject(error)
+      throw error
+    }
     this.#told.contested()
+    for (const { resolve } of waiting) resolve()
+  }
+
+  /** Takes ids out of what is to be read, one of each kind in turn: the next batch with the strongest reason for each id, and who waits for it. */
+  #take(): { batch: ReadonlyMap<string, Origin>, waiting: readonly PromiseWithResolvers<void>[] } {
+    const batch = new Map<string, Origin>()
+    const waiting: PromiseWithResolvers<void>[] = []
+    const kinds = [this.#lookUps.keys(), this.#dirty.values(), (this.#stale ?? []).values()]
+    for (let n = 0, ended = 0; batch.size < BATCH && ended < kinds.length; n++) {
+      const { value: id, done } = kinds[n % kinds.length]!.next()
+      ended = done === true ? ended + 1 : 0
+      if (id === undefined) continue
+      const lookUp = this.#lookUps.get(id)
+      if (lookUp !== undefined) waiting.push(lookUp)
+      this.#lookUps.delete(id)
+      const isNoticed = this.#dirty.delete(id)
+      batch.set(id, this.#stale?.delete(id) === true ? 'index' : isNoticed ? 'notice' : 'peer')
+    }
+    return { batch, waiting }
   }
 
   /** A record that meets a bug of ours costs one instance, not the host's following of the store. */

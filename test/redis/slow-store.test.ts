@@ -1,0 +1,55 @@
+/**
+ * A Redis far away, and an instance whose changes arrive faster than its answers: the host follows the store all the same.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { keysOf } from '../../src/store/keys.ts'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { startRedis } from '../support/redis.ts'
+import { startSlowLink } from '../support/slow-link.ts'
+
+t.setTimeout(300_000)
+
+const KEYS = keysOf('gb1')
+const INSTANCES = 21
+const record = (n: number, revision = 1) => anInstance({
+  id: `srv-n${String(n)}`, revision, fqdn: `r${String(revision)}.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`] }],
+})
+
+for (const delayMs of [40, 400]) {
+  t.test(`with answers after ${String(delayMs)} ms and one instance that changes all the time, resyncs complete`, async (t) => {
+    const redis = await startRedis()
+    t.teardown(() => redis.stop())
+    const link = await startSlowLink(redis.port, delayMs)
+    t.teardown(() => link.stop())
+    const store = await openStore({ url: redis.url, region: 'gb1' })
+    t.teardown(() => store.close())
+    for (let n = 1; n <= INSTANCES; n++) await store.put(record(n))
+    const changes = { stopped: false, revision: 1 }
+    const storm = (async () => {
+      while (!changes.stopped) {
+        await store.put(record(1, ++changes.revision))
+        await sleep(5)
+      }
+    })()
+    t.teardown(async () => {
+      changes.stopped = true
+      await storm
+    })
+    const daemon = await startDaemon({ IMDS_STORE: `redis://127.0.0.1:${String(link.port)}`, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1' })
+    t.teardown(() => daemon.stop())
+
+    await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
+    t.equal(await daemon.metric('imds_view_instances'), INSTANCES)
+    const notices = await daemon.metric('imds_notices_total')
+    await redis.client.multi().del(KEYS.instance('srv-n7')).hdel(KEYS.hypervisor('hv1'), 'srv-n7').hdel(KEYS.instances, 'srv-n7')
+      .hdel(KEYS.addresses('default'), '127.0.0.7').set(KEYS.tombstone('srv-n7'), '1').exec()
+    await until(async () => await daemon.metric('imds_view_instances') === INSTANCES - 1, 'a removal whose notice was missed to be seen')
+    t.ok(await daemon.metric('imds_notices_total') > notices, 'changes went on meanwhile')
+    const reached = changes.revision
+    const hostname = async () => (await daemon.get('/latest/meta-data/hostname')).body.toString()
+    await until(async () => Number(/^r(\d+)\./.exec(await hostname())?.[1]) >= reached, 'the changes to arrive too')
+  })
+}

@@ -1,0 +1,34 @@
+/**
+ * A TCP forwarder that delays what comes back, as a store far away would.
+ */
+import { once } from 'node:events'
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
+
+/** A port of 127.0.0.1 that leads to another one. */
+export interface SlowLink { readonly port: number, stop(): Promise<void> }
+
+/** Forwards to a port of 127.0.0.1; each piece of the answer arrives `delayMs` later. */
+export async function startSlowLink(target: number, delayMs: number): Promise<SlowLink> {
+  const sockets = new Set<Socket>()
+  const server = createServer((near) => {
+    const far = connect(target, '127.0.0.1')
+    near.pipe(far)
+    far.on('data', (chunk) => { setTimeout(() => near.write(chunk), delayMs) }) // timers of one length end in their order
+    for (const [socket, other] of [[near, far], [far, near]] as const) {
+      sockets.add(socket)
+      socket.on('error', () => { /* the other side is closed below */ }).on('close', () => {
+        sockets.delete(socket)
+        other.destroy()
+      })
+    }
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    port: (server.address() as AddressInfo).port,
+    stop: async () => {
+      server.close()
+      for (const socket of sockets) socket.destroy()
+      await once(server, 'close')
+    },
+  }
+}

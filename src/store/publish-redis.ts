@@ -19,6 +19,8 @@ const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
 /** For so long a failover, or a slot that a Cluster moves, is waited for. */
 const PATIENCE_MS = 10_000
 const RETRY_MS = 200
+/** A watcher reports the notices of one instance at most this often: a migration notifies two hypervisors of each change. */
+const REPORT_INTERVAL_MS = 50
 /** Answers of a server that cannot take the command now, or is not the one to ask any more. The last is the script's, from within. */
 const PASSING = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|LOADING|MASTERDOWN) |non local key/
 
@@ -114,21 +116,28 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
   }
 
   async watch(changed: (id: string) => void): Promise<() => Promise<void>> {
-    const last = new Map<string, number>()
-    const heard = (id: string) => {
-      const now = performance.now()
-      if (now - (last.get(id) ?? -Infinity) < 50) return // during a migration two hypervisors are told of one change
-      last.set(id, now)
-      changed(id)
+    const pending = new Map<string, NodeJS.Timeout>()
+    const report = (id: string) => {
+      // Notices that come before the timer ends are covered by its report; a later one starts the next timer. So the last report is never early.
+      if (pending.has(id)) return
+      pending.set(id, setTimeout(() => {
+        pending.delete(id)
+        changed(id)
+      }, REPORT_INTERVAL_MS))
     }
+    let known: Record<string, string> | undefined
     const stopping = new AbortController()
     const { promise: stopped, resolve: stop } = Promise.withResolvers<string>()
     await new Promise<void>((resolve, reject) => {
       const session = async () => {
         const connection = await this.#connect('imds-watch')
         try {
-          connection.redis.on('pmessage', (_pattern: string, _channel: string, id: string) => { heard(id) })
+          connection.redis.on('pmessage', (_pattern: string, _channel: string, id: string) => { report(id) })
           await connection.redis.psubscribe(this.#keys.notices('*'))
+          const now = await this.#patiently((redis) => redis.hgetall(this.#keys.instances))
+          // No notice came while there was no connection: compare the store with what it held at the last one.
+          if (known !== undefined) for (const id of new Set([...Object.keys(known), ...Object.keys(now)])) if (known[id] !== now[id]) report(id)
+          known = now
           resolve()
           return await Promise.race([connection.closed, stopped])
         } finally {
@@ -144,6 +153,7 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
     return async () => {
       stopping.abort()
       stop('stopped')
+      for (const timer of pending.values()) clearTimeout(timer)
       await Promise.resolve()
     }
   }

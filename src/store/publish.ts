@@ -78,7 +78,11 @@ export interface Publisher {
   encrypt(id: string, fromPlain: boolean): Promise<EncryptResult>
   /** Every instance of the store, by id: what its index says, which is not authenticated. */
   list(): Promise<readonly Listed[]>
-  /** Calls back with the id of everything that changes from now on, until the returned function is called. */
+  /**
+   * Calls back with the id of everything that changes from now on, until the returned function is called. Changes of one instance that
+   * follow each other within 50 ms may be one call. The last call for an id comes after its last change: what `get` returns then is its latest
+   * state. A call may also be one too many.
+   */
   watch(changed: (id: string) => void): Promise<() => Promise<void>>
   close(): Promise<void>
 }

@@ -1,7 +1,8 @@
 /**
  * The write side in a real Redis: what a publish checks, what it leaves behind, and what it refuses.
  */
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/keys.ts'
@@ -13,6 +14,7 @@ import { startRedis, type TestRedis } from '../support/redis.ts'
 const KEYS = keysOf('gb1')
 const nic = (address: string, network = 'default') => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv4Addresses: [address] }]
 
+const SCRIPT = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
 const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 
 let redis: TestRedis
@@ -26,9 +28,11 @@ async function aStore(t: Test): Promise<Publisher> {
   return store
 }
 
+const environment = () => ({ PATH: process.env['PATH'], IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
+
 /** Runs imdsctl against the test's Redis. */
 function imdsctl(...args: readonly string[]): { status: number | null, stdout: string, stderr: string } {
-  return spawnSync(process.execPath, [IMDSCTL, ...args], { env: { PATH: process.env['PATH'], IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }, encoding: 'utf8' })
+  return spawnSync(process.execPath, [IMDSCTL, ...args], { env: environment(), encoding: 'utf8' })
 }
 
 t.test('a publish writes record, user-data, indexes and digest, and tells the hypervisor', async (t) => {
@@ -153,8 +157,7 @@ t.test('two writers at once: each publish is whole, and the highest revision sta
 
 t.test('the script itself refuses what is no record, for publishers in any language', async (t) => {
   await aStore(t)
-  const script = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
-  const run = (...args: string[]) => redis.client.eval(script, 1, KEYS.region, ...args) as Promise<string[]>
+  const run = (...args: string[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
   const record = JSON.stringify(anInstance())
   for (const [args, why] of [
     [['put', '{', 'none'], /not a JSON object/], [['put', '[]', 'none'], /schema/], [['put', JSON.stringify(anInstance({ schema: 2 })), 'none'], /schema/],
@@ -169,6 +172,60 @@ t.test('the script itself refuses what is no record, for publishers in any langu
   }
   t.same(await redis.client.keys('*'), [])
   t.same(await run('put', record, 'none'), ['published', '1'])
+})
+
+t.test('a watcher\'s last report of an instance comes after its last change', async (t) => {
+  const store = await aStore(t)
+  const reported: string[] = []
+  t.teardown(await store.watch((id) => {
+    void store.get(id).then(async (published) => {
+      const revision = (published?.document as { revision?: number } | undefined)?.revision
+      reported.push(`${id} ${String(revision ?? 'removed')}`)
+      if (id === 'srv-abcde' && revision === 2) await store.remove(id)
+    })
+  }))
+  await store.put(anInstance())
+  await store.put(anInstance({ revision: 2 }))
+  await until(() => reported.at(-1) === 'srv-abcde removed', 'the removal to be reported')
+  await store.put(anInstance({ id: 'srv-moved', hypervisors: ['hv1', 'hv2'] }))
+  await until(() => reported.includes('srv-moved 1'), 'the migration to be reported')
+  await store.put(anInstance({ id: 'srv-other', interfaces: nic('10.0.0.6/30') }))
+  await until(() => reported.includes('srv-other 1'), 'the next change to be reported')
+  t.same(reported.filter((line) => line.startsWith('srv-moved')), ['srv-moved 1'], 'one change that two hypervisors are notified of is reported once')
+})
+
+t.test('imdsctl watch prints the last state', async (t) => {
+  const store = await aStore(t)
+  const child = spawn(process.execPath, [IMDSCTL, 'watch'], { env: environment(), stdio: ['ignore', 'pipe', 'inherit'] })
+  t.teardown(() => child.kill('SIGKILL'))
+  let printed = ''
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    printed += text
+    if (printed === 'srv-abcde\t1\n') void store.remove('srv-abcde')
+  })
+  await until(async () => (await redis.client.call('PUBSUB', 'NUMPAT')) === 1, 'the subscription')
+  await store.put(anInstance())
+  await until(() => printed === 'srv-abcde\t1\nsrv-abcde\tremoved\n', 'the removal to be printed')
+  child.kill('SIGTERM')
+  t.same(await once(child, 'exit'), [0, null])
+})
+
+t.test('a watcher that lost its connection reports what changed meanwhile', async (t) => {
+  const store = await aStore(t)
+  await store.put(anInstance())
+  await store.put(anInstance({ id: 'srv-same', interfaces: nic('10.0.0.6/30') }))
+  await redis.client.call('ACL', 'SETUSER', 'watcher', 'on', '>secret', 'allkeys', 'allchannels', '+@all')
+  const watcher = await openStore({ url: redis.url.replace('//', '//watcher:secret@'), region: 'gb1' })
+  t.teardown(() => watcher.close())
+  const reported = new Set<string>()
+  t.teardown(await watcher.watch((id) => { reported.add(id) }))
+  await redis.client.call('ACL', 'SETUSER', 'watcher', 'off')
+  await redis.client.call('CLIENT', 'KILL', 'USER', 'watcher')
+  await store.remove('srv-abcde')
+  await store.put(anInstance({ id: 'srv-new', interfaces: nic('10.0.0.10/30') }))
+  await redis.client.call('ACL', 'SETUSER', 'watcher', 'on')
+  await until(() => reported.size === 2, 'two reports')
+  t.same([...reported].sort(), ['srv-abcde', 'srv-new'], 'and nothing that stayed as it was')
 })
 
 t.test('a store that cannot be reached is an error with its cause', async (t) => {

@@ -212,7 +212,7 @@ local function write(record, claims, before, text, bytes, sealed_at, again)
     if owner then return refused('address-owned', network, range, owner) end
   end
 
-  redis.call('SET', base, redis.call('TIME')[1], 'NX')
+  redis.call('SET', base, redis.call('TIME')[1], 'NX') -- the first write: a full Redis refuses it, so that it refuses a publish whole
   if before then forget(id, before) end
   redis.call('DEL', base .. ':tombstone:' .. id, instance)
   redis.call('HSET', instance, 'record', text, 'digest', digest)
@@ -286,8 +286,10 @@ local function remove(id, given)
   if not is_revision(revision) then return refused('invalid', 'REVISION is not a whole number of at least 1') end
   if revision < current then return refused('stale', whole(current)) end
   local sealed_at = seal_of(id, before)
-  redis.call('SET', base .. ':tombstone:' .. id, whole(revision) .. (sealed_at and ' ' .. sealed_at or ''), 'EX', TOMBSTONE_SECONDS)
+  -- Over its maxmemory Redis refuses a script's commands that may need memory until the script has written something. So the first write is
+  -- one that frees memory, and the tombstone is written in any case.
   redis.call('DEL', base .. ':instance:' .. id)
+  redis.call('SET', base .. ':tombstone:' .. id, whole(revision) .. (sealed_at and ' ' .. sealed_at or ''), 'EX', TOMBSTONE_SECONDS)
   redis.call('HDEL', base .. ':instances', id)
   if before then
     forget(id, before)

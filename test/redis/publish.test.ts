@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
-import { until } from '../support/daemon.ts'
+import { startDaemon, until } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 
@@ -226,6 +226,33 @@ t.test('a watcher that lost its connection reports what changed meanwhile', asyn
   await redis.client.call('ACL', 'SETUSER', 'watcher', 'on')
   await until(() => reported.size === 2, 'two reports')
   t.same([...reported].sort(), ['srv-abcde', 'srv-new'], 'and nothing that stayed as it was')
+})
+
+t.test('a full Redis takes removals, which free memory, and refuses publishes whole', async (t) => {
+  const full = await startRedis(['--maxmemory', '4mb', '--maxmemory-policy', 'noeviction'])
+  t.teardown(() => full.stop())
+  const store = await openStore({ url: full.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  const daemon = await startDaemon({ IMDS_STORE: full.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
+  t.teardown(() => daemon.stop())
+  const local = (revision: number) => anInstance({ revision, interfaces: nic('127.0.0.1/8') })
+  await store.put(local(1))
+  await store.put(anInstance({ id: 'srv-other', interfaces: nic('10.0.0.6/30') }))
+  await until(async () => (await daemon.get('/latest/meta-data/')).status === 200, 'the instance to be served')
+  const filled = async () => { for (let n = 0; ; n++) await full.client.set(`junk ${String(n)}`, 'x'.repeat(1000)) }
+  await t.rejects(filled(), /^OOM/)
+  const dump = async () => Promise.all((await full.client.keys('imds*')).sort().map(async (key) => [key, (await full.client.dumpBuffer(key)).toString('hex')]))
+  const before = await dump()
+  await t.rejects(store.put(local(2), Buffer.from('user-data')), /OOM/)
+  t.same(await dump(), before, 'a publish that is refused changes nothing')
+
+  t.same(await store.remove('srv-abcde'), { result: 'removed', revision: 2 })
+  t.equal(await full.client.get(KEYS.tombstone('srv-abcde')), '2')
+  await until(async () => (await daemon.get('/latest/meta-data/')).status === 503, 'the removal to be seen')
+  await t.rejects(filled(), /^OOM/)
+  t.same(await store.remove('srv-unknown', 3), { result: 'unchanged', revision: 3 }, 'nor does one of an unknown id, with nothing to free, fail')
+  t.equal(await full.client.get(KEYS.tombstone('srv-unknown')), '3')
+  t.same((await store.list()).map(({ id }) => id), ['srv-other'])
 })
 
 t.test('a store that cannot be reached is an error with its cause', async (t) => {

@@ -54,11 +54,15 @@ class RedisSource implements Source {
   }
 
   async load(ids: readonly string[]): Promise<readonly Loaded[]> {
-    const replies = (await this.#ask(ids.flatMap((id) => [
+    const replies = await this.#ask(ids.flatMap((id) => [
       ['hmgetBuffer', this.#keys.instance(id), 'record', 'user-data', 'digest'],
       ['get', this.#keys.tombstone(id)],
-    ]))).map(valueOf)
-    return ids.map((id, i) => this.#loaded(id, replies[2 * i] as (Buffer | null)[], replies[2 * i + 1] as string | null))
+    ]))
+    return ids.map((id, i) => {
+      const [values, tombstone] = replies.slice(2 * i, 2 * i + 2)
+      if (isWrongType(values) || isWrongType(tombstone)) return { kind: 'unreadable', id, digest: '', reason: 'a key of this instance has a wrong type' }
+      return this.#loaded(id, valueOf(values) as (Buffer | null)[], valueOf(tombstone) as string | null)
+    })
   }
 
   async owner(network: string, address: string): Promise<string | null> {
@@ -131,6 +135,11 @@ class RedisSource implements Source {
       close(there)
     }
   }
+}
+
+/** A key of another type is one instance's fault, not the store's. */
+function isWrongType(reply: unknown): boolean {
+  return reply instanceof Error && reply.message.startsWith('WRONGTYPE ')
 }
 
 function valueOf(reply: unknown): unknown {

@@ -39,6 +39,12 @@ local function whole(number) return string.format('%.0f', number) end
 local function is_revision(n) return type(n) == 'number' and n >= 1 and n % 1 == 0 and n <= 9007199254740991 end
 local function is_table(value) return type(value) == 'table' end
 
+-- The table that a JSON text holds, or nil.
+local function decoded(text)
+  local is_json, value = pcall(cjson.decode, text or '')
+  return is_json and is_table(value) and value or nil
+end
+
 local function known(id)
   local entry = redis.call('HGET', base .. ':instances', id)
   return entry and cjson.decode(entry)
@@ -66,9 +72,8 @@ end
 -- Since when the store has an instance's user-data sealed. Its entry, its record and its tombstone say so; one that says it is enough.
 local function seal_of(id, before)
   if before and before.sealedAt then return before.sealedAt end
-  local stored = redis.call('HGET', base .. ':instance:' .. id, 'record')
-  local readable, record = pcall(cjson.decode, stored or '')
-  if readable and is_table(record) and is_time(record.sealedAt) then return record.sealedAt end
+  local record = decoded(redis.call('HGET', base .. ':instance:' .. id, 'record'))
+  if record and is_time(record.sealedAt) then return record.sealedAt end
   local _, sealed_at = tombstone_of(id)
   return sealed_at
 end
@@ -180,8 +185,8 @@ end
 
 -- What the script compares, from a JSON document: its table and its claims, or nil and what is wrong with it.
 local function facts_of(text, lifts)
-  local decoded, record = pcall(cjson.decode, text or '')
-  if not decoded or not is_table(record) then return nil, 'RECORD is not a JSON object' end
+  local record = decoded(text)
+  if not record then return nil, 'RECORD is not a JSON object' end
   if record.schema ~= 1 then return nil, 'schema is not 1' end
   if type(record.id) ~= 'string' or not string.match(record.id, '^srv%-%w+$') then return nil, 'id is not an id such as srv-x1y2z' end
   if not is_revision(record.revision) then return nil, 'revision is not a whole number of at least 1' end
@@ -238,8 +243,8 @@ local function put(text, mode, bytes, lifts)
   local expected = is_table(record.userData) and record.userData or nil
   if mode == 'keep' then
     bytes = redis.call('HGET', instance, 'user-data') or nil
-    local before = stored and cjson.decode(stored).userData
-    if not is_table(before) then before = nil end
+    local held = decoded(stored)
+    local before = held and is_table(held.userData) and held.userData or nil
     if (before and before.sha256) ~= (expected and expected.sha256) then return refused('user-data', 'the store holds other user-data than the record tells') end
   elseif mode == 'none' then
     bytes = nil

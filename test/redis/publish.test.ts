@@ -5,6 +5,7 @@ import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
+import { sha256 } from '../../src/store/assemble.ts'
 import { keysOf } from '../../src/store/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/daemon.ts'
@@ -172,6 +173,26 @@ t.test('the script itself refuses what is no record, for publishers in any langu
   }
   t.same(await redis.client.keys('*'), [])
   t.same(await run('put', record, 'none'), ['published', '1'])
+})
+
+t.test('the script keeps user-data only for a record that has its digest', async (t) => {
+  await aStore(t)
+  const put = (revision: number, text: string | null, ...mode: string[]) => {
+    const bytes = Buffer.from(text ?? '')
+    const userData = text === null ? undefined : { size: bytes.length, sha256: sha256(bytes) }
+    return redis.client.eval(SCRIPT, 1, KEYS.region, 'put', JSON.stringify(anInstance({ revision, userData })), ...mode) as Promise<string[]>
+  }
+  t.same(await put(1, 'one', 'set', 'one'), ['published', '1'])
+  for (const [text, what] of [['two', 'other user-data of the same size'], ['four', 'of another size'], [null, 'a record without user-data']] as const) {
+    t.match(await put(2, text, 'keep'), ['refused', 'user-data'], what)
+  }
+  t.same(await put(2, 'one', 'keep'), ['published', '2'])
+  t.same(await put(3, null, 'none'), ['published', '3'])
+  t.match(await put(4, 'one', 'keep'), ['refused', 'user-data'], 'there is none')
+  t.same(await put(4, null, 'keep'), ['published', '4'])
+  await redis.client.hset(KEYS.instance('srv-abcde'), 'record', '{', 'user-data', 'one')
+  t.match(await put(5, 'one', 'keep'), ['refused', 'user-data'], 'the record of the bytes that are there cannot be read')
+  t.same(await put(5, 'one', 'set', 'one'), ['published', '5'], 'a publish with bytes repairs it')
 })
 
 t.test('a watcher\'s last report of an instance comes after its last change', async (t) => {

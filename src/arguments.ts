@@ -2,7 +2,7 @@
  * The arguments of imdsd. They are few: its configuration is in the environment. Loaded only where there are any, since a daemon that
  * systemd starts has none and its guests are waiting.
  */
-import { Command } from 'commander'
+import { Command, Option } from 'commander'
 import { SETTINGS } from './config.ts'
 import { VERSION } from './version.ts'
 
@@ -21,13 +21,14 @@ export function parseArguments(argv: readonly string[]): Arguments {
     .usage('[options]')
     .version(VERSION, '-V, --version', 'print the version')
     .option('--demo', 'serve one made-up instance on 127.0.0.1, from a temporary directory')
+    .addOption(new Option('--check', 'check the configuration and every file that it names, without listening, connecting or writing').conflicts('demo'))
     .helpOption('-h, --help', 'print this text')
     .addHelpText('after', `
 Environment variables, with their defaults (README.md describes them):
 ${variables.join('\n')}
 
 Exit statuses:
-  0   stopped by SIGTERM or SIGINT
+  0   stopped by SIGTERM or SIGINT; with --check: the configuration can be used
   1   the service cannot go on: the last line of the log says why
   64  wrong usage
   78  the configuration cannot be used: standard error names every variable at fault`)

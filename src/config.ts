@@ -87,7 +87,14 @@ export const SETTINGS = {
   IMDS_SERVICES_PARTITION: undefined,
 } as const satisfies Record<string, string | undefined>
 
-type Variable = keyof typeof SETTINGS
+/** The name of a variable. */
+export type Variable = keyof typeof SETTINGS
+
+/** The value of a variable, or its default. An empty one counts as one that is not set. */
+export function settingOf(env: Readonly<Record<string, string | undefined>>, variable: Variable): string | undefined {
+  const value = env[variable]?.trim()
+  return value === undefined || value === '' ? SETTINGS[variable] : value
+}
 
 const REDIS_FILES = {
   passwordFile: 'IMDS_REDIS_PASSWORD_FILE',
@@ -103,7 +110,7 @@ const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/
 const UNNAMED = /^$|^unknown$|\.socket$/
 
 /**
- * Reads the environment. An empty variable counts as one that is not set. Sockets that systemd holds for us take the place of
+ * Reads the environment. Sockets that systemd holds for us take the place of
  * IMDS_LISTEN. `readText` gives a file's text, or throws.
  */
 export function parseConfig(
@@ -111,10 +118,7 @@ export function parseConfig(
 ): ParsedConfig {
   const faults: ConfigFault[] = []
   const fault = (variable: Variable, message: string) => { faults.push({ variable, message }) }
-  const read = (variable: Variable): string | undefined => {
-    const value = env[variable]?.trim()
-    return value === undefined || value === '' ? SETTINGS[variable] : value
-  }
+  const read = (variable: Variable) => settingOf(env, variable)
   const name = (variable: Variable): string | undefined => {
     const value = read(variable)
     if (value !== undefined && !NAME.test(value)) fault(variable, 'must be one word of letters, digits, ".", "_" and "-", at most 63')

@@ -9,7 +9,7 @@
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { missingFile } from './cli/missing-file.ts'
-import { parseConfig } from './config.ts'
+import { parseConfig, type ConfigFault } from './config.ts'
 import { startDaemon } from './daemon.ts'
 import { StartFailure } from './listen.ts'
 import { buildLog, standardOutput, terminalOutput } from './log.ts'
@@ -22,14 +22,14 @@ const EX_CONFIG_EVERY_MS = 2_000
 
 keepTickShape()
 const args = process.argv.length > 2 ? (await import('./arguments.ts')).parseArguments(process.argv) : {}
+if (args.check === true) process.exit(await printCheck())
 const demo = args.demo === true ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
 const env = demo?.env ?? process.env
 const sockets = inheritedSockets(env, process.pid)
 const parsed = parseConfig(env, sockets, (path) => readFileSync(path, 'utf8'))
 if (!parsed.ok) {
-  console.error('imds: the configuration is not usable:')
   demo?.clean()
-  for (const { variable, message } of parsed.faults) console.error(`  ${variable} ${message}`)
+  printFaults(parsed.faults)
   if (sockets.length > 0) await sleep(EX_CONFIG_EVERY_MS)
   process.exit(EX_CONFIG)
 }
@@ -68,4 +68,19 @@ try {
   const reason = path !== undefined ? `cannot load ${path}: was imds upgraded at this moment? Start it again` : error instanceof StartFailure ? error.message : undefined
   log.fatal(reason === undefined ? { err: error } : { reason }, 'could not start')
   end(1)
+}
+
+function printFaults(faults: readonly ConfigFault[]): void {
+  console.error('imds: the configuration is not usable:')
+  for (const { variable, message } of faults) console.error(`  ${variable} ${message}`)
+}
+
+/** Prints what `--check` finds, and gives the exit status. */
+async function printCheck(): Promise<number> {
+  const { checkConfiguration } = await import('./check.ts')
+  const { faults, notes } = checkConfiguration(process.env, Date.now())
+  for (const note of notes) console.error(`note: ${note}`)
+  if (faults.length > 0) printFaults(faults)
+  else console.log('imds: the configuration is usable')
+  return faults.length > 0 ? EX_CONFIG : 0
 }

@@ -1,0 +1,110 @@
+/**
+ * imdsd --check: what it finds in a configuration and in the files that it names, and that it does nothing else.
+ */
+import { once } from 'node:events'
+import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import t from 'tap'
+import { run } from '../support/held.ts'
+import { anAuthority } from '../support/redis-tls.ts'
+import { keyLines } from '../support/record-keys.ts'
+
+t.setTimeout(300_000)
+
+const MAIN = new URL('../../src/main.ts', import.meta.url).pathname
+/** As a user who may not pass over the rights of files: root may, unless it lacks these. */
+const PLAIN_USER = process.getuid?.() === 0 ? ['setpriv', '--bounding-set=-dac_override,-dac_read_search'] : []
+
+async function check(env: Record<string, string>, within: readonly string[] = PLAIN_USER): Promise<{ status: number | null, stdout: string, stderr: string }> {
+  const { status, stdout, stderr } = await run([...within, process.execPath, MAIN, '--check'], { env: { PATH: process.env['PATH'], ...env } })
+  return { status, stdout: stdout.toString(), stderr }
+}
+
+/** The faults that were printed, a line each. */
+const faults = (stderr: string) => stderr.split('\n').filter((line) => line.startsWith('  ')).map((line) => line.trim()).sort()
+
+t.test('--check passes a good configuration, and neither connects nor listens nor writes', async (t) => {
+  const directory = t.testdir({ state: {}, password: 'secret\n', 'record-keys': keyLines('k1'), 'token-keys': `${Buffer.alloc(32).toString('base64')}\n` })
+  const authority = await anAuthority(directory, 'ours')
+  const { certFile, keyFile } = await authority.issue('client')
+  const redis = createServer().listen(0, '127.0.0.1')
+  await once(redis, 'listening')
+  t.teardown(() => { redis.close() })
+  let connections = 0
+  redis.on('connection', (socket) => {
+    connections += 1
+    socket.destroy()
+  })
+  const { port } = redis.address() as { port: number }
+  const env = {
+    IMDS_STORE: `rediss-sentinel://imds-hv1@127.0.0.1:${String(port)}/main`, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: join(directory, 'state'),
+    IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(port)}`,
+    IMDS_REDIS_PASSWORD_FILE: join(directory, 'password'), IMDS_REDIS_SENTINEL_PASSWORD_FILE: join(directory, 'password'),
+    IMDS_REDIS_CA_FILE: authority.caFile, IMDS_REDIS_CERT_FILE: certFile, IMDS_REDIS_KEY_FILE: keyFile,
+    IMDS_RECORD_KEYS_FILE: join(directory, 'record-keys'), IMDS_TOKEN_KEYS_FILE: join(directory, 'token-keys'),
+  }
+  const { status, stdout, stderr } = await check(env)
+  t.same([status, stdout, faults(stderr)], [0, 'imds: the configuration is usable\n', []], stderr)
+  t.equal(connections, 0)
+  t.same(readdirSync(join(directory, 'state')), [])
+  t.match(await check({ ...env, IMDS_LISTN: 'x', IMDS_STATE_DIR: join(directory, 'state/not/yet') }), { status: 0, stderr: /^note: unknown variables, which are ignored: IMDS_LISTN$/m })
+  t.match(await check({ IMDS_STORE: `file:${directory}/later`, IMDS_STATE_DIR: directory }), { status: 0, stderr: /^note: IMDS_STORE: .*later is not there yet/m })
+  t.same(readdirSync(directory).filter((name) => /later|not/.test(name)), [])
+})
+
+t.test('--check names every fault of the variables and of the files at once, with exit status 78, and prints no secret', async (t) => {
+  const directory = t.testdir({ empty: '\nS3CRET', 'bad.pem': 'S3CRET', 'record-keys': 'S3CRET', 'token-keys': 'S3CRET', store: {}, file: '' })
+  const at = (name: string) => join(directory, name)
+  const redis = { IMDS_STORE: 'rediss://r', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: directory }
+  const all = await check({
+    ...redis, IMDS_LOG_LEVEL: 'loud', IMDS_REDIS_PASSWORD_FILE: at('empty'), IMDS_REDIS_CA_FILE: at('none'), IMDS_REDIS_CERT_FILE: at('bad.pem'), IMDS_REDIS_KEY_FILE: at('bad.pem'),
+    IMDS_RECORD_KEYS_FILE: at('record-keys'), IMDS_TOKEN_KEYS_FILE: at('token-keys'), IMDS_STATE_DIR: at('file'),
+  })
+  t.equal(all.status, 78)
+  t.equal(all.stdout, '')
+  t.notMatch(all.stderr, /S3CRET/)
+  t.same(faults(all.stderr), [
+    'IMDS_LOG_LEVEL must be one of fatal, error, warn, info, debug',
+    'IMDS_RECORD_KEYS_FILE has no NAME:BASE64-OF-32-BYTES in line 1',
+    'IMDS_REDIS_CA_FILE cannot be read: ENOENT',
+    `IMDS_REDIS_CERT_FILE ${at('bad.pem')} holds no certificate in PEM`,
+    `IMDS_REDIS_KEY_FILE ${at('bad.pem')} holds no private key in PEM, or one with a passphrase`,
+    `IMDS_REDIS_PASSWORD_FILE ${at('empty')} has no password in its first line`,
+    `IMDS_STATE_DIR ${at('file')} is not a directory`,
+    'IMDS_TOKEN_KEYS_FILE must hold 32 random bytes in base64 on each line (openssl rand -base64 32): the first line\'s key makes tokens, all are accepted',
+  ])
+
+  const authority = await anAuthority(directory, 'ours')
+  const [one, other, expired] = [await authority.issue('one'), await authority.issue('other'), await authority.issue('expired', -1)]
+  const pair = (certFile: string, keyFile: string) => ({ ...redis, IMDS_REDIS_CERT_FILE: certFile, IMDS_REDIS_KEY_FILE: keyFile })
+  t.same(faults((await check(pair(one.certFile, other.keyFile))).stderr), ['IMDS_REDIS_KEY_FILE is not the key of the certificate in IMDS_REDIS_CERT_FILE'])
+  t.match(faults((await check(pair(expired.certFile, expired.keyFile))).stderr), [/^IMDS_REDIS_CERT_FILE .*expired.pem is out of date since .* GMT$/])
+  writeFileSync(at('cut.pem'), readFileSync(one.certFile, 'utf8').replace(/\n[^\n]+\n-----END/, '\n-----END'))
+  t.match(faults((await check(pair(at('cut.pem'), one.keyFile))).stderr), [/^IMDS_REDIS_CERT_FILE .* holds a certificate that cannot be parsed, number 1$/])
+})
+
+t.test('--check says what this user may not read or write', async (t) => {
+  const directory = t.testdir({ password: 'secret', 'record-keys': keyLines('k1'), state: {}, store: {} })
+  const at = (name: string) => join(directory, name)
+  for (const name of ['password', 'record-keys']) chmodSync(at(name), 0)
+  mkdirSync(at('state/own'))
+  chmodSync(at('state'), 0o500)
+  chmodSync(at('store'), 0o300)
+  const redis = { IMDS_STORE: 'redis://r', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_REDIS_PASSWORD_FILE: at('password'), IMDS_RECORD_KEYS_FILE: at('record-keys') }
+  t.same(faults((await check({ ...redis, IMDS_STATE_DIR: at('state') })).stderr), [
+    'IMDS_RECORD_KEYS_FILE cannot be read: EACCES', 'IMDS_REDIS_PASSWORD_FILE cannot be read: EACCES', `IMDS_STATE_DIR this user cannot write ${at('state')}: EACCES`,
+  ])
+  t.same(faults((await check({ IMDS_STORE: `file:${at('store')}`, IMDS_STATE_DIR: at('state/missing/one') })).stderr), [
+    `IMDS_STATE_DIR this user cannot write ${at('state')}: EACCES`, `IMDS_STORE this user cannot read ${at('store')}: EACCES`,
+  ])
+  t.match(await check({ IMDS_STORE: `file:${at('state')}`, IMDS_STATE_DIR: at('state/own') }), { status: 0 })
+  if (process.getuid?.() === 0) t.match(await check({ IMDS_STORE: `file:${directory}`, IMDS_STATE_DIR: directory }, []), { status: 0, stderr: /^note: checked as root/m })
+  for (const name of ['state', 'store']) chmodSync(at(name), 0o700) // so that the directory can be removed
+})
+
+t.test('--check and --demo exclude each other', async (t) => {
+  const { status, stderr } = await run([process.execPath, MAIN, '--check', '--demo'], { env: { PATH: process.env['PATH'] } })
+  t.equal(status, 64)
+  t.match(stderr, /--check.*--demo/)
+})

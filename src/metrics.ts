@@ -6,6 +6,7 @@ import { collectDefaultMetrics, Counter, Gauge, Registry, type Metric } from 'pr
 import { DURATION_BOUNDS, type RequestMeter } from './guest/meter.ts'
 import { FAULT_REASONS } from './store/assemble.ts'
 import type { WatchMetrics, WatchStatus } from './store/watch.ts'
+import { VERSION } from './version.ts'
 
 /** What the gauges are read from. */
 export interface MetricsSources {
@@ -32,6 +33,9 @@ export function buildMetrics(): Metrics {
   const registry = new Registry()
   const registers = [registry]
   collectDefaultMetrics({ register: registry })
+
+  new Gauge({ name: 'imds_build_info', help: 'Always 1; the labels are the versions of imds and of Node.', labelNames: ['version', 'node'], registers })
+    .set({ version: VERSION, node: process.versions.node }, 1)
 
   const watch = {
     notices: new Counter({ name: 'imds_notices_total', help: 'Notices from the store that an instance may have changed.', registers }),

@@ -1,0 +1,36 @@
+/**
+ * The record's JSON Schema for other programs: editors, a control plane's tests, validators in other languages. It is made from
+ * InstanceSchema, in the keywords that every validator knows. What has no standard keyword is left to `parse` and `imdsctl validate`: the
+ * form of an address with its prefix length, and what must differ within one record.
+ */
+import { InstanceSchema } from './record.ts'
+
+/** Formats of ours that a standard one describes. */
+const STANDARD_FORMATS: Readonly<Record<string, string>> = { 'imds-ipv4': 'ipv4', 'imds-ipv6': 'ipv6' }
+
+type Schema = Readonly<Record<string, unknown>>
+
+/** The JSON Schema (draft 2020-12) of a record as it is published. */
+export function jsonSchema(): object {
+  return { $schema: 'https://json-schema.org/draft/2020-12/schema', ...standard(JSON.parse(JSON.stringify(InstanceSchema)) as Schema) }
+}
+
+function standard({ hint, description, format, required, properties, patternProperties, items, ...rest }: Schema): object {
+  const known = STANDARD_FORMATS[String(format)]
+  const texts = [hint, description].filter((text) => typeof text === 'string')
+  // A field with a default may be left out: `parse` fills it in.
+  const needed = ((required ?? []) as string[]).filter((name) => (properties as Record<string, Schema>)[name]?.['default'] === undefined)
+  return {
+    ...rest,
+    ...texts.length > 0 && { description: texts.join('. ') },
+    ...known !== undefined && { format: known },
+    ...needed.length > 0 && { required: needed },
+    ...properties !== undefined && { properties: standardOf(properties as Record<string, Schema>) },
+    ...patternProperties !== undefined && { patternProperties: standardOf(patternProperties as Record<string, Schema>) },
+    ...items !== undefined && { items: standard(items as Schema) },
+  }
+}
+
+function standardOf(schemas: Readonly<Record<string, Schema>>): object {
+  return Object.fromEntries(Object.entries(schemas).map(([name, schema]) => [name, standard(schema)]))
+}

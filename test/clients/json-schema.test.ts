@@ -1,0 +1,56 @@
+/**
+ * The record's JSON Schema as it is shipped: an independent validator (Python's jsonschema, which Debian installs with cloud-init) takes
+ * it, and judges records as `parse` does.
+ */
+import { spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t from 'tap'
+import { jsonSchema } from '../../src/metadata/json-schema.ts'
+import { parse } from '../../src/metadata/record.ts'
+import { buildInto } from '../support/build.ts'
+import { must } from '../support/held.ts'
+import { aFullInstance, anInstance } from '../support/instance.ts'
+
+const ROOT = new URL('../../', import.meta.url).pathname
+const PYTHON = '/usr/bin/python3'
+const VALIDATE = `
+import json, sys
+from jsonschema import Draft202012Validator
+asked = json.load(sys.stdin)
+Draft202012Validator.check_schema(asked['schema'])
+print(json.dumps([Draft202012Validator(asked['schema']).is_valid(record) for record in asked['records']]))`
+const skip = spawnSync(PYTHON, ['-c', 'from jsonschema import Draft202012Validator']).status !== 0 && 'python3-jsonschema is missing: Debian installs it with cloud-init'
+
+t.test('a build has the schema, `imdsctl schema` prints it, and the package ships it', async (t) => {
+  const directory = t.testdir()
+  buildInto(directory)
+  const shipped = JSON.parse(readFileSync(join(directory, 'instance.schema.json'), 'utf8')) as unknown
+  t.same(shipped, jsonSchema())
+  t.same(JSON.parse((await must([process.execPath, join(ROOT, 'src/cli/imdsctl.ts'), 'schema'])).toString()), shipped)
+  const { files, exports } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { files: string[], exports: Record<string, unknown> }
+  t.ok(files.includes('dist/'))
+  t.equal(exports['./instance.schema.json'], './dist/instance.schema.json')
+})
+
+t.test('an independent validator judges records by the schema as `parse` does', { skip }, async (t) => {
+  const rows: readonly [what: string, record: unknown, is: boolean][] = [
+    ['a record with the needed fields only', anInstance({ serverGroups: undefined, publicKeys: undefined }), true],
+    ['a record with every field', aFullInstance(), true],
+    ['an unknown field', anInstance({ unknown: 1 }), true],
+    ['no id', anInstance({ id: undefined }), false],
+    ['an id that is none', anInstance({ id: 'x y' }), false],
+    ['another schema', anInstance({ schema: 2 }), false],
+    ['revision 0', anInstance({ revision: 0 }), false],
+    ['no interface', anInstance({ interfaces: [] }), false],
+    ['an interface without a MAC address', anInstance({ interfaces: [{ id: 'int-a' }] }), false],
+    ['three hypervisors', anInstance({ hypervisors: ['a', 'b', 'c'] }), false],
+    ['an option that is none', anInstance({ options: { httpTokens: 'maybe' } }), false],
+    ['a block device that is none', anInstance({ blockDevices: { ami: 'a b' } }), false],
+    ['a time that is none', anInstance({ sealedAt: 'yesterday' }), false],
+  ]
+  const records = rows.map(([, record]) => JSON.parse(JSON.stringify(record)) as unknown)
+  t.same(records.map((record) => parse(record).ok), rows.map(([, , is]) => is), 'parse')
+  const answer = JSON.parse((await must([PYTHON, '-c', VALIDATE], { input: JSON.stringify({ schema: jsonSchema(), records }) })).toString()) as boolean[]
+  for (const [i, [what, , is]] of rows.entries()) t.equal(answer[i], is, what)
+})

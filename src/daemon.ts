@@ -13,7 +13,7 @@ import { Complaints } from './guest/complaints.ts'
 import type { Directory } from './guest/identify.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { buildGuestServer } from './guest/server.ts'
-import { Shares, STRANGERS } from './guest/share.ts'
+import { Shares, UNKNOWN_PEERS } from './guest/share.ts'
 import { Tokens } from './guest/token.ts'
 import { listen, maxConnections, StartFailure, written, type Place } from './listen.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotKeys, type SnapshotOwner } from './store/snapshot.ts'
@@ -77,7 +77,7 @@ async function startAnswering(config: Config, log: Logger, now: () => number): P
   let ask: Directory['ask'] = () => null
   const directory: Directory = { find: (network, address) => view.find(network, address), ask: (network, address) => ask(network, address) }
   const most = maxConnections(existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : '', config.listen.length)
-  const shares = new Shares(config.share, STRANGERS)
+  const shares = new Shares(config.share, UNKNOWN_PEERS)
   const rules = { tokens, forwarded: config.forwarded }
   const complaints = new Complaints(log, now)
   const servers = config.listen.map(({ network }) => buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, complaints, log }))

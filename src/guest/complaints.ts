@@ -7,6 +7,7 @@
  */
 import type { Logger } from 'pino'
 import { isOrdinary, type Refusal } from './answers.ts'
+import { sourceOf } from './share.ts'
 
 const QUIET_MS = 60_000
 const MAX_ADDRESSES = 256
@@ -26,7 +27,7 @@ export class Complaints {
   refused(network: string, address: string, instance: string | undefined, reason: Refusal): void {
     if (isOrdinary(reason)) return
     const now = this.#now()
-    let key = `${network} ${address} ${reason}`
+    let key = `${network} ${instance ?? sourceOf(address)} ${reason}`
     if (!this.#told.has(key) && this.#told.size >= MAX_ADDRESSES) this.#forgetQuiet(now)
     if (!this.#told.has(key) && this.#told.size >= MAX_ADDRESSES) key = 'others'
     this.#tell(key, now, { instance, network, address, reason }, 'request refused')

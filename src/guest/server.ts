@@ -120,12 +120,12 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   /** A new connection counts for whoever it comes from. */
   function admit(socket: Socket): void {
     const found = directory.find(network, peerAddress(socket))
-    const share = shareOf(found)
+    const share = shareOf(found, peerAddress(socket))
     const used = connections.add(socket, share)
     if (used > RESET_ABOVE) {
       meter.dropped('over-share', 1)
       socket.resetAndDestroy()
-    } else if (used > 1 || share.isInDebt(performance.now())) {
+    } else if (used > 1 || share.isPenalized(performance.now())) {
       process.nextTick(() => { socket.pause() }) // after Node's own start of reading, and before it reads
       wait(socket, () => { refuseRaw(socket, found, used > 1 ? 'too-many-connections' : 'over-share', '', 'leave') })
     }
@@ -143,7 +143,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     if (socket.writableEnded) return // it was told on the connection itself, with nothing to follow
     connections.answers(socket, reply.raw)
     const found = directory.find(network, address)
-    const share = shareOf(found)
+    const share = shareOf(found, address)
     if (waiting.has(socket)) {
       refusePipelined(socket, share)
       return
@@ -206,15 +206,14 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   }
 
   /**
-   * A guest that asks on while it is told to wait. Node reads 64 KiB at a time, and makes all of their 3,600 requests before anybody else
-   * is heard; nothing stops it. So each is held against the guest, all of its connections are ended, and while it is in debt
-   * new ones are not read at all. Of strangers, only the connection is ended: the others' are somebody else's.
+   * A peer that goes on sending requests while it is told to wait: all of its connections are reset, and while the penalty lasts new ones are
+   * not read at all. Node reads 64 KiB at a time, so up to 3,600 requests may follow in this turn; they are not made.
    */
   function refusePipelined(socket: Socket, share: Share): void {
-    share.charge()
-    if (socket.destroyed) return
-    socket.resetAndDestroy() // opened by a stranger that is a guest by now, it is not among the guest's
-    meter.dropped('over-share', share === shares.strangers ? 1 : 1 + connections.endAll(share))
+    stopParsing(socket)
+    share.penalize(performance.now())
+    socket.resetAndDestroy() // opened while its guest was unknown, it is not among those of the guest's share
+    meter.dropped('over-share', 1 + connections.endAll(share))
   }
 
   /** No request could be read: Node's parser refused it, or it did not arrive in time. */
@@ -256,9 +255,17 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     else last.once('finish', act)
   }
 
-  function shareOf(found: Found): Share {
-    return typeof found === 'string' ? shares.strangers : shares.of(found.instance.id)
+  function shareOf(found: Found, address: string): Share {
+    return typeof found === 'string' ? shares.ofUnknown(network, address) : shares.of(found.instance.id)
   }
+}
+
+/**
+ * Lets Node's parser make one more request of the bytes that it has, which nobody sees, and no others. Undocumented: 2 is what Node's own
+ * listener returns for an upgrade. Where a later Node ignores it, the requests are made, and seen to be of a connection that is gone.
+ */
+function stopParsing(socket: Socket & { parser?: { onIncoming: unknown } | null }): void {
+  if (socket.parser) socket.parser.onIncoming = () => 2
 }
 
 /** To Fastify every target is `/`, and every method one that it knows: to RTSP's, which Node's parser reads too, it would answer by itself. */

@@ -9,6 +9,7 @@ import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/daemon.ts'
 import { must } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
+import { matchAll } from '../support/match.ts'
 import { makeHypervisor, withoutNamespaces, type Guest } from '../support/namespaces.ts'
 import { startRedis } from '../support/redis.ts'
 import { exchange } from '../support/socket.ts'
@@ -130,4 +131,29 @@ t.test('a guest in a prefix whose notice has not arrived is answered at its firs
   await until(async () => (await guest.ask({ path: ID })).status === 200, 'the view')
   await store.put(slaac('alpha', ALPHA, 9, { hypervisors: ['hv2'] }))
   t.same(await ask(guest), { status: 200, body: 'srv-alpha' }, 'no notice is sent to a hypervisor that the record does not name')
+})
+
+t.test('F1: the addresses of a /64 that nobody owns have one share, and a peer of another /64 has its own', { skip: withoutNamespaces() }, async (t) => {
+  const { hypervisor, addGuest } = await aHypervisor(t)
+  const daemon = await startDaemon({ IMDS_STORE: `file:${t.testdir()}`, ...LISTEN }, hypervisor.within)
+  t.teardown(() => daemon.stop())
+  const [attacker, other] = [await addGuest(ALPHA, 'a:b:c:d'), await addGuest(BRAVO, 'a:b:c:d')]
+  await ip(attacker, `route add local ${ALPHA}::1:0/112 dev lo`) // it can connect from each of these addresses
+  await ip(hypervisor, `route add ${ALPHA}::1:0/112 via ${ALPHA}:a:b:c:d`)
+  await must([...attacker.within, 'sh', '-c', 'echo 1 > /proc/sys/net/ipv6/ip_nonlocal_bind'])
+  const code = `(async () => {
+    const send = (n) => new Promise((resolve) => {
+      const socket = require('node:net').connect({ host: '${SERVICE}', port: 80, localAddress: '${ALPHA}::1:' + n })
+      let end
+      socket.on('error', (error) => { end = error.code }).on('close', () => { resolve(end) }).setTimeout(2000, () => socket.end()).resume()
+      socket.write('GET ${ID} HTTP/1.1\\r\\n\\r\\n'.repeat(60))
+    })
+    const ends = await Promise.all(Array.from({ length: 8 }, (_, i) => send(i + 1)))
+    console.log(ends.includes('ECONNRESET'))
+  })()`
+  t.equal((await must([...attacker.within, process.execPath, '-e', code])).toString(), 'true\n', 'requests of 8 addresses are beyond the share, those of one are not')
+  t.equal((await ask(other)).status, 503)
+  const address = `${BRAVO}:a:b:c:d`
+  await until(() => daemon.log.some((line) => line['address'] === address), 'the refusal in the log')
+  matchAll(t, daemon.log.filter((line) => line['address'] === address), [{ msg: 'request refused', reason: 'unknown-peer' }], 'the other peer is within its share')
 })

@@ -1,6 +1,7 @@
 /**
- * A guest server without sockets: a view, the server in front of it, and requests that are injected.
+ * A guest server in this process: a view, the server in front of it, and requests that are injected.
  */
+import type { FastifyInstance } from 'fastify'
 import { pino } from 'pino'
 import type { Provider } from '../../src/metadata/categories.ts'
 import type { Instance } from '../../src/metadata/instance.ts'
@@ -9,7 +10,7 @@ import { Complaints } from '../../src/guest/complaints.ts'
 import { RequestMeter } from '../../src/guest/meter.ts'
 import type { Rules } from '../../src/guest/decide.ts'
 import { buildGuestServer } from '../../src/guest/server.ts'
-import { Shares, STRANGERS, type Allowance } from '../../src/guest/share.ts'
+import { Shares, UNKNOWN_PEERS, type Allowance } from '../../src/guest/share.ts'
 import { Tokens } from '../../src/guest/token.ts'
 import { sha256 } from '../../src/store/assemble.ts'
 import { View } from '../../src/store/view.ts'
@@ -22,6 +23,8 @@ export interface Injection { readonly method?: string, readonly url: string, rea
 
 /** A guest server on one network, its view, and a clock that the test moves. */
 export interface TestGuest {
+  /** It does not listen. */
+  readonly server: FastifyInstance
   readonly view: View
   readonly meter: RequestMeter
   readonly clock: { ms: number }
@@ -52,9 +55,9 @@ export function aGuestServer({ network = 'default', provider = {}, level = 'info
   const meter = new RequestMeter()
   const directory = { find: (on: string, address: string) => view.find(on, address), ask: () => null }
   const rules = { tokens: new Tokens([Buffer.alloc(32, 7)], () => clock.ms / 1000), forwarded }
-  const server = buildGuestServer({ network, maxConnections: Infinity, directory, shares: new Shares(share, STRANGERS), rules, meter, complaints: new Complaints(logger, () => clock.ms), log: logger })
+  const server = buildGuestServer({ network, maxConnections: Infinity, directory, shares: new Shares(share, UNKNOWN_PEERS), rules, meter, complaints: new Complaints(logger, () => clock.ms), log: logger })
   return {
-    view, meter, clock, log,
+    server, view, meter, clock, log,
     put: (record, userData = null) => {
       const described = userData === null ? record : { ...record, userData: { size: userData.length, sha256: sha256(userData) } }
       const instance = parsed(described)

@@ -27,6 +27,16 @@ test('a flood of addresses is told in a bounded number of lines', () => {
   expect(log.at(-1)).toMatchObject({ address: '192.0.2.1', leftOut: 0 })
 })
 
+test('a peer that changes its address does not use up the lines of the others', () => {
+  const { log, complaints } = aComplainer()
+  for (let i = 0; i < 10_000; i++) {
+    complaints.refused('default', `2001:db8::${i.toString(16)}`, undefined, 'unknown-peer')
+    complaints.refused('default', `2001:db8:0:1::${i.toString(16)}`, 'srv-abcde', 'over-share')
+  }
+  complaints.refused('default', '192.0.2.1', undefined, 'unknown-peer')
+  expect(log).toMatchObject([{ address: '2001:db8::0' }, { address: '2001:db8:0:1::0', instance: 'srv-abcde' }, { address: '192.0.2.1', leftOut: 0 }])
+})
+
 test('at level debug each request has one line: instance, route, status, duration and reason', async () => {
   const guest = aGuestServer({ level: 'debug' })
   guest.put(anInstance())

@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events'
 import type { Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import { Connections } from '../../../src/guest/connections.ts'
-import { Share, Shares, STRANGERS } from '../../../src/guest/share.ts'
+import { Share, Shares, UNKNOWN_PEERS } from '../../../src/guest/share.ts'
 
 const GUEST = { burst: 600, perSecond: 100, connections: 64 }
 
@@ -14,7 +14,7 @@ function atOnce(share: Share, nowMs: number, paths: number, most = 10_000): numb
 }
 
 test('F1: a guest may ask 600 times at once, and 100 times a second from then on', () => {
-  const share = new Share(GUEST)
+  const share = new Share(GUEST, null)
   expect(atOnce(share, 0, 50)).toBe(600)
   expect(atOnce(share, 1_000, 50)).toBe(100)
   expect(atOnce(share, 1_010, 50)).toBe(1)
@@ -22,34 +22,88 @@ test('F1: a guest may ask 600 times at once, and 100 times a second from then on
 })
 
 test('F1: a guest with a large tree may read five times all of it at once', () => {
-  expect(atOnce(new Share(GUEST), 0, 1_000)).toBe(5_000)
+  expect(atOnce(new Share(GUEST, null), 0, 1_000)).toBe(5_000)
 })
 
 test('F1: what is refused costs nothing: a guest that goes on asking gets its rate all the same', () => {
-  const share = new Share(GUEST)
+  const share = new Share(GUEST, null)
   atOnce(share, 0, 50)
   let through = 0
   for (let ms = 0; ms <= 10_000; ms++) if (share.spend(ms, { paths: 50 })) through += 1
   expect(through).toBe(1_000)
 })
 
-test('F1: what a guest made us do beyond its share is held against it, for a bounded time', () => {
-  const share = new Share(GUEST)
-  expect(share.isInDebt(0)).toBe(false)
-  for (let i = 0; i < 250; i++) share.charge()
-  expect([share.isInDebt(2_499), share.isInDebt(2_500)]).toEqual([true, false])
-  for (let i = 0; i < 1_000_000; i++) share.charge()
-  expect([share.isInDebt(2_500 + 59_999), share.isInDebt(2_500 + 60_000)]).toEqual([true, false])
+test('F1: a guest that pipelines beyond its share is not read for 5 s, and no longer', () => {
+  const share = new Share(GUEST, null)
+  expect(share.isPenalized(1_000)).toBe(false)
+  for (let i = 0; i < 1_000; i++) share.penalize(1_000)
+  expect([share.isPenalized(5_999), share.isWhole(5_999), share.isPenalized(6_000), share.isWhole(6_000)]).toEqual([true, false, false, true])
 })
 
-test('F1: strangers share one, and it is larger', () => {
-  const shares = new Shares(GUEST, STRANGERS)
-  expect(atOnce(shares.strangers, 0, 0)).toBe(STRANGERS.burst)
+test('F1: an unknown peer can take only a fraction of what all of them have together', () => {
+  const shares = new Shares(GUEST, UNKNOWN_PEERS)
+  const { each, together } = UNKNOWN_PEERS
+  for (const what of ['burst', 'perSecond', 'connections'] as const) expect(each[what] / together[what]).toBeLessThanOrEqual(1 / 60)
+  expect(atOnce(shares.ofUnknown('default', '10.0.0.1'), 0, 0)).toBe(each.burst)
+  expect(atOnce(shares.ofUnknown('default', '10.0.0.2'), 0, 0)).toBe(each.burst)
+  expect(atOnce(shares.ofUnknown('other', '10.0.0.1'), 0, 0)).toBe(each.burst)
+  let through = 3 * each.burst
+  for (let i = 0; i < 200; i++) through += atOnce(shares.ofUnknown('default', `10.0.1.${String(i)}`), 0, 0)
+  expect(through).toBe(together.burst)
   expect(atOnce(shares.of('srv-a'), 0, 50)).toBe(600)
 })
 
+test('F1: the penalty of an unknown peer does not hold for another', () => {
+  const shares = new Shares(GUEST, UNKNOWN_PEERS)
+  shares.ofUnknown('default', '10.0.0.1').penalize(0)
+  expect(shares.ofUnknown('default', '10.0.0.1').isPenalized(0)).toBe(true)
+  expect(shares.ofUnknown('default', '10.0.0.2').isPenalized(0)).toBe(false)
+})
+
+test('F1: the addresses of an IPv6 /64 have one share', () => {
+  const shares = new Shares(GUEST, UNKNOWN_PEERS)
+  const share = shares.ofUnknown('default', '2001:db8::1')
+  expect(shares.ofUnknown('default', '2001:db8::ffff:ffff:ffff:ffff')).toBe(share)
+  expect(shares.ofUnknown('default', '2001:db8:0:1::1')).not.toBe(share)
+  expect(shares.ofUnknown('default', '::1')).not.toBe(share)
+})
+
+test('F1: connections of an unknown peer beyond its share take nothing from the others', () => {
+  const shares = new Shares(GUEST, UNKNOWN_PEERS)
+  const { each, together } = UNKNOWN_PEERS
+  const attacker = shares.ofUnknown('default', '10.0.0.1')
+  for (let i = 0; i < 10 * together.connections; i++) attacker.opened()
+  const left = together.connections - each.connections
+  for (let i = 0; i < left; i++) expect(shares.ofUnknown('default', `10.1.${String(i >> 8)}.${String(i & 255)}`).opened()).toBeLessThanOrEqual(1)
+  const late = shares.ofUnknown('default', '10.0.0.2')
+  const finds = () => {
+    const used = late.opened()
+    late.closed()
+    return used
+  }
+  expect(finds()).toBeGreaterThan(1)
+  for (let i = each.connections; i < 10 * together.connections; i++) attacker.closed()
+  expect(finds()).toBeGreaterThan(1)
+  for (let i = 0; i < each.connections; i++) attacker.closed()
+  for (let i = 0; i < each.connections; i++) expect(late.opened()).toBeLessThanOrEqual(1)
+})
+
+test('F1: the shares of unknown peers are bounded: the one used least recently goes, one with a connection stays', () => {
+  const shares = new Shares(GUEST, UNKNOWN_PEERS)
+  const [open, used, unused] = ['10.0.0.1', '10.0.0.2', '10.0.0.3'].map((address) => shares.ofUnknown('default', address))
+  open!.opened()
+  for (let i = 0; i < 10_000; i++) {
+    shares.ofUnknown('default', '10.0.0.2')
+    shares.ofUnknown('default', `2001:db8:${i.toString(16)}::1`)
+  }
+  expect(shares.size).toBe(4_096)
+  expect(shares.ofUnknown('default', '10.0.0.1')).toBe(open)
+  expect(shares.ofUnknown('default', '10.0.0.2')).toBe(used)
+  expect(shares.ofUnknown('default', '10.0.0.3')).not.toBe(unused)
+})
+
 test('a share is remembered while it is used, and forgotten once it is whole', () => {
-  const shares = new Shares(GUEST, STRANGERS)
+  const shares = new Shares(GUEST, UNKNOWN_PEERS)
   for (let i = 0; i < 1_000; i++) shares.of(`srv-${String(i)}`).spend(0, null)
   const busy = shares.of('srv-7')
   busy.opened()
@@ -58,8 +112,9 @@ test('a share is remembered while it is used, and forgotten once it is whole', (
   shares.sweep(10)
   expect(shares.size).toBe(1)
   expect(shares.of('srv-7')).toBe(busy)
+  shares.ofUnknown('default', '10.0.0.1').spend(0, null)
   busy.closed()
-  shares.sweep(10)
+  shares.sweep(100)
   expect(shares.size).toBe(0)
 })
 
@@ -75,7 +130,7 @@ class FakeSocket extends EventEmitter {
 }
 
 test('F2: a connection whose answer is not taken is ended, and no other', () => {
-  const [connections, share] = [new Connections(), new Share(GUEST)]
+  const [connections, share] = [new Connections(), new Share(GUEST, null)]
   const [stalled, slow, idle] = [new FakeSocket(), new FakeSocket(), new FakeSocket()]
   for (const socket of [stalled, slow, idle]) connections.add(socket as unknown as Socket, share)
   stalled.writableLength = slow.writableLength = 1_000
@@ -88,7 +143,7 @@ test('F2: a connection whose answer is not taken is ended, and no other', () => 
 })
 
 test('F1: a closed connection makes room for another', () => {
-  const [connections, share] = [new Connections(), new Share(GUEST)]
+  const [connections, share] = [new Connections(), new Share(GUEST, null)]
   const sockets = Array.from({ length: 65 }, () => new FakeSocket())
   const used = sockets.map((socket) => connections.add(socket as unknown as Socket, share))
   expect(used.filter((part) => part > 1)).toHaveLength(1)

@@ -1,0 +1,84 @@
+/**
+ * Unknown peers do not hurt each other (contract F1): a guest whose notice was missed is an unknown peer too, until the store is asked about it.
+ */
+import { connect, type Socket } from 'node:net'
+import t from 'tap'
+import { keysOf } from '../../src/store/keys.ts'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { matchAll } from '../support/match.ts'
+import { startRedis, type TestRedis } from '../support/redis.ts'
+
+const ID = '/latest/meta-data/instance-id'
+const KEYS = keysOf('gb1')
+const ATTACKER = '127.0.0.66'
+const at = (n: number) => anInstance({
+  id: `srv-n${String(n)}`, hypervisors: ['hv1'], interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`] }],
+})
+
+let redis: TestRedis
+let daemon: TestDaemon
+t.before(async () => {
+  redis = await startRedis()
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  await store.put(at(99))
+  await store.close()
+  daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '3600' })
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
+})
+t.teardown(async () => {
+  await daemon.stop()
+  await redis.stop()
+})
+
+/** Writes a record without the publisher, so that no notice is sent: what a daemon misses that was cut off at the wrong moment. */
+async function putWithoutNotice(n: number): Promise<void> {
+  await redis.client.hset(KEYS.instance(`srv-n${String(n)}`), 'record', JSON.stringify(at(n)), 'digest', 'x')
+  await redis.client.hset(KEYS.addresses('default'), `127.0.0.${String(n)}`, `srv-n${String(n)}`)
+}
+
+function open(bytes = ''): Socket {
+  const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: ATTACKER })
+  return socket.resume().on('error', () => { /* reset by the daemon */ }).on('connect', () => { socket.write(bytes) })
+}
+
+const refusals = async (method: string, reason: string) => await daemon.metric(`imds_requests_total{route="unknown",method="${method}",status="503",reason="${reason}"}`) || 0
+const resets = async () => await daemon.metric('imds_connections_dropped_total{reason="over-share"}')
+
+t.test('F1: one unknown peer that pipelines beyond its share does not lock out the others', async (t) => {
+  const sockets = Array.from({ length: 40 }, () => open(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(3_600)))
+  await Promise.all(sockets.map((socket) => new Promise((resolve) => { socket.on('close', resolve) })))
+  t.ok(await resets() > 0, 'the connections of the attacker are reset')
+  await putWithoutNotice(1)
+  t.match(await daemon.get(ID, '127.0.0.1'), { status: 200, body: Buffer.from('srv-n1') }, 'a guest whose notice was missed is served at its first request')
+  t.equal((await daemon.get(ID, '127.0.0.67')).status, 503)
+  await until(() => daemon.log.some(({ address }) => address === '127.0.0.67'), 'the refusal in the log')
+  matchAll(t, daemon.log.filter(({ address }) => address === '127.0.0.67'), [{ msg: 'request refused', reason: 'unknown-peer' }], 'another unknown peer is within its share')
+  const penalized = await refusals('other', 'over-share')
+  await daemon.get(ID, ATTACKER).catch(() => null)
+  t.equal(await refusals('other', 'over-share'), penalized + 1, 'the attacker is not read')
+})
+
+t.test('F1: one unknown peer that holds 1,024 connections does not keep the others out', async (t) => {
+  const held = new Set<Socket>()
+  let isOver = false
+  const keep = (): void => {
+    if (isOver) return
+    const socket = open()
+    held.add(socket)
+    socket.on('close', () => {
+      held.delete(socket)
+      setTimeout(keep, 100)
+    })
+  }
+  const before = await resets()
+  for (let i = 0; i < 1_024; i++) keep()
+  await until(async () => await resets() > before, 'connections beyond the share to be reset')
+  await until(async () => await refusals('other', 'too-many-connections') > 0, 'connections beyond the share to be refused')
+  await putWithoutNotice(2)
+  t.match(await daemon.get(ID, '127.0.0.2'), { status: 200, body: Buffer.from('srv-n2') }, 'a guest whose notice was missed is served at its first request')
+  t.equal((await daemon.get(ID, '127.0.0.99')).status, 200, 'a known guest is served')
+  isOver = true
+  for (const socket of held) socket.destroy()
+})

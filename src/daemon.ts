@@ -60,6 +60,8 @@ interface Answering {
   readonly keys: SnapshotKeys
   /** Undefined where there was none to be served. */
   readonly snapshotAgeMs: number | undefined
+  /** There was one, in the form that we write. */
+  readonly isSnapshotCurrent: boolean
   readonly guests: readonly Place[]
   /** Says who may know more about an unknown address. */
   askBy(ask: Directory['ask']): void
@@ -86,7 +88,7 @@ async function startAnswering(config: Config, log: Logger, now: () => number): P
     const guests: Place[] = []
     for (const [i, server] of servers.entries()) guests.push(await listen(server, config.listen[i]!, 'IMDS_LISTEN'))
     if (config.edge.required && guests.some(({ host }) => host === '::' || host === '0.0.0.0')) throw new StartFailure(EVERYWHERE)
-    return { view, meter, keys, snapshotAgeMs: snapshot?.ageMs, guests, askBy: (by) => { ask = by }, stop }
+    return { view, meter, keys, snapshotAgeMs: snapshot?.ageMs, isSnapshotCurrent: snapshot?.isCurrent === true, guests, askBy: (by) => { ask = by }, stop }
   } catch (error) {
     await stop()
     throw error
@@ -112,19 +114,22 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const asOfMs = Date.now() - (snapshotAgeMs ?? 0)
   const instances = () => view.held()
   const writer = new SnapshotWriter({
-    path: snapshotPath(config.stateDirectory), owner: snapshotOwner(config.store), keys, asOfMs, wasRead: snapshotAgeMs !== undefined, instances,
+    path: snapshotPath(config.stateDirectory), owner: snapshotOwner(config.store), keys, asOfMs, wasRead: answering.isSnapshotCurrent, instances,
     writes: metrics.snapshotWrites, log,
   })
+  // Before the view is confirmed, a file that could not be read may hold more than the view: the last good state, under another key.
+  let mayWrite = answering.isSnapshotCurrent
   const edge = new Edge({ ...config.edge, instances: () => instances().map(({ instance }) => instance), now, epoch: randomBytes(4).toString('hex') })
   const watch = new Watch({
     source, view, hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.watch, log,
     changed: () => {
-      writer.changed()
+      if (mayWrite) writer.changed()
       edge.changed()
     },
     confirmed: () => {
+      mayWrite = true
       writer.confirmed()
-      edge.isWhole()
+      edge.isWhole() // a store that cannot be used confirms nothing: without a snapshot the firewall gets no view and keeps its rules
     },
   })
   const bornAtMs = now() - Math.max(0, snapshotAgeMs ?? now())
@@ -191,9 +196,10 @@ async function buildSource(store: StoreConfig, trust: Trust | null): Promise<Sou
   return buildRedisSource(store, store.region, store.hypervisor, trust)
 }
 
-function readinessOf({ ready, connected, unconfirmed, faulty }: WatchStatus, view: View, source: Source, viewAgeSeconds: number) {
+function readinessOf({ ready, problem, connected, unconfirmed, faulty }: WatchStatus, view: View, source: Source, viewAgeSeconds: number) {
   return {
     ready,
+    ...problem !== null && { problem },
     store: source.description,
     connected,
     instances: view.size,

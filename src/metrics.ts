@@ -90,8 +90,9 @@ export function buildMetrics(): Metrics {
     gauge('imds_view_faulty_records', 'Records of this host that are faulty now.', () => status().faulty)
     gauge('imds_view_contested_addresses', 'Addresses and IPv6 prefixes that more than one instance claims: answered to none.', contested)
     gauge('imds_store_connected', '1 while the store is connected and its notices flow.', () => Number(status().connected))
+    gauge('imds_store_unusable', '1 while nearly all records that the store has for this host are faulty (more than 90 %): a wrong record key or version. The last good state is served.', () => Number(status().isStoreUnusable))
     gauge('imds_edge_age_seconds', 'Time since the firewall last said that its rules are those of the view; 0 where IMDS_FIREWALL is off.', () => edge().required ? edge().ageSeconds : 0)
-    gauge('imds_ready', '1 once the first full resync has completed.', () => Number(status().ready))
+    gauge('imds_ready', '1 once the first full resync has completed; 0 again while nearly all records of this host in the store are faulty.', () => Number(status().ready))
   }
   return { registry, watch, snapshotWrites, clockSetBacks, questions, readFrom }
 }

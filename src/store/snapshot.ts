@@ -5,8 +5,10 @@
  * the SHA-256 of all that stands before. It is written whole beside its place, flushed, and renamed; the file's modification time says
  * when the view was last known to be in step with the store. A file that cannot be trusted (torn, changed, of another hypervisor, too
  * old) is rejected: never served, since an old view may give an address to its former owner, and deleted, since it may hold user-data.
- * With keys the whole file is one encrypted value (trust.ts), and a plain one is rejected. An encrypted file that our keys do not open is
- * not served but stays: it reveals nothing, and once the key is corrected it is the last good state.
+ * With keys the whole file is one encrypted value (trust.ts). An encrypted file that our keys do not open is not served but stays: it
+ * reveals nothing, and once the key is corrected it is the last good state. A plain file is served with keys too if it has our own MAC: we
+ * wrote it before keys came into use. Who can make that MAC has this host's own key, and with it the daemon's rights. It is encrypted as
+ * soon as the store confirms the view.
  *
  * The last line also has a MAC, under this host's own key: records that we wrote ourselves, by the schema that we have, were found good
  * before. All others are checked again, for which the schema's library must be loaded first.
@@ -35,8 +37,12 @@ const PLAIN = { head: Buffer.alloc(0), update: (part: Buffer) => part, end: () =
 /** Whose view a file holds: a file of another host, region or store is foreign. */
 export interface SnapshotOwner { readonly store: string, readonly region: string | null, readonly hypervisor: string | null }
 
-/** A snapshot as it was read. `ageMs`: since the view was last in step with the store; negative where the clock was set back since. */
-export interface Snapshot { readonly instances: readonly Assembled[], readonly ageMs: number }
+/**
+ * A snapshot as it was read. `ageMs`: since the view was last in step with the store; negative where the clock was set back since.
+ * `isCurrent`: it is encrypted, or plain, as we would write it now; where it is not, digests are empty, so that the first resync reads every
+ * record with the keys of now.
+ */
+export interface Snapshot { readonly instances: readonly Assembled[], readonly ageMs: number, readonly isCurrent: boolean }
 
 /** Where the snapshot of a state directory is. */
 export function snapshotPath(stateDirectory: string): string {
@@ -62,7 +68,9 @@ export async function readSnapshot(
     const ageMs = nowMs - mtimeMs
     facts = { path, bytes: size, ageSeconds: Math.round(ageMs / 1000) }
     if (ageMs > maxAgeMs) throw new Rejection('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS')
-    return { instances: await decode(plain(readFileSync(path), owner, keys.trust), owner, keys.key), ageMs }
+    const bytes = readFileSync(path)
+    const isCurrent = isEncrypted(bytes) === (keys.trust !== null)
+    return { instances: await decode(isEncrypted(bytes) ? decrypt(bytes, owner, keys.trust) : bytes, owner, keys.key, !isCurrent), ageMs, isCurrent }
   } catch (error) {
     const { code, message: reason } = error as NodeJS.ErrnoException
     if (code === 'ENOENT') return undefined
@@ -82,18 +90,15 @@ function reject(path: string, facts: object, log: Logger): void {
   }
 }
 
-function plain(bytes: Buffer, owner: SnapshotOwner, trust: Trust | null): Buffer {
-  if (!isEncrypted(bytes)) {
-    if (trust === null) return bytes
-    throw new Rejection('it is not encrypted')
-  }
+function decrypt(bytes: Buffer, owner: SnapshotOwner, trust: Trust | null): Buffer {
   if (trust === null) throw new Undecryptable('it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)')
   const decrypted = trust.decrypt('snapshot', owner.hypervisor ?? '', bytes)
   if ('distrust' in decrypted) throw new Undecryptable(`it ${decrypted.distrust}`)
   return decrypted.bytes
 }
 
-async function decode(bytes: Buffer, owner: SnapshotOwner, key: Uint8Array): Promise<Assembled[]> {
+/** `mustBeOurs`: it is plain where it should be encrypted, and without our own MAC it is rejected. */
+async function decode(bytes: Buffer, owner: SnapshotOwner, key: Uint8Array, mustBeOurs: boolean): Promise<Assembled[]> {
   const trailerStart = bytes.lastIndexOf(LF, -2) + 1
   if (bytes.at(-1) !== LF || trailerStart === 0) throw new Rejection('it is torn')
   const trailer = json(bytes.subarray(trailerStart))
@@ -105,7 +110,9 @@ async function decode(bytes: Buffer, owner: SnapshotOwner, key: Uint8Array): Pro
   for (const [key, value] of Object.entries(owner)) {
     if (header[key] !== value) throw new Rejection(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
   }
-  const restore = trailer['mac'] === macOf(sha256, key) ? (document: unknown) => frozen(document as Instance) : (await import('../metadata/record.ts')).restore
+  const isOurs = trailer['mac'] === macOf(sha256, key)
+  if (mustBeOurs && !isOurs) throw new Rejection('it is not encrypted, and not written by this host')
+  const restore = isOurs ? (document: unknown) => frozen(document as Instance) : (await import('../metadata/record.ts')).restore
   const instances: Assembled[] = []
   for (let at = headerEnd + 1; at < trailerStart;) {
     const end = bytes.indexOf(LF, at)
@@ -115,7 +122,7 @@ async function decode(bytes: Buffer, owner: SnapshotOwner, key: Uint8Array): Pro
     const from = end + 1
     const to = from + (userDataBytes === null ? 0 : Number.isInteger(userDataBytes) ? userDataBytes as number : -1)
     if (to < from || bytes[to] !== LF) throw new Rejection(TORN)
-    instances.push({ instance, userData: userDataBytes === null ? null : Buffer.from(bytes.subarray(from, to)), digest })
+    instances.push({ instance, userData: userDataBytes === null ? null : Buffer.from(bytes.subarray(from, to)), digest: mustBeOurs ? '' : digest })
     at = to + 1
   }
   if (trailer['instances'] !== instances.length) throw new Rejection('it is torn')

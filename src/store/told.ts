@@ -7,15 +7,25 @@
  */
 import type { Logger } from 'pino'
 import type { AssemblyFault } from './assemble.ts'
+import { formatStoreProblem, storeProblem, type StoreProblem } from './problem.ts'
 import type { View } from './view.ts'
+
+/** Between two resyncs, so many faulty records are logged for each reason. The rest is counted: thousands of lines for one cause hide it. */
+const MOST_LOGGED = 5
+
+/** What is known of a faulty record. `state` tells its states apart. */
+interface KnownFault extends AssemblyFault { readonly state: string }
 
 /** Remembers what was told. */
 export class Told {
   readonly #view: View
   readonly #log: Logger
   readonly #faultCounter: { inc(labels: { reason: AssemblyFault['reason'] }): void }
-  /** Id -> the fault that was told last. */
-  readonly #faults = new Map<string, string>()
+  readonly #faults = new Map<string, KnownFault>()
+  /** Reason -> ids whose faults were logged since the last resync, and how many others were not. */
+  readonly #logged = new Map<AssemblyFault['reason'], Set<string>>()
+  #notLogged = 0
+  #problem: StoreProblem | undefined
   readonly #unconfirmed = new Set<string>()
   readonly #contested = new Set<string>()
   /** Why the store cannot be used, as told since it was lost. */
@@ -36,19 +46,52 @@ export class Told {
     return this.#unconfirmed.size
   }
 
-  isFaulty(id: string): boolean {
-    return this.#faults.has(id)
+  /** What is wrong with the record of an id, or undefined. */
+  faultOf(id: string): AssemblyFault | undefined {
+    return this.#faults.get(id)
+  }
+
+  /** Why the store as a whole cannot be used, by the last completed resync. */
+  get problem(): StoreProblem | undefined {
+    return this.#problem
   }
 
   /** A record is faulty; `digest` tells its states apart. */
   fault(id: string, digest: string, { reason, faults }: AssemblyFault): void {
-    const told = JSON.stringify([digest, reason, faults])
-    if (this.#faults.get(id) === told) return
-    this.#faults.set(id, told)
+    const state = JSON.stringify([digest, reason, faults])
+    if (this.#faults.get(id)?.state === state) return
+    this.#faults.set(id, { state, reason, faults })
     this.#faultCounter.inc({ reason })
     const held = this.#view.get(id)
-    this.#log.warn({ instance: id, reason, faults, servedRevision: held?.instance.revision ?? null },
+    this.#log[this.#levelOf(id, reason)]({ instance: id, reason, faults, servedRevision: held?.instance.revision ?? null },
       held === undefined ? 'faulty record: this instance is not served' : 'faulty record: the last good one stays')
+  }
+
+  #levelOf(id: string, reason: AssemblyFault['reason']): 'warn' | 'debug' {
+    const logged = this.#logged.get(reason) ?? new Set()
+    this.#logged.set(reason, logged)
+    if (logged.size < MOST_LOGGED) logged.add(id)
+    if (logged.has(id)) return 'warn'
+    this.#notLogged += 1
+    return 'debug'
+  }
+
+  /** A resync is complete: the store's index has `named` for this hypervisor. Reports what concerns many records once, with its cause. */
+  resynced(named: Iterable<string>): void {
+    const ids = [...named]
+    const faulty = ids.filter((id) => this.#faults.has(id))
+    const before = this.#problem
+    const now = this.#problem = storeProblem(ids.length, faulty.map((id) => this.#faults.get(id)!.reason))
+    const notLogged = this.#notLogged
+    this.#logged.clear()
+    this.#notLogged = 0
+    if (now !== undefined && now.cause !== before?.cause) {
+      const example = { instance: faulty[0], faults: this.#faults.get(faulty[0]!)!.faults }
+      this.#log.error({ reasons: now.reasons, example, instances: this.#view.size }, `${formatStoreProblem(now)}. Not ready; the last good state is served`)
+    } else if (notLogged > 0) {
+      this.#log.warn({ notLogged, faulty: this.#faults.size }, 'more records are faulty: those not logged here are logged at level debug')
+    }
+    if (now === undefined && before !== undefined) this.#log.info({ instances: this.#view.size, faulty: this.#faults.size }, 'the records of the store can be used again')
   }
 
   /** What the store has of this instance is good, or gone for good. */

@@ -13,11 +13,13 @@
  * complete. What could not be read is read again, after 1 to 2 s, so a resync completes even if connections are lost again and again.
  *
  * What is read changes the view as `plan` says. What is faulty is counted, and logged once for each state of it.
+ * Where nearly all that the index names is faulty (problem.ts) a resync confirms nothing: the watch is not ready, and the view stays.
  */
 import type { Logger } from 'pino'
 import type { Instance } from '../metadata/instance.ts'
 import type { Assembled, AssemblyFault } from './assemble.ts'
 import { plan, type Origin } from './plan.ts'
+import { formatStoreProblem } from './problem.ts'
 import type { Loaded, Source } from './source.ts'
 import { Told } from './told.ts'
 import type { View } from './view.ts'
@@ -46,7 +48,7 @@ export interface WatchParts {
   readonly resyncMs: number
   /** Called after the view changed. */
   readonly changed: () => void
-  /** Called when the view was found to be in step with the store. */
+  /** Called when the view was found to be in step with the store: never for a store whose records cannot be used. */
   readonly confirmed: () => void
   readonly metrics: WatchMetrics
   readonly log: Logger
@@ -55,9 +57,13 @@ export interface WatchParts {
 /** How the view stands to the store. */
 export interface WatchStatus {
   readonly connected: boolean
-  /** A full resync has completed since the start. */
+  /** A full resync has completed since the start, and the last one found records that can be used. */
   readonly ready: boolean
-  /** When the last full resync completed, in milliseconds of `performance.now()`; undefined before the first. */
+  /** Why it is not ready, as a sentence; null when it is. */
+  readonly problem: string | null
+  /** Nearly all records that the store has for this hypervisor are faulty. */
+  readonly isStoreUnusable: boolean
+  /** When the view was last found to be in step with the store by a full resync, in milliseconds of `performance.now()`; undefined before the first. */
   readonly resyncedAtMs: number | undefined
   /** How long that took, from its first question to the last instance in the view. */
   readonly resyncTookMs: number
@@ -76,10 +82,15 @@ export class Watch {
   readonly #dirty = new Set<string>()
   /** What the resync under way still has to read; undefined when none is. */
   #stale: Set<string> | undefined
+  /** What the index names, as the last resync read it. */
+  #named: ReadonlyMap<string, string> = new Map()
   /** Id -> digest of what was read last, for ids that the index names although they run elsewhere: unchanged needs no second reading. */
   readonly #elsewhere = new Map<string, string>()
   readonly #told: Told
   #connected = false
+  /** Why the store cannot be used since it was lost; undefined when it was not tried yet. */
+  #lossReason: string | undefined
+  #wasConnected = false
   #resyncWanted = false
   /** The store held nothing of this region when it was last asked. */
   #isUninitialised = false
@@ -106,7 +117,7 @@ export class Watch {
       },
       connected: () => {
         this.#told.connected(source.description)
-        this.#connected = true
+        this.#connected = this.#wasConnected = true
         void this.#work()
         const jitter = this.#resyncedAtMs === undefined ? 0 : Math.random() * RESYNC_JITTER_MS
         this.#later(jitter, () => { this.resync() })
@@ -114,6 +125,7 @@ export class Watch {
       disconnected: (reason) => {
         this.#told.lost(source.description, reason, this.#connected)
         this.#connected = false
+        this.#lossReason = reason
       },
     })
     this.#scheduleResync()
@@ -142,10 +154,19 @@ export class Watch {
   }
 
   status(): WatchStatus {
+    const problem = this.#problem()
     return {
-      connected: this.#connected, ready: this.#resyncedAtMs !== undefined, resyncedAtMs: this.#resyncedAtMs, resyncTookMs: this.#resyncTookMs,
-      unconfirmed: this.#told.unconfirmed, faulty: this.#told.faulty,
+      connected: this.#connected, ready: problem === null, problem, isStoreUnusable: this.#told.problem !== undefined,
+      resyncedAtMs: this.#resyncedAtMs, resyncTookMs: this.#resyncTookMs, unconfirmed: this.#told.unconfirmed, faulty: this.#told.faulty,
     }
+  }
+
+  #problem(): string | null {
+    if (this.#told.problem !== undefined) return formatStoreProblem(this.#told.problem)
+    if (this.#resyncedAtMs !== undefined) return null
+    if (!this.#connected) return `${this.#wasConnected ? 'the store was lost before the first resync' : 'the store was not reached yet'}: ${this.#lossReason ?? 'connecting'}`
+    if (!this.#isUninitialised) return 'the first resync is not complete'
+    return 'the store holds nothing of this region: is it the right one (IMDS_STORE, IMDS_REGION), or was it emptied?'
   }
 
   /** The loop: reads while there is something to read and a store to ask. Does nothing where it runs already. */
@@ -188,10 +209,11 @@ export class Watch {
     this.#told.initialised()
     this.#resyncBeganAtMs = beganAtMs
     this.#stale = new Set()
+    this.#named = digests
     for (const [id, digest] of digests) {
       const isKnown = (view.get(id)?.digest ?? this.#elsewhere.get(id)) === digest
       if (isKnown) this.#told.present(id)
-      if (!isKnown || this.#told.isFaulty(id)) this.#stale.add(id)
+      if (!isKnown || this.#told.faultOf(id) !== undefined) this.#stale.add(id)
     }
     for (const id of view.ids()) if (!digests.has(id)) this.#stale.add(id)
     this.#told.keepFaultsOf(digests)
@@ -203,10 +225,12 @@ export class Watch {
   #completeResync(): void {
     const { view, metrics, log, confirmed } = this.#parts
     this.#stale = undefined
+    this.#told.resynced(this.#named.keys())
+    this.#resyncTookMs = performance.now() - this.#resyncBeganAtMs
+    metrics.resyncs.inc({ result: 'completed' })
+    if (this.#told.problem !== undefined) return
     if (this.#resyncedAtMs === undefined) log.info({ instances: view.size, faulty: this.#told.faulty }, 'first resync completed: ready')
     this.#resyncedAtMs = performance.now()
-    this.#resyncTookMs = this.#resyncedAtMs - this.#resyncBeganAtMs
-    metrics.resyncs.inc({ result: 'completed' })
     confirmed()
   }
 

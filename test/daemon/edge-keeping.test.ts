@@ -69,6 +69,34 @@ t.test('a daemon that starts anew, and knows nobody yet, takes nobody\'s rules a
   t.match(firewall.said(), /the daemon cannot be asked at 10.99.0.1:9169: .*: the rules stay as they are, trying again\n/)
 })
 
+t.test('a daemon that can use no record of its store gives no view: the kernel\'s rules stay', { skip }, async (t) => {
+  const env: Record<string, string> = { IMDS_RESYNC_SECONDS: '1' }
+  const host = await startEdgeHost(t, env)
+  const alpha = await host.addGuest('alpha')
+  const firewall = await host.startFirewall()
+  const revision = await host.letIn(alpha)
+  const published = await host.store.get('srv-alpha')
+  t.match(await host.store.put({ ...published!.document as object, revision: revision + 1 }, Buffer.from('ten bytes.')), { result: 'published' })
+  const rules = () => host.nft('list set inet imds guests4')
+  const before = await rules()
+  t.match(before, '"tap-int-alpha"')
+  const ready = async () => (JSON.parse(await host.operator('/readyz')) as { ready: boolean, faulty: number })
+
+  env['IMDS_USER_DATA_MAX_BYTES'] = '1'
+  await host.restartDaemon()
+  await until(async () => (await ready()).faulty === 1, 'the fault')
+  await until(() => firewall.said().endsWith('imdsctl: the daemon has no view to give yet: the rules stay as they are, trying again\n'), 'the firewall to be refused')
+  t.match(await ready(), { ready: false, problem: /^1 of 1 records/ })
+  t.match(await host.imdsctl('wait', 'srv-alpha', '--revision', String(revision), '--timeout', '1'), { status: 75 })
+  t.equal(await rules(), before)
+  t.equal(await meet(alpha), 503)
+
+  delete env['IMDS_USER_DATA_MAX_BYTES']
+  await host.restartDaemon()
+  t.match(await host.imdsctl('wait', 'srv-alpha', '--revision', String(revision + 1)), { status: 0 })
+  t.equal(await meet(alpha), 200)
+})
+
 t.test('by hand: printed, applied once, removed', { skip }, async (t) => {
   const host = await startEdgeHost(t)
   const alpha = await host.addGuest('alpha')

@@ -185,14 +185,20 @@ describe('with keys', () => {
     await written(keys)
     expect(readFileSync(path).subarray(0, 11).toString()).toBe('imds1 k1 0\n')
     expect(readFileSync(path, 'latin1')).not.toMatch(/srv-|snapshot|sha256/)
-    expect((await read(OWNER, Date.now(), keys))?.instances).toEqual(INSTANCES)
+    expect(await read(OWNER, Date.now(), keys)).toMatchObject({ instances: INSTANCES, isCurrent: true })
     expect((await read(OWNER, Date.now(), aTrust('gb1', 'k2', 'k1')))?.instances).toEqual(INSTANCES)
     expect(log).toEqual([])
   })
-  test('a plain file is rejected and deleted', async () => {
+  test('a plain file of this host is served, without digests: every record is to be read again', async () => {
     await written(null)
-    expect(await read(OWNER, Date.now(), keys)).toBeUndefined()
-    expect(log[0]!.reason).toMatch(/^it is not encrypted/)
+    expect(await read(OWNER, Date.now(), keys)).toMatchObject({ instances: INSTANCES.map((one) => ({ ...one, digest: '' })), isCurrent: false })
+    expect(log).toEqual([])
+    expect(await read()).toMatchObject({ isCurrent: true })
+  })
+  test('a plain file of another host is rejected and deleted', async () => {
+    await written(null)
+    expect(await read(OWNER, Date.now(), keys, Buffer.alloc(32, 2))).toBeUndefined()
+    expect(log[0]!.reason).toBe('it is not encrypted, and not written by this host')
     expectDeleted()
   })
   test('an encrypted file that is too old is rejected and deleted', async () => {

@@ -1,0 +1,42 @@
+/**
+ * Decides whether the store as a whole can be used, and names the likely cause where it cannot. Pure.
+ *
+ * Above the limit the cause is a wrong record key, or a version that writes what we cannot read, and not single bad publishes. A store that
+ * names one instance here, with a faulty record, is beyond it too: nothing that this host was asked to serve can be served.
+ */
+import type { AssemblyFault } from './assemble.ts'
+
+/** More than this share of the records is faulty. Fewer than one in ten good ones are no reason to let a rolling restart go on. */
+const UNUSABLE_SHARE = 0.9
+
+/** Why the store as a whole cannot be used. `reasons` counts the faulty records by reason; `cause` is the likely one, with its remedy. */
+export interface StoreProblem {
+  readonly named: number
+  readonly faulty: number
+  readonly reasons: Readonly<Partial<Record<AssemblyFault['reason'], number>>>
+  readonly cause: string
+}
+
+const RELEASE = 'the control plane writes records that this version of imds cannot read: upgrade imds, or go back to the former release of the control plane'
+const CAUSES: Readonly<Record<AssemblyFault['reason'], string>> = {
+  untrusted: 'the record keys are not those of the publishers: put the right keys into IMDS_RECORD_KEYS_FILE and restart imds. '
+    + 'If the records are not encrypted yet, run `imdsctl encrypt --from-plain`',
+  unreadable: 'the records are encrypted and IMDS_RECORD_KEYS_FILE is not set (set it and restart imds), or they were lost or overwritten in the store (publish them again)',
+  record: RELEASE,
+  id: RELEASE,
+  'user-data': 'the user-data does not belong to its records, or is larger than IMDS_USER_DATA_MAX_BYTES: set that as the publishers have it, or publish again',
+}
+
+/** The problem of a store that names `named` instances for this hypervisor, of which these are faulty; undefined where there is none. */
+export function storeProblem(named: number, faults: readonly AssemblyFault['reason'][]): StoreProblem | undefined {
+  if (named === 0 || faults.length <= UNUSABLE_SHARE * named) return undefined
+  const reasons: Partial<Record<AssemblyFault['reason'], number>> = {}
+  for (const reason of faults) reasons[reason] = (reasons[reason] ?? 0) + 1
+  const [most = 'record'] = (Object.keys(reasons) as AssemblyFault['reason'][]).sort((a, b) => reasons[b]! - reasons[a]!)
+  return { named, faulty: faults.length, reasons, cause: CAUSES[most] }
+}
+
+/** The problem as a sentence. */
+export function formatStoreProblem({ named, faulty, cause }: StoreProblem): string {
+  return `${String(faulty)} of ${String(named)} records that the store has for this hypervisor cannot be used. Likely cause: ${cause}`
+}

@@ -1,0 +1,213 @@
+/**
+ * A store of which (nearly) no record can be used: a wrong record key, or a control plane that writes what this version cannot read.
+ */
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { keysOf } from '../../src/store/keys.ts'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { run } from '../support/held.ts'
+import { anInstance } from '../support/instance.ts'
+import { matchAll } from '../support/match.ts'
+import { keyLines } from '../support/record-keys.ts'
+import { startRedis, type TestRedis } from '../support/redis.ts'
+
+const KEYS = keysOf('gb1')
+const COUNT = 50
+
+let redis: TestRedis
+t.before(async () => { redis = await startRedis() })
+t.teardown(() => redis.stop())
+t.beforeEach(() => redis.client.flushall())
+
+const address = (n: number) => `127.0.1.${String(n)}`
+const record = (n: number, revision = 1) => anInstance({
+  id: `srv-n${String(n)}`, revision, interfaces: [{ id: `int-${String(n)}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address(n)}/8`] }],
+})
+
+interface Host {
+  readonly store: Publisher
+  /** Starts the daemon, with these record keys in its file; none: without keys. */
+  start(names: readonly string[], env?: Record<string, string>): Promise<TestDaemon>
+}
+
+/** A store with COUNT instances, published with the key k1 or, if `isPlain`, without a key; and one host's state directory. */
+async function aHost(t: Test, isPlain = false): Promise<Host> {
+  const directory = t.testdir()
+  const keysFile = join(directory, 'keys')
+  writeFileSync(keysFile, keyLines('k1'))
+  const store = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: isPlain ? undefined : keysFile })
+  t.teardown(() => store.close())
+  for (let n = 1; n <= COUNT; n++) await store.put(record(n))
+  return {
+    store,
+    start: async (names, env = {}) => {
+      const path = join(directory, `keys-${names.join('-')}`)
+      writeFileSync(path, keyLines(...names))
+      const daemon = await startDaemon({
+        IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1', IMDS_STATE_DIR: join(directory, 'state'),
+        ...names.length > 0 && { IMDS_RECORD_KEYS_FILE: path }, ...env,
+      })
+      t.teardown(() => daemon.stop())
+      return daemon
+    },
+  }
+}
+
+const readiness = async (daemon: TestDaemon) => {
+  const { status, body } = await daemon.operator('/readyz')
+  return { status, ...JSON.parse(body.toString()) as { ready: boolean, problem?: string, instances: number, faulty: number } }
+}
+const isReady = (daemon: TestDaemon) => until(async () => (await readiness(daemon)).status === 200, 'readiness')
+const resyncs = (daemon: TestDaemon) => daemon.metric('imds_resyncs_total{result="completed"}')
+const resynced = async (daemon: TestDaemon, more = 1) => {
+  const before = await resyncs(daemon)
+  await until(async () => await resyncs(daemon) >= before + more, 'a resync')
+}
+const guests = async (daemon: TestDaemon) => {
+  const counts: Record<number, number> = {}
+  for (let n = 1; n <= COUNT; n++) {
+    const { status } = await daemon.get('/latest/meta-data/instance-id', address(n))
+    counts[status] = (counts[status] ?? 0) + 1
+  }
+  return counts
+}
+const complaints = (daemon: TestDaemon) => daemon.log.filter(({ level, msg }) => level === 'error' || /faulty|snapshot/.test(msg))
+
+t.test('a start with another valid key: not ready, no view for the firewall, one line for the cause; with the right key all is well again', async (t) => {
+  const { start } = await aHost(t)
+  const first = await start(['k1'])
+  await isReady(first)
+  t.equal((await first.operator('/edge')).status, 200)
+  await first.stop()
+
+  const wrong = await start(['k2'])
+  await until(async () => await resyncs(wrong) > 2, 'three resyncs')
+  t.match(await readiness(wrong), {
+    status: 503, ready: false, connected: true, instances: 0, faulty: COUNT,
+    problem: /^50 of 50 records that the store has for this hypervisor cannot be used\. Likely cause: the record keys are not those of the publishers: .*IMDS_RECORD_KEYS_FILE and restart/,
+  })
+  t.same(await guests(wrong), { 503: COUNT })
+  t.equal((await wrong.operator('/instances/srv-n1')).status, 404, 'the launch gate')
+  t.equal((await wrong.operator('/edge')).status, 503)
+  t.same([await wrong.metric('imds_ready'), await wrong.metric('imds_store_unusable')], [0, 1])
+  matchAll(t, complaints(wrong), [
+    { msg: /^the snapshot cannot be decrypted; it stays/ },
+    ...Array.from({ length: 5 }, () => ({ level: 'warn', msg: 'faulty record: this instance is not served', reason: 'untrusted' })),
+    { level: 'error', msg: /^50 of 50 records .* Not ready; the last good state is served$/, reasons: { untrusted: COUNT }, example: { instance: /^srv-n/, faults: [{ message: /not among ours: k1/ }] } },
+  ])
+  await wrong.stop()
+
+  const right = await start(['k1'], { IMDS_STORE: 'redis://127.0.0.1:1' })
+  t.same(await guests(right), { 200: COUNT }, 'the snapshot was kept')
+  await right.stop()
+  const again = await start(['k1'])
+  await isReady(again)
+  t.same(await guests(again), { 200: COUNT })
+  t.equal((await again.operator('/edge')).status, 200)
+  t.equal(await again.metric('imds_store_unusable'), 0)
+})
+
+t.test('few good records among faulty ones take neither the snapshot\'s place nor the firewall\'s rules', async (t) => {
+  const { store, start } = await aHost(t)
+  const first = await start(['k1'])
+  await isReady(first)
+  await first.stop()
+  const wrong = await start(['k2'])
+  await until(async () => await resyncs(wrong) > 0, 'a resync')
+  const other = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: join(t.testdirName, 'keys-k2') })
+  t.teardown(() => other.close())
+  await store.remove('srv-n1')
+  t.match(await other.put(record(51)), { result: 'published' })
+  await until(async () => (await readiness(wrong)).instances === 1, 'the new instance')
+  await resynced(wrong, 2)
+  t.match(await readiness(wrong), { status: 503, faulty: COUNT - 1 })
+  t.equal((await wrong.operator('/edge')).status, 503)
+  await wrong.stop()
+  const right = await start(['k1'], { IMDS_STORE: 'redis://127.0.0.1:1' })
+  t.same(await guests(right), { 200: COUNT }, 'as of the last view that the store confirmed')
+})
+
+t.test('keys come into use before the records are encrypted: the plain snapshot of this host is served, and encrypted once the records are', async (t) => {
+  const { start } = await aHost(t, true)
+  const before = await start([])
+  await isReady(before)
+  await before.stop()
+  const snapshot = () => readFileSync(join(t.testdirName, 'state', 'view.snapshot'), 'latin1')
+  t.match(snapshot(), /srv-n1/)
+
+  const daemon = await start(['k1'])
+  await until(async () => await resyncs(daemon) > 0, 'a resync')
+  t.match(await readiness(daemon), { status: 503, problem: /imdsctl encrypt --from-plain/, instances: COUNT, faulty: COUNT })
+  t.same(await guests(daemon), { 200: COUNT })
+  const edge = JSON.parse((await daemon.operator('/edge')).body.toString()) as { guests: unknown[] }
+  t.equal(edge.guests.length, COUNT, 'the firewall gets the last good state')
+
+  const publisher = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: join(t.testdirName, 'keys-k1') })
+  t.teardown(() => publisher.close())
+  for (let n = 1; n <= COUNT; n++) t.equal(await publisher.encrypt(`srv-n${String(n)}`, true), 'encrypted')
+  await isReady(daemon)
+  matchAll(t, daemon.log.filter(({ msg }) => msg.startsWith('first resync completed')), [{ instances: COUNT }])
+  await until(() => snapshot().startsWith('imds1 k1 0\n'), 'the encrypted snapshot')
+})
+
+t.test('a control plane that writes what this version cannot read: guests keep the last good state, and readiness says so until it is corrected', async (t) => {
+  const { store, start } = await aHost(t)
+  const daemon = await start(['k1'])
+  await isReady(daemon)
+  const digests = await redis.client.hgetall(KEYS.hypervisor('hv1'))
+  const values = await Promise.all(Object.keys(digests).map(async (id) => [id, await redis.client.hgetallBuffer(KEYS.instance(id))] as const))
+  const write = async (id: string, change: Record<string, string | Buffer>, digest: string) => {
+    await redis.client.multi().hset(KEYS.instance(id), { ...change, digest }).hset(KEYS.hypervisor('hv1'), id, digest).publish(KEYS.notices('hv1'), id).exec()
+  }
+  for (const [id] of values.slice(0, 45)) await write(id, { record: 'format 2' }, `release ${id}`)
+  await until(async () => (await readiness(daemon)).faulty === 45, '45 faulty records')
+  await resynced(daemon, 2)
+  t.match(await readiness(daemon), { status: 200, instances: COUNT }, 'nine in ten are not nearly all')
+  matchAll(t, daemon.log.filter(({ msg }) => msg.startsWith('faulty') || msg.startsWith('more records')).slice(-1), [{ level: 'warn', msg: /^more records are faulty/ }])
+  for (const [id] of values.slice(45)) await write(id, { record: 'format 2' }, `release ${id}`)
+  await until(async () => (await readiness(daemon)).status === 503, 'the end of readiness')
+  t.match(await readiness(daemon), { instances: COUNT, faulty: COUNT, problem: /^50 of 50 records/ })
+  t.same(await guests(daemon), { 200: COUNT })
+  t.equal((await daemon.operator('/edge')).status, 200, 'the firewall has the last good state')
+  for (const [id, { record, digest }] of values) await write(id, { record: record! }, digest!.toString())
+  await isReady(daemon)
+  matchAll(t, daemon.log.filter(({ msg }) => msg === 'the records of the store can be used again'), [{ level: 'info', faulty: 0 }])
+  t.match(await store.put(record(1, 2)), { result: 'published' })
+})
+
+t.test('a new host whose only record is faulty is not ready; without a record it is', async (t) => {
+  const { start } = await aHost(t)
+  const empty = await start(['k1'], { IMDS_HYPERVISOR: 'hv2' })
+  await isReady(empty)
+  await redis.client.multi().hset(KEYS.instance('srv-n99'), { record: 'x', digest: 'd' }).hset(KEYS.hypervisor('hv2'), 'srv-n99', 'd').publish(KEYS.notices('hv2'), 'srv-n99').exec()
+  await until(async () => (await readiness(empty)).status === 503, 'the end of readiness')
+  t.match(await readiness(empty), { problem: /^1 of 1 records/ })
+  await redis.client.multi().del(KEYS.instance('srv-n99')).hdel(KEYS.hypervisor('hv2'), 'srv-n99').exec()
+  await isReady(empty)
+})
+
+t.test('the README\'s rolling restart waits for the instances, and fails with the reason where they do not come', async (t) => {
+  const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8')
+  const [, example] = /<!-- rolling restart example -->\n```sh\n(.*?)```/s.exec(readme)!
+  const { start } = await aHost(t)
+  let daemon = await start(['k1'])
+  await isReady(daemon)
+  const listen = `127.0.0.1:${String(daemon.operatorPort)}`
+  let count = 0
+  for (const [names, seconds, status] of [[['k1'], 60, 0], [['k2'], 5, 1]] as const) {
+    const [asked, restarted] = [join(t.testdirName, `asked-${String(++count)}`), join(t.testdirName, `restarted-${String(count)}`)]
+    const code = example!.replace('127.0.0.1:9169', listen).replace('seq 60', `seq ${String(seconds)}`)
+      .replace('systemctl restart imds', `touch ${asked}; until [ -e ${restarted} ]; do sleep 0.1; done`)
+    const rollout = run(['sh', '-euc', code])
+    await until(() => existsSync(asked), 'the restart')
+    await daemon.stop()
+    daemon = await start(names, { IMDS_OPERATOR_LISTEN: listen })
+    writeFileSync(restarted, '')
+    const { status: ended, stdout, stderr } = await rollout
+    t.equal(ended, status, stderr)
+    if (status === 0) t.same(stdout.toString(), '')
+    else t.match(JSON.parse(stdout.toString()), { ready: false, problem: /record keys are not those of the publishers/ })
+  }
+})

@@ -97,7 +97,10 @@ async function changeSeal(store: StoreSettings, json: boolean, id: string, chang
   })
 }
 
-/** Encrypts instances (none named: all) with the first key. Goes on after one that cannot be, and fails at the end. */
+/**
+ * Encrypts instances (none named: all) with the first key. Continues after one that cannot be encrypted, and fails at the end. Once all are
+ * encrypted the region is marked as such, also where there are none.
+ */
 export async function encrypt({ store, json }: Context, named: readonly string[], fromPlain: boolean): Promise<void> {
   named.forEach(checkId)
   await withStore(store, async (publisher) => {
@@ -111,6 +114,7 @@ export async function encrypt({ store, json }: Context, named: readonly string[]
     }
     const lines = Object.entries(failures).map(([id, why]) => `\n  ${id}: ${why}`)
     if (lines.length > 0) throw new Failure(EXIT.badData, `${String(lines.length)} of ${String(ids.length)} could not be encrypted:${lines.join('')}`, { ...counts, failures })
+    if (named.length === 0) await publisher.markEncrypted()
     print(json, counts, `${String(counts.encrypted)} encrypted, ${String(counts.unchanged)} had the first key already`)
   })
 }

@@ -10,6 +10,8 @@
 export interface Keys {
   /** STRING: tells a store that was ever published to from an empty or foreign one. Holds the time (Unix, seconds) of the first publish. Reader: watch. */
   readonly region: string
+  /** STRING: publishers need the record keys. Holds the time (Unix, seconds) of the first encrypted value. Reader: the script. */
+  readonly encrypted: string
   /**
    * HASH id -> JSON `{revision, digest, addresses, hypervisors, sealedAt}`, the last where the user-data is sealed: what the script knows of
    * each instance. Readers: the script, list.
@@ -41,6 +43,7 @@ export function keysOf(region: string): Keys {
   const base = `imds:{${region}}`
   return Object.freeze({
     region: base,
+    encrypted: `${base}:encrypted`,
     instances: `${base}:instances`,
     instance: (id: string) => `${base}:instance:${id}`,
     tombstone: (id: string) => `${base}:tombstone:${id}`,

@@ -57,6 +57,10 @@ class FilePublisher implements Publisher, Backend {
     return Promise.reject(new Error('records in files are not encrypted'))
   }
 
+  markEncrypted(): Promise<never> {
+    return this.encrypt()
+  }
+
   async write(instance: Instance, unsealed: unknown, userData: UserDataChange, lifts: boolean): Promise<Written> {
     const { id, revision } = instance
     const current = await loadFiles(this.#directory, id)

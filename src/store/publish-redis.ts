@@ -87,6 +87,11 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
     return encryptAnew(this, this.#trust, id, fromPlain)
   }
 
+  async markEncrypted(): Promise<void> {
+    if (this.#trust === null) throw new Error('no record keys are configured')
+    await this.script('mark-encrypted')
+  }
+
   async write(instance: Instance, document: unknown, userData: UserDataChange, lifts: boolean): Promise<Written> {
     const bytes = typeof userData === 'string' ? [userData] : ['set', Buffer.from(userData)]
     const answer = this.#trust === null
@@ -99,15 +104,15 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
     if (reason === 'stale') return { result: 'stale', revision: Number(a) }
     if (reason === 'address-owned') return { result: 'address-owned', network: a, address: b, owner: c }
     if (reason === 'user-data') return { result: 'user-data-changed' }
-    throw new Error(`the store refused the record: ${details.join(' ')}`)
+    throw refusal(details)
   }
 
   async remove(id: string, revision?: number): Promise<RemoveResult> {
-    const [verdict, ...details] = await this.script('remove', id, ...revision === undefined ? [] : [String(revision)])
+    const [verdict, ...details] = await this.script(this.#trust === null ? 'remove' : 'remove-encrypted', id, ...revision === undefined ? [] : [String(revision)])
     if (verdict === 'removed' || verdict === 'unchanged') return { result: verdict, revision: Number(details[0]) }
     if (verdict === 'absent') return { result: 'absent' }
     if (details[0] === 'stale') return { result: 'stale', revision: Number(details[1]) }
-    throw new Error(`the store refused: ${details.join(' ')}`)
+    throw refusal(details)
   }
 
   async list(): Promise<readonly Listed[]> {
@@ -196,6 +201,11 @@ type ScriptedRedis = Redis & { imdsPublish(key: string, ...args: (string | Buffe
 
 function unusable(error: unknown): Error {
   return new Error(`cannot use the store: ${typeof error === 'string' ? error : reasonOf(error)}`, { cause: error })
+}
+
+/** A refusal that says how the store must be used. */
+function refusal(details: readonly string[]): Error {
+  return new Error(details[0] === 'encrypted' ? 'the region is encrypted: give its record keys (--record-keys, IMDS_RECORD_KEYS_FILE)' : `the store refused: ${details.join(' ')}`)
 }
 
 /** The script writes an empty list as `{}`: its JSON knows no difference. */

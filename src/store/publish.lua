@@ -15,6 +15,7 @@
 --   refused stale REVISION                  the store holds this revision, or removed the instance at it: publish a higher one
 --   refused address-owned NETWORK RANGE OWNER   the address or prefix is another instance's, or a part of it is
 --   refused user-data WHY                   the bytes and the record's userData do not belong together
+--   refused encrypted                       the region is encrypted: publish and remove with the keys, by the verbs below
 --   refused invalid WHY                     this is not a record (the library checks every field; here only what the script reads)
 --
 -- Where records are encrypted (src/store/trust.ts has the layout) the script is told beside them what it compares:
@@ -22,6 +23,11 @@
 --   EVAL <this file> 1 imds:{REGION} put-encrypted FACTS RECORD USER-DATA [DIGEST]      publish; USER-DATA is empty where there is none
 --   EVAL <this file> 1 imds:{REGION} unseal-encrypted FACTS RECORD USER-DATA [DIGEST]   publish and lift the seal
 --   EVAL <this file> 1 imds:{REGION} encrypt FACTS RECORD USER-DATA DIGEST              the same contents and revision, encrypted anew
+--   EVAL <this file> 1 imds:{REGION} remove-encrypted ID [REVISION]                     as remove
+--   EVAL <this file> 1 imds:{REGION} mark-encrypted                                     mark the region as encrypted: answers `encrypted SINCE`
+--
+-- The first encrypted value marks the region as encrypted, and put, unseal and remove are refused from then on. The script cannot check that
+-- who calls the other verbs has the keys: this guards against a publisher that was left without keys by mistake, not against an attacker.
 --
 -- FACTS is JSON with these fields of the record: schema, id, revision, hypervisors, sealedAt, and of its interfaces network and addresses. With
 -- DIGEST the publish is for the case that the instance has this digest now (`none`: that there is none). Two more answers:
@@ -201,6 +207,14 @@ local function facts_of(text, lifts)
   return record, claims
 end
 
+-- The revision that an encrypted value was made for, or nil for a value that is not encrypted (src/store/trust.ts).
+local function encrypted_for(value) return string.match(value or '', '^imds1 %S+ (%d+)\n') end
+
+-- Is an instance to be changed with keys only? Its own record says so where the region was encrypted before there was a mark.
+local function needs_keys(id)
+  return redis.call('EXISTS', base .. ':encrypted') == 1 or encrypted_for(redis.call('HGET', base .. ':instance:' .. id, 'record')) ~= nil
+end
+
 -- Writes an instance, unless it is late or claims what is another's. `before`: its entry. `again`: the same revision, encrypted anew.
 local function write(record, claims, before, text, bytes, sealed_at, again)
   local id, instance = record.id, base .. ':instance:' .. record.id
@@ -217,7 +231,9 @@ local function write(record, claims, before, text, bytes, sealed_at, again)
     if owner then return refused('address-owned', network, range, owner) end
   end
 
-  redis.call('SET', base, redis.call('TIME')[1], 'NX') -- the first write: a full Redis refuses it, so that it refuses a publish whole
+  local now = redis.call('TIME')[1]
+  redis.call('SET', base, now, 'NX') -- the first write: a full Redis refuses it, so that it refuses a publish whole
+  if encrypted_for(text) then redis.call('SET', base .. ':encrypted', now, 'NX') end
   if before then forget(id, before) end
   redis.call('DEL', base .. ':tombstone:' .. id, instance)
   redis.call('HSET', instance, 'record', text, 'digest', digest)
@@ -231,19 +247,15 @@ local function write(record, claims, before, text, bytes, sealed_at, again)
   return { before and before.digest == digest and 'unchanged' or 'published', revision, sealed_at }
 end
 
--- The revision that an encrypted value was made for, or nil for a value that is not encrypted (src/store/trust.ts).
-local function encrypted_for(value) return string.match(value or '', '^imds1 %S+ (%d+)\n') end
-
 local function put(text, mode, bytes, lifts)
   local record, claims = facts_of(text, lifts)
   if not record then return refused('invalid', claims) end
   local id, instance = record.id, base .. ':instance:' .. record.id
-  local stored = redis.call('HGET', instance, 'record')
-  if encrypted_for(stored) then return refused('invalid', 'the store has this instance encrypted: publish with the keys') end
+  if needs_keys(id) then return refused('encrypted') end
   local expected = is_table(record.userData) and record.userData or nil
   if mode == 'keep' then
     bytes = redis.call('HGET', instance, 'user-data') or nil
-    local held = decoded(stored)
+    local held = decoded(redis.call('HGET', instance, 'record'))
     local before = held and is_table(held.userData) and held.userData or nil
     if (before and before.sha256) ~= (expected and expected.sha256) then return refused('user-data', 'the store holds other user-data than the record tells') end
   elseif mode == 'none' then
@@ -303,12 +315,19 @@ local function remove(id, given)
   return { before and 'removed' or 'unchanged', whole(revision) }
 end
 
+local function mark_encrypted()
+  redis.call('SET', base .. ':encrypted', redis.call('TIME')[1], 'NX')
+  return { 'encrypted', redis.call('GET', base .. ':encrypted') }
+end
+
 -- While a Cluster moves the region's slot, some of its keys are here and some are there. Asking for two that are nowhere ends the script
 -- then, on either side, before it wrote anything: a change is whole, or is to be tried again.
 redis.call('EXISTS', base .. ':nowhere', base .. ':nowhere-else')
 
 local verb = ARGV[1]
 if verb == 'put' or verb == 'unseal' then return put(ARGV[2], ARGV[3], ARGV[4], verb == 'unseal') end
-if verb == 'remove' then return remove(ARGV[2], ARGV[3]) end
+if verb == 'remove' and needs_keys(ARGV[2] or '') then return refused('encrypted') end
+if verb == 'remove' or verb == 'remove-encrypted' then return remove(ARGV[2] or '', ARGV[3]) end
+if verb == 'mark-encrypted' then return mark_encrypted() end
 if verb == 'put-encrypted' or verb == 'unseal-encrypted' or verb == 'encrypt' then return put_encrypted(verb, ARGV[2], ARGV[3], ARGV[4], ARGV[5]) end
-return refused('invalid', 'the first argument is put, unseal, remove, put-encrypted, unseal-encrypted or encrypt')
+return refused('invalid', 'the first argument is put, unseal, remove, put-encrypted, unseal-encrypted, encrypt, remove-encrypted or mark-encrypted')

@@ -76,6 +76,11 @@ export interface Publisher {
    * since then whatever the store holds is taken for true. Rejects where records are not encrypted.
    */
   encrypt(id: string, fromPlain: boolean): Promise<EncryptResult>
+  /**
+   * Marks the region as encrypted: publishers without keys are refused, also where it has no instance yet. Every encrypted publish does the
+   * same. Rejects where records are not encrypted.
+   */
+  markEncrypted(): Promise<void>
   /** Every instance of the store, by id: what its index says, which is not authenticated. */
   list(): Promise<readonly Listed[]>
   /**

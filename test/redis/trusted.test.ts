@@ -318,9 +318,49 @@ t.test('keys come into use without a publish of the control plane; plain records
   t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
   t.match((await (await aStore(t, keys)).get('srv-n2'))!.document, { revision: 2, sealedAt: /^2/ })
   await t.rejects(plain.get('srv-n1'), /srv-n1 cannot be read: the record is encrypted, and no keys/)
-  await t.rejects(plain.put(record(1, 2), Buffer.from('x')), /the store has this instance encrypted: publish with the keys/, 'a publisher that was forgotten is refused')
+  await t.rejects(plain.put(record(1, 2), Buffer.from('x')), /the region is encrypted: give its record keys/, 'a publisher that was forgotten is refused')
   await t.rejects(plain.encrypt('srv-n1', false), /no record keys/)
   t.match(await hostname(daemon), 'r1.n1.example.com')
+})
+
+t.test('the store of an encrypted region refuses publishers without keys, whatever they publish or remove', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const [store, plain] = [await aStore(t, keys), await aStore(t, null)]
+  t.match(await plain.put(record(4, 1, { sealedAt: '2026-11-20T15:04:05Z' })), { result: 'published' }, 'it was plain')
+  await store.put(record(1, 1), Buffer.from('mine'))
+  await store.put(record(2, 1))
+  t.match(await store.remove('srv-n2'), { result: 'removed', revision: 2 })
+  const before = await dump()
+  for (const [what, publish] of [
+    ['an instance', () => plain.put(record(1, 2), 'none')], ['a new instance', () => plain.put(record(3, 1))], ['one that was removed', () => plain.put(record(2, 3))], ['one that is plain', () => plain.put(record(4, 2))],
+    ['a removal', () => plain.remove('srv-n1')], ['a removal of an unknown id', () => plain.remove('srv-n9', 1)], ['an unseal', () => plain.unseal('srv-n4')],
+  ] as readonly (readonly [string, () => Promise<unknown>])[]) await t.rejects(publish(), /^the region is encrypted: give its record keys/, what)
+  for (const [verb, ...args] of [['put', JSON.stringify(record(3, 1)), 'none'], ['unseal', JSON.stringify(record(3, 1)), 'none'], ['remove', 'srv-n1']] as const) {
+    t.same(await redis.client.eval(SCRIPT, 1, KEYS.region, verb, ...args), ['refused', 'encrypted'], verb)
+  }
+  t.match(await imdsctl(null, 'remove', 'srv-n1'), { status: 69, text: /^imdsctl: the region is encrypted: give its record keys/ })
+  t.equal(await dump(), before, 'nothing was written')
+  t.match(await store.put(record(1, 2)), { result: 'published' })
+  await redis.client.del(KEYS.encrypted)
+  t.match(await plain.put(record(3, 1)), { result: 'published' }, 'without the mark the region is plain')
+  await t.rejects(plain.remove('srv-n1'), /the region is encrypted/, 'but for an instance whose record is encrypted')
+})
+
+t.test('imdsctl encrypt marks a region as encrypted that has no instance, and none that keeps a plain one', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const plain = await aStore(t, null)
+  await plain.put(record(1, 1))
+  t.match(await imdsctl(keys, 'encrypt'), { status: 65, text: /srv-n1: it is not encrypted/ })
+  t.match(await plain.put(record(1, 2)), { result: 'published' }, 'it is still plain')
+  await plain.remove('srv-n1')
+  t.same(await imdsctl(keys, 'encrypt'), { status: 0, text: '0 encrypted, 0 had the first key already\n' })
+  await t.rejects(plain.put(record(1, 4)), /the region is encrypted/)
+  t.match(await redis.client.get(KEYS.encrypted), /^\d{10}$/)
+  await redis.client.set(KEYS.encrypted, '1700000000')
+  await (await aStore(t, keys)).put(record(1, 4))
+  t.same(await imdsctl(keys, 'encrypt'), { status: 0, text: '0 encrypted, 1 had the first key already\n' })
+  t.equal(await redis.client.get(KEYS.encrypted), '1700000000', 'the mark keeps its first time')
+  await t.rejects(plain.markEncrypted(), /no record keys/)
 })
 
 t.test('a start without Redis is answered from the snapshot with its key alone; otherwise it is not served, with one line in the log', async (t) => {
@@ -395,7 +435,7 @@ t.test('the script publishes what another language encrypted, and refuses what d
     [['put-encrypted', facts(2), value(2), 'plain'], /invalid .*not encrypted/], [['put-encrypted', facts(2), value(2), trust.encrypt('user-data', 'srv-n1', 1, Buffer.from('x'))], /invalid .*revision/],
     [['put-encrypted', '{', value(2), ''], /invalid/], [['put-encrypted', facts(1), value(1), ''], /stale 1/], [['put-encrypted', facts(2), value(2), '', 'x'], /changed [0-9a-f]{40}/],
     [['encrypt', facts(1), value(1), ''], /changed/], [['unseal-encrypted', facts(2, { sealedAt: '2026-11-20T15:04:05Z' }), value(2), ''], /invalid/],
-    [['put', JSON.stringify(record(1, 2)), 'keep'], /invalid .*encrypted/],
+    [['put', JSON.stringify(record(1, 2)), 'keep'], /^refused encrypted$/],
   ] as [(string | Buffer)[], RegExp][]) t.match((await script(...args)).join(' '), why)
   const digest = (await valuesOf('srv-n1')).digest
   t.match(await script('encrypt', facts(2), value(2), '', digest), ['refused', 'stale', '1'], 'an encryption anew keeps the revision')

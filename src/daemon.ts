@@ -153,9 +153,12 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
     return held === undefined ? null : edge.holds(held.instance)
   }
   const networks = [...new Set(config.listen.map(({ network }) => network))]
-  const explained = (network: string, address: string) => explain({ view, edge, networks }, network, address)
+  const { buildDiagnosis } = await import('./diagnosis.ts')
+  const diagnosis = buildDiagnosis({ view, source, watch, networks, hypervisor, userDataMaxBytes: config.userDataMaxBytes, now })
+  const explained = (network: string, address: string) => explain({ view, edge, networks, diagnosis }, network, address)
   const operatorServer = buildOperatorServer({
     allow: config.operator.allow, metrics: metrics.registry, readiness, revisionOf, holds, edge, explain: explained,
+    diagnose: (id) => diagnosis.instance(id),
   })
 
   const looks = setInterval(() => { clock.look() }, LOOK_EVERY_MS)

@@ -4,6 +4,7 @@
  * What an operator asks when a guest says that it gets nothing. Reads what the guest side reads, changes nothing, and tells nothing that is
  * a guest's secret.
  */
+import type { Diagnosis } from './diagnosis.ts'
 import type { Edge } from './edge/edge.ts'
 import { statusOf, type Refusal } from './guest/answers.ts'
 import { refusalOf } from './guest/identify.ts'
@@ -11,7 +12,7 @@ import { canonicalAddress, overlap } from './metadata/address.ts'
 import type { View } from './store/view.ts'
 
 /** What it is explained from. `networks`: those that guests are answered on here. */
-export interface Explained { readonly view: View, readonly edge: Edge, readonly networks: readonly string[] }
+export interface Explained { readonly view: View, readonly edge: Edge, readonly networks: readonly string[], readonly diagnosis: Diagnosis }
 
 /** `answer`: "metadata", or the reason of the refusal that metrics and logs name, with its status. The rest where the address is an instance's. */
 export interface Explanation {
@@ -25,13 +26,15 @@ export interface Explanation {
   readonly userData?: string
   readonly hopLimit?: { readonly limit: number, readonly enforced: boolean }
   readonly firewall?: string
+  /** What is wrong with its record in the store, or with the store. */
+  readonly store?: string
 }
 
 /** The firewall looks after its rules every few seconds: one that was not heard of for so long does not. */
 const EDGE_STALE_SECONDS = 30
 
 /** Explains; undefined where that is no address. */
-export function explain({ view, edge, networks }: Explained, network: string, text: string): Explanation | undefined {
+export async function explain({ view, edge, networks, diagnosis }: Explained, network: string, text: string): Promise<Explanation | undefined> {
   const address = canonicalAddress(text)
   if (address === undefined) return undefined
   const found = view.find(network, address)
@@ -40,14 +43,15 @@ export function explain({ view, edge, networks }: Explained, network: string, te
   if (!networks.includes(network)) return { ...said, because: `nobody is answered on network ${network} here: there are ${networks.join(', ')}` }
   if (found === 'unknown') {
     const elsewhere = networks.filter((other) => view.find(other, address) !== 'unknown')
-    const hint = elsewhere.length > 0 ? `; it is one's on ${elsewhere.join(', ')}` : '; was it published, and for this hypervisor?'
-    return { ...said, because: `no instance that is known here has this address on network ${network}${hint}` }
+    const hint = elsewhere.length > 0 ? `an instance has it on ${elsewhere.join(', ')}` : await diagnosis.address(network, address)
+    return { ...said, because: `no instance that is known here has this address on network ${network}; ${hint}` }
   }
   if (found === 'contested') return { ...said, because: `more than one instance claims it: ${claimants(view, network, address)}` }
 
   const { instance, userData } = found
   const { httpTokens, httpPutResponseHopLimit: limit } = instance.options
   const held = edge.holds(instance)
+  const store = await diagnosis.instance(instance.id)
   return {
     ...said,
     because: refusal === null ? `it is ${instance.id}'s` : OPTIONS[refusal] ?? refusal,
@@ -56,6 +60,7 @@ export function explain({ view, edge, networks }: Explained, network: string, te
     userData: instance.sealedAt !== undefined ? `sealed since ${instance.sealedAt}` : userData === null ? 'none' : `${String(userData.length)} bytes`,
     hopLimit: { limit, enforced: edge.isApplied(instance) && edge.status().ageSeconds <= EDGE_STALE_SECONDS },
     ...held !== null && { firewall: held },
+    ...store !== null && { store },
   }
 }
 

@@ -28,7 +28,9 @@ export interface OperatorServerParts {
   readonly holds: (id: string) => string | null
   readonly edge: OperatorEdge
   /** What an address would be answered on a network, and why; undefined where it is none. */
-  readonly explain: (network: string, address: string) => object | undefined
+  readonly explain: (network: string, address: string) => Promise<object | undefined>
+  /** Why an instance is not answered for as the store has it, or null. */
+  readonly diagnose: (id: string) => Promise<string | null>
 }
 
 /** No route has a schema: Fastify's own compilers need 20 ms of every start, and memory. */
@@ -41,7 +43,7 @@ const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSe
  *   GET /livez     200 while the event loop turns
  *   GET /readyz    200 once the first full resync is done, 503 before; JSON with the state either way
  *   GET /instances/ID   the launch gate: 200 with `{id, revision}` when the instance is answered for here, 409 when the firewall does not
- *                       let it in yet, 404 otherwise
+ *                       let it in yet, 404 otherwise. With `?reason`, `reason` says why it is not answered for as the store has it, if it is not
  *   GET /edge?after=VERSION&applied=VERSION   200 with what the firewall's rules are made from (src/edge/view.ts), once it is another version
  *                       than "after" or after 5 s; 503 when the view is not whole yet. `applied` is for the firewall alone to say
  *
@@ -49,7 +51,7 @@ const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSe
  *
  * 403 for anyone outside of `allow`.
  */
-export function buildOperatorServer({ allow, metrics, readiness, revisionOf, holds, edge, explain }: OperatorServerParts): FastifyInstance {
+export function buildOperatorServer({ allow, metrics, readiness, revisionOf, holds, edge, explain, diagnose }: OperatorServerParts): FastifyInstance {
   const server = Fastify({ logger: false, schemaController: NO_SCHEMAS, requestTimeout: 10_000, connectionTimeout: 30_000, keepAliveTimeout: 5_000 })
   const allowed = blockListOf(allow)
 
@@ -67,19 +69,20 @@ export function buildOperatorServer({ allow, metrics, readiness, revisionOf, hol
     const state = readiness()
     return reply.code(state.ready ? 200 : 503).send(state)
   })
-  server.get<{ Params: { id: string } }>('/instances/:id', (request, reply) => {
+  server.get<{ Params: { id: string }, Querystring: { reason?: string } }>('/instances/:id', async (request, reply) => {
     const { id } = request.params
+    const why = request.query.reason === undefined ? null : await diagnose(id)
     const revision = revisionOf(id)
-    if (revision === null) return reply.code(404).send({ id, revision })
-    const reason = holds(id)
-    return reason === null ? reply.send({ id, revision }) : reply.code(409).send({ id, revision, reason })
+    const held = revision === null ? null : holds(id)
+    const reason = [held, why].filter((part) => part !== null).join('; ')
+    return reply.code(revision === null ? 404 : held === null ? 200 : 409).send({ id, revision, ...reason !== '' && { reason } })
   })
   server.get<{ Querystring: { after?: string, applied?: string } }>('/edge', async ({ query: { after, applied } }, reply) => {
     const view = await edge.next(after, applied)
     return view === undefined ? reply.code(503).send({ error: 'the view is not whole yet' }) : reply.send(view)
   })
-  server.get<{ Querystring: { address?: string, network?: string } }>('/explain', ({ query: { address = '', network = 'default' } }, reply) => {
-    const explanation = explain(network, address)
+  server.get<{ Querystring: { address?: string, network?: string } }>('/explain', async ({ query: { address = '', network = 'default' } }, reply) => {
+    const explanation = await explain(network, address)
     return explanation === undefined ? reply.code(400).send({ error: 'that is no address' }) : reply.send(explanation)
   })
   return server

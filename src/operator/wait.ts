@@ -10,6 +10,8 @@ export interface WaitFor { readonly operator: string, readonly id: string, reado
 export type Waited = { readonly result: 'answers', readonly revision: number } | { readonly result: 'timeout', readonly revision: number | null, readonly reason: string }
 
 const POLL_MS = 25
+/** The daemon asks the store for a second at most. */
+const REASON_MS = 1500
 
 /** Resolves once the daemon answers for `revision` of the instance or a later one, or when the time is over. */
 export async function waitForInstance({ operator, id, revision, timeoutMs }: WaitFor): Promise<Waited> {
@@ -19,8 +21,20 @@ export async function waitForInstance({ operator, id, revision, timeoutMs }: Wai
     told = await ask(operator, id, Math.max(1, deadline - performance.now())) ?? told
     const { held, reason } = told
     if (held !== null && held >= revision) return { result: 'answers', revision: held }
-    if (performance.now() + POLL_MS >= deadline) return { result: 'timeout', revision: held, reason }
+    if (performance.now() + POLL_MS >= deadline) return { result: 'timeout', revision: held, reason: await why(operator, id) ?? reason }
     await new Promise((resolve) => setTimeout(resolve, POLL_MS))
+  }
+}
+
+/** What the daemon says of the cause, asked once since it may ask the store; null where it does not say. */
+async function why(operator: string, id: string): Promise<string | null> {
+  try {
+    const response = await fetch(new URL(`/instances/${id}?reason`, operator), { signal: AbortSignal.timeout(REASON_MS) })
+    const { reason, revision } = await response.json() as { reason?: string, revision: number | null }
+    if (reason === undefined) return null
+    return revision === null ? reason : `it has revision ${String(revision)}; ${reason}`
+  } catch {
+    return null
   }
 }
 

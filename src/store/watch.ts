@@ -57,6 +57,12 @@ export interface WatchParts {
 /** How the view stands to the store. */
 export interface WatchStatus {
   readonly connected: boolean
+  /** It was connected at some time since the start. */
+  readonly wasConnected: boolean
+  /** Since when it is connected or not, in milliseconds of `performance.now()`. */
+  readonly changedAtMs: number
+  /** Why it is not connected; undefined when it is, or was not tried yet. */
+  readonly lossReason: string | undefined
   /** A full resync has completed since the start, and the last one found records that can be used. */
   readonly ready: boolean
   /** Why it is not ready, as a sentence; null when it is. */
@@ -91,6 +97,7 @@ export class Watch {
   /** Why the store cannot be used since it was lost; undefined when it was not tried yet. */
   #lossReason: string | undefined
   #wasConnected = false
+  #changedAtMs = performance.now()
   #resyncWanted = false
   /** The store held nothing of this region when it was last asked. */
   #isUninitialised = false
@@ -118,12 +125,15 @@ export class Watch {
       connected: () => {
         this.#told.connected(source.description)
         this.#connected = this.#wasConnected = true
+        this.#lossReason = undefined
+        this.#changedAtMs = performance.now()
         void this.#work()
         const jitter = this.#resyncedAtMs === undefined ? 0 : Math.random() * RESYNC_JITTER_MS
         this.#later(jitter, () => { this.resync() })
       },
       disconnected: (reason) => {
         this.#told.lost(source.description, reason, this.#connected)
+        if (this.#connected) this.#changedAtMs = performance.now()
         this.#connected = false
         this.#lossReason = reason
       },
@@ -153,10 +163,16 @@ export class Watch {
     await waiting.promise
   }
 
+  /** What is wrong with the record of an id, as it was read last. */
+  faultOf(id: string): AssemblyFault | undefined {
+    return this.#told.faultOf(id)
+  }
+
   status(): WatchStatus {
     const problem = this.#problem()
     return {
-      connected: this.#connected, ready: problem === null, problem, isStoreUnusable: this.#told.problem !== undefined,
+      connected: this.#connected, wasConnected: this.#wasConnected, changedAtMs: this.#changedAtMs, lossReason: this.#lossReason,
+      ready: problem === null, problem, isStoreUnusable: this.#told.problem !== undefined,
       resyncedAtMs: this.#resyncedAtMs, resyncTookMs: this.#resyncTookMs, unconfirmed: this.#told.unconfirmed, faulty: this.#told.faulty,
     }
   }

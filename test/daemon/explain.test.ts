@@ -31,8 +31,8 @@ t.test('imdsctl explain says what an address would be answered and why, and no s
   for (const [args, text] of [
     [['127.0.0.2'], /endpoint-disabled \(403\), since httpEndpoint of its record is disabled/],
     [['fd00::1'], /ipv6-disabled \(403\), since httpProtocolIpv6/],
-    [['127.0.0.9'], /unknown-peer \(503\), since no instance that is known here has this address on network default; was it published, and for this hypervisor\?/],
-    [['127.0.0.3'], /unknown-peer \(503\).* it is one's on blue/],
+    [['127.0.0.9'], /unknown-peer \(503\), since no instance that is known here has this address on network default; the store has no instance with this address on network default: was it published\?/],
+    [['127.0.0.3'], /unknown-peer \(503\).*; an instance has it on blue/],
     [['127.0.0.3', '--network', 'blue'], /metadata \(200\)[\s\S]*user-data +sealed since 2026-11-20T00:00:00Z/],
     [['127.0.0.3', '--network', 'red'], /unknown-peer \(503\), since nobody is answered on network red here: there are default, blue/],
   ] as const) {

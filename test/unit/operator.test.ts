@@ -6,7 +6,8 @@ function aServer(allow: string[] = [], ready = true) {
     allow, metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') }, readiness: () => ({ ready, instances: 3 }),
     revisionOf: (id) => id === 'srv-b' ? null : 7,
     holds: (id) => id === 'srv-c' ? 'the firewall has not let it in yet' : null,
-    explain: (network, address) => address === 'x' ? undefined : { network, address },
+    explain: (network, address) => Promise.resolve(address === 'x' ? undefined : { network, address }),
+    diagnose: (id) => Promise.resolve(id === 'srv-a' ? null : 'the store was lost 3 s ago'),
     edge: { next: (after, applied) => Promise.resolve(after === 'none' ? undefined : { after, applied }) },
   })
 }
@@ -25,6 +26,9 @@ test('it says which revision of an instance is answered for here', async () => {
   const known = await server.inject('/instances/srv-a')
   expect([known.statusCode, known.json()]).toEqual([200, { id: 'srv-a', revision: 7 }])
   expect((await server.inject('/instances/srv-b')).statusCode).toBe(404)
+  expect((await server.inject('/instances/srv-a?reason')).json()).toEqual({ id: 'srv-a', revision: 7 })
+  expect((await server.inject('/instances/srv-b?reason')).json()).toEqual({ id: 'srv-b', revision: null, reason: 'the store was lost 3 s ago' })
+  expect((await server.inject('/instances/srv-c?reason')).json()).toMatchObject({ reason: 'the firewall has not let it in yet; the store was lost 3 s ago' })
   const held = await server.inject('/instances/srv-c')
   expect([held.statusCode, held.json()]).toEqual([409, { id: 'srv-c', revision: 7, reason: 'the firewall has not let it in yet' }])
 })

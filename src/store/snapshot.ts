@@ -14,22 +14,22 @@
  * before. All others are checked again, for which the schema's library must be loaded first.
  */
 import { createHash, createHmac } from 'node:crypto'
-import { existsSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { existsSync, rmSync, statSync } from 'node:fs'
 import { mkdir, open, rename, rm, utimes } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { Logger } from 'pino'
 import { frozen, RECORD_FORM, type Instance } from '../metadata/instance.ts'
 import type { Assembled } from './assemble.ts'
-import { isEncrypted, type Trust } from './trust.ts'
+import { Rejection, SnapshotInput, torn, Undecryptable } from './snapshot-input.ts'
+import type { Trust } from './trust.ts'
+import { SLICE_BYTES, slices } from './turn-budget.ts'
 
 const FORMAT = 1
-const LF = 0x0a
-const TORN = 'it is torn or was changed'
+const LF = Buffer.from('\n')
 /** A change is written so long after it came, with whatever else came meanwhile. */
 const SETTLE_MS = 200
 /** Writing takes at most a tenth of the time, and yet every change is on disk within half a minute. */
 const MOST_BETWEEN_MS = 30_000
-const BATCH = 64
 /** Files beside the snapshot that a crash during a write, or an older version, may have left: they hold user-data. */
 const LEFTOVERS = ['.tmp', '.rejected']
 const PLAIN = { head: Buffer.alloc(0), update: (part: Buffer) => part, end: () => Buffer.alloc(0) }
@@ -52,11 +52,6 @@ export function snapshotPath(stateDirectory: string): string {
 /** With what a snapshot is kept: `trust` encrypts it (null: it is plain), `key` is a secret of this host's, of any length. */
 export interface SnapshotKeys { readonly trust: Trust | null, readonly key: Uint8Array }
 
-/** Why a snapshot is not served: the message completes "the snapshot was rejected because ...". */
-class Rejection extends Error {}
-/** An encrypted snapshot that none of our keys opens. Which it is cannot be known: a wrong key, or a file that was changed. */
-class Undecryptable extends Error {}
-
 /** Reads the snapshot. Undefined where there is none that may be served; never rejects. A rejected file is deleted. */
 export async function readSnapshot(
   path: string, owner: SnapshotOwner, keys: SnapshotKeys, maxAgeMs: number, nowMs: number, log: Logger,
@@ -68,9 +63,13 @@ export async function readSnapshot(
     const ageMs = nowMs - mtimeMs
     facts = { path, bytes: size, ageSeconds: Math.round(ageMs / 1000) }
     if (ageMs > maxAgeMs) throw new Rejection('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS')
-    const bytes = readFileSync(path)
-    const isCurrent = isEncrypted(bytes) === (keys.trust !== null)
-    return { instances: await decode(isEncrypted(bytes) ? decrypt(bytes, owner, keys.trust) : bytes, owner, keys.key, !isCurrent), ageMs, isCurrent }
+    const input = new SnapshotInput(path, owner.hypervisor ?? '', keys.trust)
+    try {
+      const isCurrent = input.isEncrypted === (keys.trust !== null)
+      return { instances: await decode(input, owner, keys.key, !isCurrent), ageMs, isCurrent }
+    } finally {
+      input.close()
+    }
   } catch (error) {
     const { code, message: reason } = error as NodeJS.ErrnoException
     if (code === 'ENOENT') return undefined
@@ -90,22 +89,10 @@ function reject(path: string, facts: object, log: Logger): void {
   }
 }
 
-function decrypt(bytes: Buffer, owner: SnapshotOwner, trust: Trust | null): Buffer {
-  if (trust === null) throw new Undecryptable('it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)')
-  const decrypted = trust.decrypt('snapshot', owner.hypervisor ?? '', bytes)
-  if ('distrust' in decrypted) throw new Undecryptable(`it ${decrypted.distrust}`)
-  return decrypted.bytes
-}
-
 /** `mustBeOurs`: it is plain where it should be encrypted, and without our own MAC it is rejected. */
-async function decode(bytes: Buffer, owner: SnapshotOwner, key: Uint8Array, mustBeOurs: boolean): Promise<Assembled[]> {
-  const trailerStart = bytes.lastIndexOf(LF, -2) + 1
-  if (bytes.at(-1) !== LF || trailerStart === 0) throw new Rejection('it is torn')
-  const trailer = json(bytes.subarray(trailerStart))
-  const sha256 = createHash('sha256').update(bytes.subarray(0, trailerStart)).digest('hex')
-  if (trailer['sha256'] !== sha256) throw new Rejection(TORN)
-  const headerEnd = bytes.indexOf(LF)
-  const header = json(bytes.subarray(0, headerEnd))
+async function decode(input: SnapshotInput, owner: SnapshotOwner, key: Uint8Array, mustBeOurs: boolean): Promise<Assembled[]> {
+  const { header, entries, trailer, sha256 } = structureOf(input)
+  if (trailer['sha256'] !== sha256 || trailer['instances'] !== entries.length) throw torn()
   if (header['imds'] !== 'snapshot' || header['format'] !== FORMAT) throw new Rejection('it has another format')
   for (const [key, value] of Object.entries(owner)) {
     if (header[key] !== value) throw new Rejection(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
@@ -113,36 +100,50 @@ async function decode(bytes: Buffer, owner: SnapshotOwner, key: Uint8Array, must
   const isOurs = trailer['mac'] === macOf(sha256, key)
   if (mustBeOurs && !isOurs) throw new Rejection('it is not encrypted, and not written by this host')
   const restore = isOurs ? (document: unknown) => frozen(document as Instance) : (await import('../metadata/record.ts')).restore
-  const instances: Assembled[] = []
-  for (let at = headerEnd + 1; at < trailerStart;) {
-    const end = bytes.indexOf(LF, at)
-    const { instance: document, digest, userDataBytes } = json(bytes.subarray(at, end))
+  return entries.map(({ document, digest, userData }) => {
     const instance = restore(document)
     if (instance === undefined || typeof digest !== 'string') throw new Rejection('it holds a record that is not valid')
-    const from = end + 1
-    const to = from + (userDataBytes === null ? 0 : Number.isInteger(userDataBytes) ? userDataBytes as number : -1)
-    if (to < from || bytes[to] !== LF) throw new Rejection(TORN)
-    instances.push({ instance, userData: userDataBytes === null ? null : Buffer.from(bytes.subarray(from, to)), digest: mustBeOurs ? '' : digest })
-    at = to + 1
+    return { instance, userData, digest: mustBeOurs ? '' : digest }
+  })
+}
+
+/** What a file holds, not checked yet but for its form. */
+interface Structure {
+  readonly header: Record<string, unknown>
+  readonly entries: readonly { readonly document: unknown, readonly digest: unknown, readonly userData: Buffer | null }[]
+  readonly trailer: Record<string, unknown>
+  /** Of all that stands before the trailer. */
+  readonly sha256: string
+}
+
+/** Reads a whole file. An encrypted one that is not authentic is that, whatever else is wrong with it. */
+function structureOf(input: SnapshotInput): Structure {
+  let structure: Structure | Rejection
+  try {
+    structure = readStructure(input)
+  } catch (error) {
+    if (!(error instanceof Rejection)) throw error
+    structure = error
   }
-  if (trailer['instances'] !== instances.length) throw new Rejection('it is torn')
-  return instances
+  input.authenticate()
+  if (structure instanceof Rejection) throw structure
+  return structure
+}
+
+function readStructure(input: SnapshotInput): Structure {
+  const header = input.object()
+  const entries: { document: unknown, digest: unknown, userData: Buffer | null }[] = []
+  for (;;) {
+    const line = input.object()
+    if (!('instance' in line)) return { header, entries, trailer: line, sha256: input.digest() }
+    const { instance: document, digest, userDataBytes } = line
+    const userData = input.bytes(userDataBytes === null ? 0 : userDataBytes)
+    entries.push({ document, digest, userData: userDataBytes === null ? null : userData })
+  }
 }
 
 function macOf(sha256: string, key: Uint8Array): string {
   return createHmac('sha256', key).update(`imds snapshot ${RECORD_FORM} ${sha256}`).digest('hex')
-}
-
-/** The object on a line. The reader's own complaint would quote the line, which may be user-data. */
-function json(line: Buffer): Record<string, unknown> {
-  let value: unknown
-  try {
-    value = JSON.parse(line.toString('utf8'))
-  } catch {
-    throw new Rejection(TORN)
-  }
-  if (typeof value !== 'object' || value === null) throw new Rejection(TORN)
-  return value as Record<string, unknown>
 }
 
 /** What a writer needs. `instances` gives what is to be kept, `writes` counts. */
@@ -261,16 +262,34 @@ export class SnapshotWriter {
     try {
       const { head, update, end } = trust?.encrypting('snapshot', owner.hypervisor ?? '', 0) ?? PLAIN
       const hash = createHash('sha256')
-      const append = async (chunk: Buffer) => {
+      let gathered: Uint8Array[] = []
+      let bytes = 0
+      const flush = async () => {
+        const chunk = Buffer.concat(gathered)
+        gathered = []
+        bytes = 0
         hash.update(chunk)
         await file.writeFile(update(chunk))
       }
+      const append = async (value: Uint8Array) => {
+        for (const slice of slices(value)) {
+          gathered.push(slice)
+          bytes += slice.length
+          if (bytes >= SLICE_BYTES) await flush()
+        }
+      }
       await file.writeFile(head)
-      const all = [...instances()]
-      await append(Buffer.from(`${JSON.stringify({ imds: 'snapshot', format: FORMAT, ...owner })}\n`))
-      for (let i = 0; i < all.length; i += BATCH) await append(Buffer.concat(all.slice(i, i + BATCH).flatMap(encode)))
+      await append(lineOf({ imds: 'snapshot', format: FORMAT, ...owner }))
+      let count = 0
+      for (const { instance, userData, digest } of instances()) { // as it is when its turn comes: no former state is kept for the file
+        count += 1
+        await append(lineOf({ instance, digest, userDataBytes: userData === null ? null : userData.length }))
+        if (userData !== null) await append(userData)
+        await append(LF)
+      }
+      await flush()
       const sha256 = hash.digest('hex')
-      await file.writeFile(update(Buffer.from(`${JSON.stringify({ instances: all.length, sha256, mac: macOf(sha256, key) })}\n`)))
+      await file.writeFile(update(lineOf({ instances: count, sha256, mac: macOf(sha256, key) })))
       await file.writeFile(end())
       await file.sync()
     } finally {
@@ -279,7 +298,6 @@ export class SnapshotWriter {
   }
 }
 
-function encode({ instance, userData, digest }: Assembled): Uint8Array[] {
-  const line = Buffer.from(`${JSON.stringify({ instance, digest, userDataBytes: userData === null ? null : userData.length })}\n`)
-  return [line, userData ?? Buffer.alloc(0), Buffer.from('\n')]
+function lineOf(value: object): Buffer {
+  return Buffer.from(`${JSON.stringify(value)}\n`)
 }

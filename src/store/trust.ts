@@ -20,10 +20,11 @@ import { createCipheriv, createDecipheriv, createSecretKey, hkdfSync, randomByte
 
 const ALGORITHM = 'aes-256-gcm'
 const NONCE_BYTES = 12
-const TAG_BYTES = 16
 const NAME = '[A-Za-z0-9][A-Za-z0-9._-]{0,62}'
 const HEADER = new RegExp(`^imds1 (${NAME}) (0|[1-9]\\d{0,15})\n`)
 const LONGEST_HEADER = 90
+export const HEAD_BYTES = LONGEST_HEADER + NONCE_BYTES
+export const TAG_BYTES = 16
 
 /** A key and the name that values call it by. */
 export interface RecordKey { readonly name: string, readonly key: KeyObject }
@@ -40,6 +41,21 @@ export interface Decrypted { readonly bytes: Buffer, readonly revision: number, 
 
 /** A value that is made in parts: `head`, what `update` gives for each part, what `end` gives. */
 export interface Encryption { readonly head: Buffer, readonly update: (part: Uint8Array) => Buffer, readonly end: () => Buffer }
+
+/** What `decrypting` needs of a value: its first HEAD_BYTES (or all, where it is shorter), its last TAG_BYTES, its length. */
+export interface Ends { readonly head: Buffer, readonly tag: Buffer, readonly length: number }
+
+/**
+ * A value that is decrypted in parts: `update` takes those of the ciphertext, which stands from `start` up to the tag; `end` says why the
+ * whole is not believed, or null.
+ */
+export interface Decryption {
+  readonly start: number
+  readonly revision: number
+  readonly key: string
+  readonly update: (part: Uint8Array) => Buffer
+  readonly end: () => Distrust | null
+}
 
 /** Reads a file of keys: `NAME:BASE64-OF-32-BYTES`, one a line. A fault names lines and never what stands in them. */
 export function parseRecordKeys(text: string): { readonly ok: true, readonly keys: RecordKeys } | { readonly ok: false, readonly message: string } {
@@ -102,21 +118,34 @@ export class Trust {
 
   /** What a value holds, if it was made with one of our keys, for this region, kind and id. */
   decrypt(kind: ValueKind, id: string, value: Buffer): Decrypted | Distrust {
-    const [header, name, revision] = HEADER.exec(value.toString('latin1', 0, LONGEST_HEADER)) ?? []
+    const decryption = this.decrypting(kind, id, { head: value.subarray(0, HEAD_BYTES), tag: value.subarray(-TAG_BYTES), length: value.length })
+    if ('distrust' in decryption) return decryption
+    const { start, revision, key, update, end } = decryption
+    const bytes = update(value.subarray(start, value.length - TAG_BYTES))
+    return end() ?? { bytes, revision, key }
+  }
+
+  /** Begins to decrypt a value in parts. Nothing of it may be believed before `end` has found it authentic. */
+  decrypting(kind: ValueKind, id: string, { head, tag, length }: Ends): Decryption | Distrust {
+    const [header, name, revision] = HEADER.exec(head.toString('latin1')) ?? []
     if (header === undefined) return { distrust: 'is not encrypted, or not as imds does it' }
     const key = this.#keys.find((ours) => ours.name === name)
     if (key === undefined) return { distrust: `was encrypted with a key that is not among ours: ${name!}` }
-    const ciphertext = header.length + NONCE_BYTES
-    const tag = value.length - TAG_BYTES
-    if (tag < ciphertext) return { distrust: 'is cut off' }
-    const decipher = createDecipheriv(ALGORITHM, this.#derive(key, kind, id), value.subarray(header.length, ciphertext), { authTagLength: TAG_BYTES })
-      .setAAD(this.#bound(header.slice(0, -1), kind, id)).setAuthTag(value.subarray(tag))
-    try {
-      const bytes = decipher.update(value.subarray(ciphertext, tag))
-      decipher.final()
-      return { bytes, revision: Number(revision), key: key.name }
-    } catch {
-      return { distrust: 'is not authentic: changed, or made with another key or for another place' }
+    const start = header.length + NONCE_BYTES
+    if (length < start + TAG_BYTES) return { distrust: 'is cut off' }
+    const decipher = createDecipheriv(ALGORITHM, this.#derive(key, kind, id), head.subarray(header.length, start), { authTagLength: TAG_BYTES })
+      .setAAD(this.#bound(header.slice(0, -1), kind, id)).setAuthTag(tag)
+    return {
+      start, revision: Number(revision), key: key.name,
+      update: (part) => decipher.update(part),
+      end: () => {
+        try {
+          decipher.final()
+          return null
+        } catch {
+          return { distrust: 'is not authentic: changed, or made with another key or for another place' }
+        }
+      },
     }
   }
 

@@ -1,13 +1,16 @@
 import { createSecretKey } from 'node:crypto'
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { open, type FileHandle } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
 import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { sha256, type Assembled } from '../../../src/store/assemble.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotParts } from '../../../src/store/snapshot.ts'
 import { Trust } from '../../../src/store/trust.ts'
+import { SLICE_BYTES } from '../../../src/store/turn-budget.ts'
+import { mostBytesPerTurn } from '../../support/bytes-per-turn.ts'
 import { generateRecord } from '../../support/generate.ts'
 import { parsed } from '../../support/guest.ts'
 import { aTrust } from '../../support/record-keys.ts'
@@ -81,6 +84,7 @@ describe('a rejected snapshot is not served and is deleted, since it may hold us
   test.each<[string, () => void, RegExp]>([
     ['cut in the middle', () => { cut(0.5) }, /torn/],
     ['cut before its last byte', () => { writeFileSync(path, readFileSync(path).subarray(0, -1)) }, /torn/],
+    ['longer than it was', () => { appendFileSync(path, '{}\n') }, /torn/],
     ['empty', () => { writeFileSync(path, '') }, /torn/],
     ['one bit changed in a record', () => { flip(0.4) }, /changed/],
     ['one bit changed in the header', () => { flip(0.00005) }, /changed/],
@@ -113,6 +117,7 @@ describe('a rejected snapshot is not served and is deleted, since it may hold us
   const saysLength = (length: (line: string) => string) => () => { forge((line) => line.replace(/"userDataBytes":.*/, `"userDataBytes":${length(line)}}`)) }
 
   test.each<[string, () => void]>([
+    ['another number of instances', () => { writeFileSync(path, readFileSync(path, 'latin1').replace(/"instances":\d+/, '"instances":7'), 'latin1') }],
     ['a line that is no object', () => { forge(() => 'null') }],
     ['a last line that is no object', () => { writeFileSync(path, 'x\nnull\n') }],
     ['user-data whose length leads back', saysLength((line) => String(-line.replace(/"userDataBytes":.*/, '').length - '"userDataBytes":-0000}'.length - 2))],
@@ -179,6 +184,53 @@ describe('records that are not valid, in a file with nothing else wrong', () => 
   })
 })
 
+/** Records and user-data, shorter and longer than the slices in which a file is read and written. */
+function largeAndSmall(): Assembled[] {
+  const sizes = [SLICE_BYTES - 3_000, SLICE_BYTES, 0, 3 * SLICE_BYTES + 17]
+  const large = sizes.map((size, i): Assembled => ({ instance: INSTANCES[i]!.instance, digest: `large ${String(i)}`, userData: Buffer.alloc(size, `x${String(i)}\n{}\n`) }))
+  return [...INSTANCES, ...large, ...INSTANCES, ...INSTANCES, ...INSTANCES]
+}
+
+describe.each([['plain', null], ['encrypted', aTrust('gb1', 'k1')]])('a large snapshot, %s', (_how, trust) => {
+  const write = async (instances: readonly Assembled[]) => {
+    const writer = aWriter({ keys: { trust, key: KEY }, instances: () => instances })
+    writer.changed()
+    await writer.stop()
+  }
+  test('is read back whole', async () => {
+    await write(largeAndSmall())
+    expect(isDeepStrictEqual((await read(OWNER, Date.now(), trust))?.instances, largeAndSmall())).toBe(true)
+  })
+  test('is read back whole, wherever a slice ends: within user-data, at its LF, or within a line', async () => {
+    const of = (...bytes: readonly number[]): Assembled[] => bytes.map((length) => ({ ...INSTANCES[0]!, userData: Buffer.alloc(length, 'x') }))
+    const beforeUserData = JSON.stringify({ imds: 'snapshot', format: 1, ...OWNER }).length + Buffer.byteLength(JSON.stringify({ instance: INSTANCES[0]!.instance, digest: INSTANCES[0]!.digest, userDataBytes: SLICE_BYTES })) + 2
+    const first = [-1, 0, 1, 2, 3, 50, 5_000].map((more) => SLICE_BYTES - beforeUserData - more)
+    for (const instances of [...first.map((bytes) => of(bytes)), ...first.map((bytes) => of(bytes, 2 * SLICE_BYTES, 1))]) {
+      await write(instances)
+      expect(isDeepStrictEqual((await read(OWNER, Date.now(), trust))?.instances, instances)).toBe(true)
+    }
+    expect(log).toEqual([])
+  })
+  test('is written in slices: no turn of the event loop hashes or encrypts more than two', async () => {
+    const { hashed, ciphered } = await mostBytesPerTurn(() => write([...largeAndSmall(), { ...INSTANCES[0]!, userData: Buffer.alloc(40 * SLICE_BYTES, 7) }]))
+    expect(hashed).toBeGreaterThan(0)
+    expect(Math.max(hashed, ciphered)).toBeLessThanOrEqual(2 * SLICE_BYTES)
+  })
+})
+
+test('what the view holds when a write comes to it is written: no former state is kept in memory for the file', async () => {
+  const view = new Map(INSTANCES.map((assembled) => [assembled.instance.id, assembled]))
+  const last = INSTANCES.at(-1)!
+  const writer = aWriter({ instances: function* () {
+    setImmediate(() => { view.set(last.instance.id, { ...last, digest: 'changed meanwhile' }) })
+    yield { ...INSTANCES[0]!, userData: Buffer.alloc(4 * SLICE_BYTES) }
+    yield* view.values()
+  } })
+  writer.changed()
+  await writer.stop()
+  expect((await read())?.instances.at(-1)?.digest).toBe('changed meanwhile')
+})
+
 describe('with keys', () => {
   const keys = aTrust('gb1', 'k1')
   test('the file is one encrypted value, which is read back whole', async () => {
@@ -199,6 +251,12 @@ describe('with keys', () => {
     await written(null)
     expect(await read(OWNER, Date.now(), keys, Buffer.alloc(32, 2))).toBeUndefined()
     expect(log[0]!.reason).toBe('it is not encrypted, and not written by this host')
+    expectDeleted()
+  })
+  test('an encrypted file that is authentic and no snapshot is rejected and deleted', async () => {
+    writeFileSync(path, keys.encrypt('snapshot', 'hv1', 0, Buffer.from(`hello\n${'x'.repeat(3 * SLICE_BYTES)}`)))
+    expect(await read(OWNER, Date.now(), keys)).toBeUndefined()
+    expect(log[0]!.reason).toMatch(/torn/)
     expectDeleted()
   })
   test('an encrypted file that is too old is rejected and deleted', async () => {
@@ -329,12 +387,24 @@ test('a confirmation that comes during a write does not date the file, which may
   expect((await read())?.ageMs).toBeCloseTo(7_200_000, -4)
 })
 
-test('the whole file is flushed to the disk before it takes its place, and the directory after that', async () => {
+/** The prototype of what `open` gives, to see what is called on every file. */
+async function fileHandles(): Promise<FileHandle> {
   const handle = await open(directory)
-  const prototype = Object.getPrototypeOf(handle) as FileHandle
   await handle.close()
+  return Object.getPrototypeOf(handle) as FileHandle
+}
+
+test('small values are gathered, so that a file of 200 instances is written in few parts', async () => {
+  const write = vi.spyOn(await fileHandles(), 'writeFile')
+  await written()
+  const parts = write.mock.calls.map(([part]) => (part as Buffer).length)
+  write.mockRestore()
+  expect(parts.length).toBeLessThanOrEqual(2 + Math.ceil(statSync(path).size / SLICE_BYTES) + 1)
+})
+
+test('the whole file is flushed to the disk before it takes its place, and the directory after that', async () => {
   const flushed: { files: string[], bytes: number }[] = []
-  const sync = vi.spyOn(prototype, 'sync').mockImplementation(async function (this: FileHandle) {
+  const sync = vi.spyOn(await fileHandles(), 'sync').mockImplementation(async function (this: FileHandle) {
     const { size } = await this.stat()
     await this.datasync()
     flushed.push({ files: readdirSync(directory), bytes: size })

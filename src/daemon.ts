@@ -10,12 +10,14 @@ import { setImmediate as turn } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Config, StoreConfig } from './config.ts'
 import { Complaints } from './guest/complaints.ts'
+import { LIMITED_DSCP, limitHops } from './guest/hop-limit.ts'
 import type { Directory } from './guest/identify.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { buildGuestServer } from './guest/server.ts'
 import { Shares, UNKNOWN_PEERS } from './guest/share.ts'
 import { Tokens } from './guest/token.ts'
 import { listen, maxConnections, StartFailure, written, type Place } from './listen.ts'
+import { isOneAddress } from './metadata/address.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotKeys, type SnapshotOwner } from './store/snapshot.ts'
 import type { Source } from './store/source.ts'
 import { Trust } from './store/trust.ts'
@@ -80,14 +82,14 @@ async function startAnswering(config: Config, log: Logger, now: () => number): P
   const directory: Directory = { find: (network, address) => view.find(network, address), ask: (network, address) => ask(network, address) }
   const most = maxConnections(existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : '', config.listen.length)
   const shares = new Shares(config.share, UNKNOWN_PEERS)
-  const rules = { tokens, forwarded: config.forwarded }
+  const rules = { tokens, forwarded: config.forwarded, limitHops }
   const complaints = new Complaints(log, now)
   const servers = config.listen.map(({ network }) => buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, complaints, log }))
   const stop = async () => { await Promise.all(servers.map((server) => server.close())) }
   try {
     const guests: Place[] = []
     for (const [i, server] of servers.entries()) guests.push(await listen(server, config.listen[i]!, 'IMDS_LISTEN'))
-    if (config.edge.required && guests.some(({ host }) => host === '::' || host === '0.0.0.0')) throw new StartFailure(EVERYWHERE)
+    if (config.edge.required && !guests.every(({ host }) => isOneAddress(host))) throw new StartFailure(EVERYWHERE)
     return { view, meter, keys, snapshotAgeMs: snapshot?.ageMs, isSnapshotCurrent: snapshot?.isCurrent === true, guests, askBy: (by) => { ask = by }, stop }
   } catch (error) {
     await stop()
@@ -172,7 +174,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   try {
     const operator = await listen(operatorServer, config.operator, 'IMDS_OPERATOR_LISTEN')
     const listeners = guests.map(({ host, port }, i) => ({ network: config.listen[i]!.network, address: host, port }))
-    edge.listens({ listeners, operator: { address: operator.host, port: operator.port } })
+    edge.listens({ listeners, operator: { address: operator.host, port: operator.port }, limitedDscp: LIMITED_DSCP })
     if (fromSnapshot > 0) edge.isWhole()
     watch.start()
     const recordKeys = keys.trust?.names ?? []

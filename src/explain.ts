@@ -30,9 +30,6 @@ export interface Explanation {
   readonly store?: string
 }
 
-/** The firewall looks after its rules every few seconds: one that was not heard of for so long does not. */
-const EDGE_STALE_SECONDS = 30
-
 /** Explains; undefined where that is no address. */
 export async function explain({ view, edge, networks, diagnosis }: Explained, network: string, text: string): Promise<Explanation | undefined> {
   const address = canonicalAddress(text)
@@ -58,7 +55,7 @@ export async function explain({ view, edge, networks, diagnosis }: Explained, ne
     instance: { id: instance.id, revision: instance.revision, hypervisors: instance.hypervisors },
     sessionTokens: httpTokens,
     userData: instance.sealedAt !== undefined ? `sealed since ${instance.sealedAt}` : userData === null ? 'none' : `${String(userData.length)} bytes`,
-    hopLimit: { limit, enforced: edge.isApplied(instance) && edge.status().ageSeconds <= EDGE_STALE_SECONDS },
+    hopLimit: { limit, enforced: edge.limitsHops(instance) },
     ...held !== null && { firewall: held },
     ...store !== null && { store },
   }

@@ -157,7 +157,7 @@ export async function explain(json: boolean, address: string, { network, operato
   if (instance !== undefined) lines.push(`instance       ${instance.id}, revision ${String(instance.revision)}, on ${instance.hypervisors.join(', ')}`)
   if (sessionTokens !== undefined) lines.push(`session tokens ${sessionTokens}`)
   if (userData !== undefined) lines.push(`user-data      ${userData}`)
-  if (hopLimit !== undefined) lines.push(`hop limit      ${String(hopLimit.limit)}, ${hopLimit.enforced ? 'enforced by the firewall' : 'not enforced: the firewall has no rules of this record'}`)
+  if (hopLimit !== undefined) lines.push(`hop limit      ${String(hopLimit.limit)}, ${hopLimit.enforced ? 'enforced by the firewall' : 'not enforced by the firewall'}`)
   if (firewall !== undefined) lines.push(`firewall       ${firewall}`)
   if (store !== undefined) lines.push(`store          ${store}`)
   print(json, explanation, lines.join('\n'))

@@ -124,7 +124,7 @@ async function ask(operator: string, query: Readonly<Record<string, string>>, si
   }
   if (status !== 200) throw new Failure(EXIT.unavailable, status === 503 ? 'the daemon has no view to give yet' : `the daemon said ${String(status)}`)
   const view = parseEdgeView(body)
-  if (view === undefined) throw new Failure(EXIT.unavailable, 'the daemon said what is no view')
+  if (view === undefined) throw new Failure(EXIT.unavailable, 'the daemon gives a view that this version of imdsctl cannot read')
   return view
 }
 

@@ -10,7 +10,7 @@ import { change, listed, REMOVAL, replacement, type EdgeRules } from '../edge/ru
 import { hopListing, TABLE } from '../edge/skeleton.ts'
 
 /** What guests' packets change by themselves. */
-const DYNAMIC = /^\tset (?:opened|marked|puts4|puts6) \{\n.*?^\t\}\n/gms
+const DYNAMIC = /^\tset opened \{\n.*?^\t\}\n/gms
 
 /** What is in a set or a map. */
 const ELEMENTS = /elements = \{([^}]*)\}/g
@@ -30,7 +30,8 @@ export class Table {
   async apply(rules: EdgeRules): Promise<void> {
     const before = this.#rules
     this.#rules = undefined
-    if (before?.skeleton !== rules.skeleton || !await this.#change(before, rules)) await this.#replace(rules)
+    const isChange = before?.skeleton === rules.skeleton && before.limitedDscp === rules.limitedDscp
+    if (!isChange || !await this.#change(before, rules)) await this.#replace(rules)
     this.#rules = rules
   }
 
@@ -57,7 +58,8 @@ export class Table {
     const [was, is] = [this.#listing, await list()]
     this.#listing = is
     const added = after.hops.difference(before.hops)
-    return elementsOf(is).join() === listed(after).join() && frameOf(is, added) === frameOf(was, added)
+    const frame = (listing: string) => frameOf(listing, added, after.limitedDscp)
+    return elementsOf(is).join() === listed(after).join() && frame(is) === frame(was)
   }
 
   /** Puts it back as it was applied last, if somebody has changed it. True when that was needed. */
@@ -92,8 +94,8 @@ function elementsOf(listing: string): string[] {
 }
 
 /** A listing without that, and without the chains of some hop limits as we have written them. */
-function frameOf(listing: string, hops: Iterable<number>): string {
-  return sorted([...hops].reduce((rest, limit) => rest.replace(hopListing(limit), ''), listing.replace(ELEMENTS, '')))
+function frameOf(listing: string, hops: Iterable<number>, limitedDscp: number): string {
+  return sorted([...hops].reduce((rest, limit) => rest.replace(hopListing(limit, limitedDscp), ''), listing.replace(ELEMENTS, '')))
 }
 
 /** In an order of our own: the kernel has none. */

@@ -7,7 +7,7 @@
  *
  * Nothing is given out before the view is whole: rules for an empty view would keep every guest out while the daemon starts.
  */
-import { splitPrefix } from '../metadata/address.ts'
+import { isOneAddress, splitPrefix } from '../metadata/address.ts'
 import type { Instance } from '../metadata/instance.ts'
 import { linkOf } from './link.ts'
 import type { EdgeGuest, EdgeListener, EdgeView } from './view.ts'
@@ -25,14 +25,16 @@ export interface EdgeParts {
   readonly epoch: string
 }
 
-/** Where the daemon listens. */
-export interface EdgePlaces { readonly listeners: EdgeListener[], readonly operator: EdgeView['operator'] }
+/** Where the daemon listens, and how it marks packets that may not travel far. */
+export interface EdgePlaces { readonly listeners: EdgeListener[], readonly operator: EdgeView['operator'], readonly limitedDscp: number }
 
 /** How the rules stand to the view. `ageSeconds`: since the firewall last said that they are made from it. */
 export interface EdgeStatus { readonly required: boolean, readonly applied: boolean, readonly ageSeconds: number }
 
 /** A question without a change is answered after so long, in ms: the firewall looks after its rules that often. */
 const HOLD_MS = 5_000
+/** A firewall that was not heard of for so long does not look after its rules. */
+const STALE_SECONDS = 30
 /** So many versions are remembered at most, for a firewall that is behind. */
 const MOST_VERSIONS = 32
 
@@ -102,6 +104,13 @@ export class Edge {
   /** True when the rules that are applied were made from this record. */
   isApplied(instance: Instance): boolean {
     return this.#applied?.instances.get(instance.id) === instance
+  }
+
+  /** True when the answer to this record's guest for a token travels no further than its hop limit (contract D6). */
+  limitsHops(instance: Instance): boolean {
+    const networks = new Set(instance.interfaces.map(({ network }) => network))
+    const isKept = this.#places?.listeners.every(({ network, address }) => isOneAddress(address) || !networks.has(network)) === true
+    return isKept && this.isApplied(instance) && this.status().ageSeconds <= STALE_SECONDS
   }
 
   /** Why the guest of this record cannot be started yet, or null. */

@@ -5,18 +5,16 @@
  * link, MAC, source address and destination together are those of an interface of the listener's network. Answers leave by the same
  * link or not at all, so one under way when a guest goes away reaches nobody else.
  *
- * The answer to a token PUT travels no further than the instance's hop limit (contract D6). What a connection asks cannot be read
- * in the kernel, so it is taken the safe way: a segment with data that does not begin with `GET ` or `HEAD` may hold a PUT, or a part of
- * one, and from then on everything that is sent to that address and port has the limit. Refreshed by each packet and kept for
- * longer than TCP waits between two attempts, since an answer that is sent again must not travel further than it did at first.
- * No conntrack: it would follow every packet of every guest, and one guest could fill its table for all.
+ * The answer to a token PUT travels no further than the instance's hop limit (contract D6): the daemon marks its packets by their DSCP
+ * (guest/hop-limit.ts says why nothing escapes that), and a packet with the mark gets the limit. No conntrack: it would follow every
+ * packet of every guest, and one guest could fill its table for all.
  *
- * New connections of an interface have a rate; beyond it they are reset. What a guest can make us remember is bounded by rates too.
+ * New connections of an interface have a rate; beyond it they are reset.
  *
  * Pure: a view in, text for `nft -f -` out. The view is checked again word by word, since it comes from a process that guests talk to:
  * whatever it says, no word of it can end a set and begin a rule. What cannot be written is left out (that interface is kept out) and told.
  */
-import { ipv6Digits, isIpv4, isIpv6, isIpv6Prefix } from '../metadata/address.ts'
+import { ipv6Digits, isIpv4, isIpv6, isIpv6Prefix, isOneAddress } from '../metadata/address.ts'
 import { linkHead, linkOf } from './link.ts'
 import { hopChain, skeletonOf, TABLE } from './skeleton.ts'
 import type { EdgeGuest, EdgeInterface, EdgeListener, EdgeView } from './view.ts'
@@ -27,10 +25,14 @@ export interface EdgeFault { readonly instance: string | null, readonly message:
 /** Key of an element -> its verdict, empty in a set. */
 type Elements = ReadonlyMap<string, string>
 
-/** The rules of a view: what stays while instances come and go (in the words of `nft -f`), the hop limits that they have, and what is in each set and map. */
+/**
+ * The rules of a view: what stays while instances come and go (in the words of `nft -f`), the hop limits that they have and the DSCP of the
+ * packets that those are for, and what is in each set and map.
+ */
 export interface EdgeRules {
   readonly skeleton: string
   readonly hops: ReadonlySet<number>
+  readonly limitedDscp: number
   readonly sets: ReadonlyMap<string, Elements>
   /** Interfaces that are let in. */
   readonly interfaces: number
@@ -38,15 +40,14 @@ export interface EdgeRules {
 }
 
 const MAC = /^[0-9a-f]{2}(:[0-9a-f]{2}){5}$/
-const WILDCARDS = ['0.0.0.0', '::']
 const HOPS = { least: 1, most: 64 }
 
 /** Builds the rules of a view. */
 export function buildRules(view: EdgeView): EdgeRules {
   const faults: EdgeFault[] = []
-  const listeners = view.listeners.filter((listener) => isPlace(listener) && !WILDCARDS.includes(listener.address))
+  const listeners = view.listeners.filter(({ address, port }) => isOneAddress(address) && isPort(port))
   for (const { address } of view.listeners.filter((listener) => !listeners.includes(listener))) {
-    faults.push({ instance: null, message: WILDCARDS.includes(address) ? `a listener on every address (${address}) cannot be kept: IMDS_LISTEN must name the address` : 'a listener has no address' })
+    faults.push({ instance: null, message: `a listener on ${JSON.stringify(address)} cannot be kept: it must have one IPv4 or IPv6 address of its own` })
   }
   const sets = new Sets()
   let interfaces = 0
@@ -64,16 +65,16 @@ export function buildRules(view: EdgeView): EdgeRules {
     }
   }
   const skeleton = skeletonOf({ listeners, operatorPort: isPort(view.operator.port) ? view.operator.port : 0, linkHead: linkHead(view.link) })
-  return { skeleton, hops, sets: sets.all(), interfaces, faults }
+  return { skeleton, hops, limitedDscp: view.limitedDscp, sets: sets.all(), interfaces, faults }
 }
 
 /** The whole table in one transaction, whatever was there before. */
-export function replacement({ skeleton, hops, sets }: EdgeRules): string {
-  return `table ${TABLE}\ndelete table ${TABLE}\n${skeleton}${chains(hops)}${[...sets].map(([set, elements]) => statement('add', set, elements)).join('')}`
+export function replacement({ skeleton, hops, limitedDscp, sets }: EdgeRules): string {
+  return `table ${TABLE}\ndelete table ${TABLE}\n${skeleton}${chains(hops, limitedDscp)}${[...sets].map(([set, elements]) => statement('add', set, elements)).join('')}`
 }
 
 /**
- * What makes one view's rules another's, empty when nothing does: what the kernel counts and remembers stays. Both have one skeleton. (Not
+ * What makes one view's rules another's, empty when nothing does: what the kernel counts and remembers stays. Both have one skeleton and one DSCP. (Not
  * `flush` and all elements anew: for 500 guests that takes half a second.)
  */
 export function change(before: EdgeRules, after: EdgeRules): string {
@@ -81,7 +82,7 @@ export function change(before: EdgeRules, after: EdgeRules): string {
     [set, new Map([...elements].filter(([key, verdict]) => from.sets.get(set)?.get(key) !== verdict))] as const)
   const gone = differences(before, after).map(([set, elements]) => statement('delete', set, new Map([...elements.keys()].map((key) => [key, '']))))
   const added = differences(after, before).map(([set, elements]) => statement('add', set, elements))
-  return [chains(after.hops.difference(before.hops)), ...gone, ...added].join('')
+  return [chains(after.hops.difference(before.hops), after.limitedDscp), ...gone, ...added].join('')
 }
 
 /** Every element as nft lists it, in alphabetical order. */
@@ -160,8 +161,8 @@ class Sets {
   }
 }
 
-function chains(hops: ReadonlySet<number>): string {
-  return [...hops].sort((a, b) => a - b).flatMap(hopChain).map((line) => `${line}\n`).join('')
+function chains(hops: ReadonlySet<number>, limitedDscp: number): string {
+  return [...hops].sort((a, b) => a - b).flatMap((limit) => hopChain(limit, limitedDscp)).map((line) => `${line}\n`).join('')
 }
 
 function statement(verb: 'add' | 'delete', set: string, elements: Elements): string {
@@ -183,10 +184,6 @@ function outermost(ranges: readonly string[]): string[] {
     last = digits
   }
   return kept
-}
-
-function isPlace({ address, port }: { address: string, port: number }): boolean {
-  return (isIpv4(address) || isIpv6(address)) && isPort(port)
 }
 
 function isPort(port: number): boolean {

@@ -25,6 +25,7 @@ const ViewSchema = Type.Object({
   link: Type.String({ maxLength: 64 }),
   listeners: Type.Array(ListenerSchema),
   operator: Type.Object(Place),
+  limitedDscp: Type.Integer({ minimum: 1, maximum: 63 }),
   guests: Type.Array(GuestSchema),
 })
 
@@ -34,7 +35,10 @@ export type EdgeInterface = Static<typeof InterfaceSchema>
 export type EdgeGuest = Static<typeof GuestSchema>
 /** A listener for guests: a canonical address and a port. */
 export type EdgeListener = Static<typeof ListenerSchema>
-/** All that the rules are made from. `link` is the rule for the names of links; `operator` is where operators are answered. */
+/**
+ * All that the rules are made from. `link` is the rule for the names of links; `operator` is where operators are answered; `limitedDscp` marks
+ * the packets that the hop limit is for. A daemon that does not mark, and so does not say, is refused: rules of its kind stay.
+ */
 export type EdgeView = Static<typeof ViewSchema>
 
 const check = Compile(ViewSchema)

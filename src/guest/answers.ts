@@ -37,7 +37,7 @@ const TABLE = {
   'unknown-peer': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
   'contested-address': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
   'over-share': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
-  'token-pipelined': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
+  'hop-limit-failed': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
   'too-many-connections': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
 } as const satisfies Record<string, RefusalRow>
 

@@ -6,6 +6,7 @@
  * path goes round it. Pure but for what it counts.
  */
 import type { IncomingHttpHeaders } from 'node:http'
+import type { Socket } from 'node:net'
 import type { Route, Target } from '../metadata/target.ts'
 import { VERSION_LIST, type Content } from '../metadata/tree.ts'
 import { TTL_HEADER, type Refusal } from './answers.ts'
@@ -23,6 +24,8 @@ export const FORWARDED_RULES = ['refuse', 'refuse-tokens', 'count'] as const
 export interface Rules {
   readonly tokens: Pick<Tokens, 'mint' | 'verify'>
   readonly forwarded: typeof FORWARDED_RULES[number]
+  /** Limits how far what is sent on a connection from now on travels (hop-limit.ts); false where it cannot. */
+  readonly limitHops: (connection: Socket) => boolean
 }
 
 /** A request, and who it is from. */
@@ -34,19 +37,18 @@ export interface Asked {
   readonly target: Target | 'malformed'
   readonly headers: IncomingHttpHeaders
   readonly httpVersion: string
-  /** An answer to an earlier request of the connection is still on its way. */
-  readonly isPipelined: boolean
+  readonly connection: Socket
 }
 
 /** For which kind of path, how it ends, the content where it is served, and the seconds that its token has where it brought one. */
 export interface Decision { readonly route: Route, readonly content: Content | null, readonly outcome: Outcome, readonly ttlSeconds: number | null }
 
 /**
- * Whether nothing more is read of a connection once this request is answered: where its end is no certain one, where Node loses what came
- * behind it in its packet (an upgrade), and where a PUT for a token could hide from the firewall behind a body.
+ * Whether nothing more is read of a connection once this request is answered: where its end is not certain, where Node loses what came
+ * behind it in its packet (an upgrade), and where a body follows.
  */
 export function isLast(method: string, headers: IncomingHttpHeaders, outcome: Outcome): boolean {
-  if (outcome === 'malformed-request' || outcome === 'token-pipelined' || headers.upgrade !== undefined) return true
+  if (outcome === 'malformed-request' || headers.upgrade !== undefined) return true
   return method !== 'PUT' && hasBody(headers)
 }
 
@@ -112,15 +114,12 @@ function isForwardedRefused({ forwarded }: Rules, headers: IncomingHttpHeaders, 
   return headers[TOKEN_HEADER] !== undefined || (target !== 'malformed' && target.route === '/latest/api/token')
 }
 
-/**
- * The token path: only a PUT with a life of 1 to 21600 seconds gets one (contract D1, D2). The firewall holds the answer to the guest's hop
- * limit by how a connection's segments begin, so a PUT behind another request gets none.
- */
-function session({ network, method, headers, isPipelined }: Asked, guest: Guest, { tokens }: Rules): Decision {
+/** The token path: only a PUT with a life of 1 to 21600 seconds gets one (contract D1, D2), and no answer to a PUT travels past the hop limit (D6). */
+function session({ network, method, headers, connection }: Asked, guest: Guest, { tokens, limitHops }: Rules): Decision {
   const route = '/latest/api/token'
   if (method === 'OPTIONS') return { route, content: TOKEN_OPTIONS, outcome: 'served', ttlSeconds: null }
   if (method !== 'PUT') return refused('token-method', route)
-  if (isPipelined) return refused('token-pipelined', route)
+  if (!limitHops(connection)) return refused('hop-limit-failed', route)
   const asked = headers[TTL_HEADER_READ]
   const ttlSeconds = parseTtl(typeof asked === 'string' ? asked : undefined)
   if (ttlSeconds === null) return refused('bad-token-ttl', route)

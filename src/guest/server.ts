@@ -161,7 +161,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     const { method = '', headers, httpVersion } = request
     let decision: Decision
     try {
-      const asked = { network, address, found, method, target: targets.parse(target), headers, httpVersion, isPipelined: response.socket === null }
+      const asked = { network, address, found, method, target: targets.parse(target), headers, httpVersion, connection: request.socket }
       decision = decide(asked, rules, meter)
     } catch (error) {
       log.error({ err: error }, 'request failed')

@@ -36,6 +36,11 @@ export function isIpv6(address: string): boolean {
   return address.includes(':') && canonicalAddress(address) === address
 }
 
+/** True for an address that packets to a listener on it carry as their destination: canonical, and neither 0.0.0.0 nor ::. */
+export function isOneAddress(address: string): boolean {
+  return canonicalAddress(address) === address && address !== '0.0.0.0' && address !== '::'
+}
+
 /** Address and prefix length of `10.0.0.2/30`; no length for `10.0.0.2`. Splits only: checks neither. */
 export function splitPrefix(address: string): { address: string, prefixLength?: number } {
   const slash = address.indexOf('/')

@@ -90,19 +90,20 @@ describe('every refusal', () => {
     'token-invalid': { url: ID, headers: { 'x-aws-ec2-metadata-token': 'x' } },
     'token-required': { url: ID },
     'token-method': { url: '/latest/api/token' },
+    'hop-limit-failed': { method: 'PUT', url: '/latest/api/token', headers: { 'x-aws-ec2-metadata-token-ttl-seconds': '60' } },
     'dated-token-path': { method: 'PUT', url: '/2021-07-15/api/token' },
     forwarded: { url: ID, headers: { 'x-forwarded-for': '10.0.0.2' } },
     'over-share': { url: ID },
   }
   /** Held by test/daemon/sockets.test.ts and share.test.ts, over real sockets. */
-  const WITHOUT_REQUEST: Refusal[] = ['malformed-request', 'headers-too-large', 'request-timeout', 'too-many-connections', 'token-pipelined']
+  const WITHOUT_REQUEST: Refusal[] = ['malformed-request', 'headers-too-large', 'request-timeout', 'too-many-connections']
 
   test('has a row here or in the test of the sockets', () => {
     expect([...Object.keys(CAUSES), ...WITHOUT_REQUEST].sort()).toEqual([...REFUSALS].sort())
   })
 
   test.each(Object.entries(CAUSES) as [Refusal, Injection][])('%s: has its status and is counted once under its reason', async (refusal, injection) => {
-    const guest = aGuestServer(refusal === 'over-share' ? { share: { burst: 0, perSecond: 0, connections: 1 } } : {})
+    const guest = aGuestServer({ limitsHops: refusal !== 'hop-limit-failed', ...refusal === 'over-share' && { share: { burst: 0, perSecond: 0, connections: 1 } } })
     guest.put(anInstance(), Buffer.from('x'))
     if (refusal === 'over-share') vi.spyOn(guest.view.get('srv-abcde')!, 'paths', 'get').mockReturnValue(0)
     if (refusal === 'token-required') guest.put(anInstance({ options: { httpTokens: 'required' } }))
@@ -116,6 +117,7 @@ describe('every refusal', () => {
     const answer = await guest.ask(injection)
     expect(answer.status).toBe(statusOf(refusal))
     expect(guest.meter.counts()).toMatchObject([{ reason: refusal, status: statusOf(refusal), count: 1 }])
+    if (injection.method !== undefined) expect(answer.text).toBe('')
     neverThere(answer)
   })
 

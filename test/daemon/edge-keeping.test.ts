@@ -6,10 +6,11 @@ import { join } from 'node:path'
 import t from 'tap'
 import { until } from '../support/daemon.ts'
 import { meet, startEdgeHost, type Met } from '../support/firewall.ts'
-import { must, run } from '../support/held.ts'
+import { must, run, startHeld } from '../support/held.ts'
 import { withoutNamespaces } from '../support/namespaces.ts'
 
 const skip = withoutNamespaces()
+const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 
 t.test('rules that somebody changes are put back', { skip }, async (t) => {
   const host = await startEdgeHost(t)
@@ -97,6 +98,23 @@ t.test('a daemon that can use no record of its store gives no view: the kernel\'
   t.equal(await meet(alpha), 200)
 })
 
+t.test('D6: a daemon of a version that marks no packets changes no rules: those that fit it stay', { skip }, async (t) => {
+  const host = await startEdgeHost(t)
+  const alpha = await host.addGuest('alpha')
+  await host.put(alpha)
+  await until(async () => (await host.operator('/instances/srv-alpha')).includes('"revision":1'), 'the record')
+  t.match(await host.imdsctl('firewall', '--apply'), { status: 0 })
+  const rules = await host.nft('--stateless', 'list table inet imds')
+  const older = JSON.stringify({ ...JSON.parse(await host.operator('/edge')) as object, limitedDscp: undefined, guests: [] })
+  const daemon = await startHeld([...host.hypervisor.within, process.execPath, '-e', `
+    require('node:http').createServer((request, response) => response.end(${JSON.stringify(older)})).listen(9170, '127.0.0.1', () => console.log('up'))
+    process.stdin.on('end', () => process.exit()).resume()`])
+  t.teardown(() => daemon.release())
+  t.match(await run([...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply', '--operator', '127.0.0.1:9170']), { status: 69, stderr: /the daemon gives a view that this version of imdsctl cannot read/ })
+  t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
+  t.equal(await meet(alpha), 200)
+})
+
 t.test('by hand: printed, applied once, removed', { skip }, async (t) => {
   const host = await startEdgeHost(t)
   const alpha = await host.addGuest('alpha')
@@ -113,5 +131,5 @@ t.test('by hand: printed, applied once, removed', { skip }, async (t) => {
   for (let i = 0; i < 2; i++) t.match(await host.imdsctl('firewall', '--remove'), { status: 0, stderr: '' })
   t.equal(await meet(host.hypervisor), 503)
   t.match(await host.imdsctl('firewall', '--watch'), { status: 64 })
-  t.match(await run([...host.hypervisor.within, process.execPath, new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname, 'firewall', '--apply', '--operator', '127.0.0.1:1']), { status: 69, stderr: /the daemon cannot be asked at 127.0.0.1:1/ })
+  t.match(await run([...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply', '--operator', '127.0.0.1:1']), { status: 69, stderr: /the daemon cannot be asked at 127.0.0.1:1/ })
 })

@@ -17,7 +17,7 @@ function rulesOf(limits: readonly number[], port = 9169): EdgeRules {
     return { id: `srv-${n}`, revision: 1, httpPutResponseHopLimit, interfaces: [one] }
   })
   const listeners = ['169.254.169.254', 'fd00:ec2::254'].map((address) => ({ network: 'default', address, port: 80 }))
-  return buildRules({ version: 'a.1', link: 'tap-{interfaceId}', listeners, operator: { address: '127.0.0.1', port }, guests })
+  return buildRules({ version: 'a.1', link: 'tap-{interfaceId}', listeners, operator: { address: '127.0.0.1', port }, limitedDscp: 0x0b, guests })
 }
 
 /** From rules to rules, and how many transactions that needs: a replacement two, and it forgets what the kernel remembers. */

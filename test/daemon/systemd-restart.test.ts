@@ -32,6 +32,7 @@ t.test('with imds.socket', { skip: withoutSystemd() }, async (t) => {
     t.match(listening, /"systemd",pid=1,/, 'the socket is systemd\'s')
     t.match(listening, /LISTEN +0 +4096 /, 'and as long as its unit says')
     t.equal(await ask(), 'srv-abcde')
+    t.equal((await guest!.ask({ method: 'PUT', path: '/latest/api/token', headers: { 'X-aws-ec2-metadata-token-ttl-seconds': '60' } })).status, 200, 'the sandbox lets it mark a connection to that socket')
   })
 
   await t.test(`${String(RESTARTS)} restarts fail no request`, async (t) => {

@@ -1,6 +1,8 @@
 /**
  * `npm run fuzz`: bad input by the hundred thousand, and what came of it.
  *
+ * With root, requests for session tokens are cut in pieces too, and sent through the firewall from a container (cuts.ts).
+ *
  *   --seed N      the same inputs again; without it, another seed each time
  *   --requests N  inputs on sockets (100,000); records, files and snapshots come in proportion
  *   --index N     one input on a socket alone, with all of its bytes
@@ -9,9 +11,11 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { withoutNamespaces } from '../support/namespaces.ts'
+import { everyCut, fuzzCuts, randomCuts } from './cuts.ts'
 import { startFuzzHost } from './host.ts'
 import { startPublisher } from './publisher.ts'
-import { fuzzFiles, fuzzRecords, fuzzSnapshots } from './pure.ts'
+import { fuzzFiles, fuzzRecords, fuzzSnapshots, type PureReport } from './pure.ts'
 import { fuzzSockets } from './sockets.ts'
 
 const { values } = parseArgs({ options: { seed: { type: 'string' }, requests: { type: 'string', default: '100000' }, index: { type: 'string' } } })
@@ -33,8 +37,11 @@ const published = await publisher?.stop() ?? { written: 0, failures: [] }
 const late = await host.complaints()
 await host.stop()
 rmSync(directory, { recursive: true })
-const pure = index === undefined
-  ? { records: fuzzRecords(seed, requests / 10), files: await fuzzFiles(seed, requests / 20), snapshots: await fuzzSnapshots(seed, requests / 20) }
+const pure: Readonly<Record<string, PureReport>> = index === undefined
+  ? {
+      records: fuzzRecords(seed, requests / 10), files: await fuzzFiles(seed, requests / 20), snapshots: await fuzzSnapshots(seed, requests / 20),
+      ...withoutNamespaces() === false && { cuts: await cutTokens() },
+    }
   : {}
 
 const failures = [...sockets.failures, ...published.failures, ...late, ...Object.values(pure).flatMap((report) => report.failures)]
@@ -48,3 +55,12 @@ for (const [kind, { tried, good }] of Object.entries(pure)) console.log(`${kind}
 const all = sockets.tried + published.written + Object.values(pure).reduce((sum, { tried }) => sum + tried, 0)
 console.log(`\n${String(all)} inputs tried with seed ${String(seed)} in ${String(Math.round((performance.now() - started) / 1000))} s; ${failures.length === 0 ? 'nothing was found' : `${String(new Set(failures).size)} failures`}`)
 process.exitCode = failures.length === 0 ? 0 : 1
+
+async function cutTokens(): Promise<PureReport> {
+  const ends: (() => unknown)[] = []
+  try {
+    return await fuzzCuts({ teardown: (end) => { ends.unshift(end) } }, [...everyCut(true), ...randomCuts(seed, requests / 50)], Infinity)
+  } finally {
+    for (const end of ends) await end()
+  }
+}

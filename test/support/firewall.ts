@@ -46,7 +46,7 @@ export interface EdgeHost {
 }
 
 /** Starts a host that ends with the test. */
-export async function startEdgeHost(t: Test, env: Readonly<Record<string, string>> = {}): Promise<EdgeHost> {
+export async function startEdgeHost(t: Pick<Test, 'teardown'>, env: Readonly<Record<string, string>> = {}): Promise<EdgeHost> {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
   const [operatorAddress] = OPERATOR.split(':') as [string]
@@ -112,6 +112,20 @@ export async function startEdgeHost(t: Test, env: Readonly<Record<string, string
   }
 }
 
+/** Gives a guest `PREFIX::2` and the other `addresses` of a /64, and its container `PREFIX:c::2`, with ways to SERVICE6. */
+export async function giveIpv6(host: EdgeHost, guest: EdgeGuest, container: { readonly within: readonly string[] }, prefix: string, addresses: readonly string[] = []): Promise<void> {
+  const ip = ({ within }: { readonly within: readonly string[] }, words: string) => must([...within, 'ip', '-6', ...words.split(' ')])
+  const link = `tap-int-${guest.word}`
+  await ip(host.hypervisor, `address add ${prefix}::1/64 dev ${link} nodad`)
+  await ip(host.hypervisor, `route add ${prefix}:c::/80 via ${prefix}::2`)
+  for (const address of [`${prefix}::2`, ...addresses]) await ip(guest, `address add ${address}/64 dev eth0 nodad`)
+  await ip(guest, `route add ${SERVICE6} via ${prefix}::1`)
+  await ip(guest, `address add ${prefix}:c::1/80 dev ctr0 nodad`)
+  await must([...guest.within, 'sh', '-c', 'echo 1 > /proc/sys/net/ipv6/conf/all/forwarding'])
+  await ip(container, `address add ${prefix}:c::2/80 dev eth0 nodad`)
+  await ip(container, `route add default via ${prefix}:c::1`)
+}
+
 /** What came of one request: its status, or how it failed. */
 export type Met = number | 'refused' | 'silence'
 
@@ -122,14 +136,33 @@ export async function meet({ within }: { readonly within: readonly string[] }, a
   return status === 7 || status === 56 ? 'refused' : 'silence'
 }
 
-/** The pieces of bytes, sent one after the other with a pause, on one connection: everything that comes back within two seconds. */
-export async function sendPieces({ within }: { readonly within: readonly string[] }, pieces: readonly string[]): Promise<string> {
+/**
+ * The pieces of bytes, sent one after the other on one connection: everything that comes back within two seconds. Each piece but the first waits
+ * 100 ms, and for an answer where `isPaced`.
+ */
+export async function sendPieces({ within }: { readonly within: readonly string[] }, pieces: readonly string[], isPaced = false): Promise<string> {
   const code = `
     const socket = require('node:net').connect({ host: '${SERVICE}', port: 80, noDelay: true })
     socket.setEncoding('latin1').on('data', (text) => process.stdout.write(text)).on('error', () => {})
     const pieces = JSON.parse(process.argv[1])
-    const next = () => { if (pieces.length > 0) { socket.write(pieces.shift(), 'latin1'); setTimeout(next, 100) } }
+    const next = () => {
+      if (pieces.length === 0) setTimeout(() => process.exit(), 2000)
+      else {
+        socket.write(pieces.shift(), 'latin1')
+        if (${String(isPaced)} && pieces.length > 0) socket.once('data', () => setTimeout(next, 100))
+        else setTimeout(next, 100)
+      }
+    }
     socket.on('connect', next)
-    setTimeout(() => process.exit(), 2000 + 100 * pieces.length)`
+    setTimeout(() => process.exit(), 10000)`
   return (await must([...within, process.execPath, '-e', code, JSON.stringify(pieces)])).toString()
+}
+
+const RAW_TCP = new URL('raw-tcp.py', import.meta.url).pathname
+
+/** Segments made by hand, sent from inside a namespace by raw-tcp.py, which says what its arguments are. Gives what it prints. */
+export async function sendRaw({ within }: { readonly within: readonly string[] }, ...args: readonly string[]): Promise<string> {
+  const rules = 'table inet raw_tcp\ndelete table inet raw_tcp\ntable inet raw_tcp { chain output { type filter hook output priority 0; tcp flags & rst == rst drop; }; }'
+  await must([...within, 'nft', '-f', '-'], { input: rules })
+  return (await must([...within, 'python3', RAW_TCP, ...args])).toString().trim()
 }

@@ -44,17 +44,17 @@ export function parsed(record: Record<string, unknown>): Instance {
 /** Tables ask more than a guest may. */
 const ENDLESS: Allowance = { burst: Infinity, perSecond: 1, connections: Infinity }
 
-interface GuestSettings { readonly network?: string, readonly provider?: Provider, readonly level?: string, readonly forwarded?: Rules['forwarded'], readonly share?: Allowance }
+interface GuestSettings { readonly network?: string, readonly provider?: Provider, readonly level?: string, readonly forwarded?: Rules['forwarded'], readonly share?: Allowance, readonly limitsHops?: boolean }
 
 /** Builds a guest server for `network`. Requests come from 10.0.0.2 unless they say otherwise. */
-export function aGuestServer({ network = 'default', provider = {}, level = 'info', forwarded = 'refuse', share = ENDLESS }: GuestSettings = {}): TestGuest {
+export function aGuestServer({ network = 'default', provider = {}, level = 'info', forwarded = 'refuse', share = ENDLESS, limitsHops = true }: GuestSettings = {}): TestGuest {
   const clock = { ms: 0 }
   const log: Record<string, unknown>[] = []
   const logger = pino({ level }, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } })
   const view = new View(provider, () => clock.ms)
   const meter = new RequestMeter()
   const directory = { find: (on: string, address: string) => view.find(on, address), ask: () => null }
-  const rules = { tokens: new Tokens([Buffer.alloc(32, 7)], () => clock.ms / 1000), forwarded }
+  const rules = { tokens: new Tokens([Buffer.alloc(32, 7)], () => clock.ms / 1000), forwarded, limitHops: () => limitsHops }
   const server = buildGuestServer({ network, maxConnections: Infinity, directory, shares: new Shares(share, UNKNOWN_PEERS), rules, meter, complaints: new Complaints(logger, () => clock.ms), log: logger })
   return {
     server, view, meter, clock, log,

@@ -7,7 +7,7 @@ import { parsed } from '../../support/guest.ts'
 beforeEach(() => { vi.useFakeTimers() })
 afterEach(() => { vi.useRealTimers() })
 
-const PLACES = { listeners: [{ network: 'default', address: '169.254.169.254', port: 80 }], operator: { address: '127.0.0.1', port: 9169 } }
+const PLACES = { listeners: [{ network: 'default', address: '169.254.169.254', port: 80 }], operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 0x0b }
 
 function anEdge(required = true, link = 'tap-{interfaceId}') {
   const instances = new Map<string, Instance>()
@@ -94,6 +94,22 @@ test('the age grows while rules are missing, behind, or not looked after', async
   await edge.next('e.1', 'e.1')
   await vi.advanceTimersByTimeAsync(2_000)
   expect(edge.status(), 'given out, not applied').toEqual({ required: true, applied: false, ageSeconds: 3 })
+})
+
+test('the hop limit is enforced while the rules of that very record are applied and looked after, on listeners that rules can keep', async () => {
+  const { edge, put, ready } = anEdge()
+  ready()
+  const instance = put()
+  await edge.next('', '')
+  expect(edge.limitsHops(instance)).toBe(false)
+  void edge.next('e.1', 'e.1')
+  expect(edge.limitsHops(instance)).toBe(true)
+  edge.listens({ ...PLACES, listeners: [...PLACES.listeners, { network: 'default', address: '::', port: 80 }] })
+  expect(edge.limitsHops(instance)).toBe(false)
+  edge.listens({ ...PLACES, listeners: [...PLACES.listeners, { network: 'red', address: '::', port: 80 }] })
+  expect(edge.limitsHops(instance)).toBe(true)
+  await vi.advanceTimersByTimeAsync(36_000)
+  expect(edge.limitsHops(instance), 'nobody asks any more').toBe(false)
 })
 
 test('however many versions a slow firewall misses, what is remembered is bounded and its own still counts', async () => {

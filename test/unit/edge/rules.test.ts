@@ -9,7 +9,7 @@ const V4 = { network: 'default', address: '169.254.169.254', port: 80 }
 const V6 = { network: 'default', address: 'fd00:ec2::254', port: 80 }
 
 function aView(change: Partial<EdgeView> = {}): EdgeView {
-  return { version: 'a.1', link: 'tap-{interfaceId}', listeners: [V4, V6], operator: { address: '127.0.0.1', port: 9169 }, guests: [edgeGuest(parsed(anInstance()))], ...change }
+  return { version: 'a.1', link: 'tap-{interfaceId}', listeners: [V4, V6], operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 0x0b, guests: [edgeGuest(parsed(anInstance()))], ...change }
 }
 /** The elements of a set or map. */
 function elements(view: EdgeView, set: string): string[] {
@@ -53,11 +53,11 @@ test('an interface whose link has no possible name is left out and told, and cos
   expect([interfaces, elements(view, 'links')]).toEqual([1, ['"tap-int-b"']])
 })
 
-test('a listener on every address is told: there is no address to keep', () => {
-  for (const address of ['0.0.0.0', '::']) {
+test('a listener on every address, or on an IPv4 address in an IPv6 one, is reported: no packet has that destination', () => {
+  for (const address of ['0.0.0.0', '::', '::ffff:169.254.169.254', '']) {
     const { faults, skeleton } = buildRules(aView({ listeners: [{ ...V4, address }] }))
-    expect(faults).toEqual([{ instance: null, message: `a listener on every address (${address}) cannot be kept: IMDS_LISTEN must name the address` }])
-    expect(skeleton).not.toContain(address)
+    expect(faults).toEqual([{ instance: null, message: `a listener on "${address}" cannot be kept: it must have one IPv4 or IPv6 address of its own` }])
+    expect(skeleton).toBe(buildRules(aView({ listeners: [] })).skeleton)
   }
 })
 
@@ -65,7 +65,7 @@ const HOSTILE = ['"', '}', '};', '; flush ruleset', '\n}\nflush ruleset\n', '10.
 
 /** Every line that the elements may have. */
 const LINE = new RegExp([
-  'add chain inet imds hop_\\d+', 'flush chain inet imds hop_\\d+', 'add rule inet imds hop_\\d+ oifname \\. ip6? daddr [\\w @.{}]+', '(add|delete) element inet imds \\w+ \\{', '\\}',
+  'add chain inet imds hop_\\d+', 'flush chain inet imds hop_\\d+', 'add rule inet imds hop_\\d+ ip dscp 0x0b ip ttl set \\d+ ip dscp set cs0', 'add rule inet imds hop_\\d+ ip6 dscp 0x0b ip6 hoplimit set \\d+ ip6 dscp set cs0', '(add|delete) element inet imds \\w+ \\{', '\\}',
   ' {2}"[A-Za-z0-9_.-]{1,15}"( \\. [0-9a-f.:/]+)*( : goto hop_\\d+)?,?', '',
 ].map((form) => `^${form}$`).join('|'))
 
@@ -93,7 +93,7 @@ test('no word of a view, whatever it is, ends a set and begins a rule', () => {
 test('a document that is no view is refused before a word of it is used', () => {
   const good = aView()
   expect(parseEdgeView(JSON.parse(JSON.stringify(good)))).toEqual(good)
-  const bad = [null, 'x', [], {}, { ...good, version: '1; flush ruleset' }, { ...good, guests: [{}] }, { ...good, guests: [{ ...good.guests[0], id: 'x' }] }, { ...good, guests: [guest({ id: 'int-a"' })] }, { ...good, listeners: [{ ...V4, port: '80' }] }, { ...good, operator: {} }]
+  const bad = [null, 'x', [], {}, { ...good, version: '1; flush ruleset' }, { ...good, guests: [{}] }, { ...good, guests: [{ ...good.guests[0], id: 'x' }] }, { ...good, guests: [guest({ id: 'int-a"' })] }, { ...good, listeners: [{ ...V4, port: '80' }] }, { ...good, operator: {} }, { ...good, limitedDscp: undefined }, { ...good, limitedDscp: 0 }, { ...good, limitedDscp: '0x0b; flush ruleset' }]
   for (const document of bad) expect([document, parseEdgeView(document)]).toEqual([document, undefined])
 })
 

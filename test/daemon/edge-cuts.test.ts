@@ -1,0 +1,14 @@
+/**
+ * Contract D6 whatever a guest's segments look like: a short form of what `npm run fuzz` sends.
+ */
+import t from 'tap'
+import { everyCut, fuzzCuts, randomCuts } from '../fuzz/cuts.ts'
+import { withoutNamespaces } from '../support/namespaces.ts'
+
+const SEED = 9
+
+t.test('D6: no token travels past the hop limit, wherever its request is cut and whatever comes before it', { skip: withoutNamespaces() }, async (t) => {
+  const { tried, failures } = await fuzzCuts(t, [...everyCut(false), ...randomCuts(SEED, 200)], 1)
+  t.same(failures, [])
+  t.ok(tried > 3_000, `${String(tried)} connections`)
+})

@@ -1,0 +1,135 @@
+/**
+ * Contract D6 against whatever a guest's segments look like: requests for a session token, cut anywhere and behind anything, sent from a
+ * container one hop behind the guest through the real rules. With a hop limit of 1 the daemon mints every token, and none reaches
+ * the container; with 2 each does, which shows that the same bytes ask for one.
+ */
+import type { Test } from 'tap'
+import { until } from '../support/daemon.ts'
+import { giveIpv6, SERVICE6, startEdgeHost, type EdgeHost } from '../support/firewall.ts'
+import { must, startHeld } from '../support/held.ts'
+import { SERVICE } from '../support/namespaces.ts'
+import { diceOf } from './dice.ts'
+import type { PureReport } from './pure.ts'
+
+/** The pieces of one connection's bytes, and how many tokens they ask for. */
+export interface Cut { readonly pieces: readonly string[], readonly tokens: number }
+
+/** Connections that are open at once: the firewall lets an interface open 1,000 a second. */
+const AT_ONCE = 800
+/** Between two pieces of a connection, in ms. */
+const PAUSE_MS = 40
+/** A token that is sent arrives in much less, in ms. */
+const ARRIVAL_MS = 300
+
+const head = (line: string, ...headers: string[]) => `${[line, 'Host: x', ...headers].join('\r\n')}\r\n\r\n`
+const put = (...headers: string[]) => head('PUT /latest/api/token HTTP/1.1', 'X-aws-ec2-metadata-token-ttl-seconds: 60', ...headers)
+const GET = head('GET /latest/meta-data/instance-id HTTP/1.1')
+
+/** Requests for a token. Each holds what a rule could take for the beginning of another request. */
+const PUTS: readonly string[] = [
+  put('X: GET foo', 'Y: HEAD foo'),
+  `${put('Content-Length: 8')}GET HEAD`,
+  `${put('Transfer-Encoding: chunked')}4\r\nGET \r\n0\r\n\r\n`,
+  head('PUT http://GET/latest/api/token HTTP/1.0', 'X-aws-ec2-metadata-token-ttl-seconds: 60'),
+]
+/** What may stand before them on the same connection, and how many tokens it asks for. */
+const PREFIXES: readonly (readonly [bytes: string, tokens: number])[] = [
+  ['', 0], [GET, 0], [GET.repeat(3), 0], [GET.replace('GET', 'HEAD'), 0], ['\r\n\r\n', 0], [head('PUT /latest/api/token HTTP/1.1'), 0], [put(), 1],
+]
+
+/** Each request cut in two at every byte, behind each prefix: in one segment with it, or after it. `long`: every combination; else those of the first request and those of the first prefixes. */
+export function everyCut(long: boolean): Cut[] {
+  const cuts: Cut[] = []
+  for (const [p, request] of PUTS.entries()) {
+    for (const [x, [prefix, before]] of PREFIXES.entries()) {
+      if (!long && p > 0 && x > 1) continue
+      for (let at = 1; at < request.length; at++) {
+        const [first, second] = [request.slice(0, at), request.slice(at)]
+        const tokens = before + 1
+        cuts.push({ pieces: [prefix + first, second], tokens })
+        if (long && prefix !== '') cuts.push({ pieces: [prefix, first, second], tokens })
+      }
+    }
+  }
+  return cuts
+}
+
+/** Several requests in a row, cut in several places. */
+export function randomCuts(seed: number, many: number): Cut[] {
+  return Array.from({ length: many }, (_, n) => {
+    const dice = diceOf(seed, n)
+    const prefixes = Array.from({ length: dice.below(4) }, () => dice.pick(PREFIXES))
+    const bytes = prefixes.map(([text]) => text).join('') + dice.pick(PUTS)
+    const ends = [...new Set([...Array.from({ length: 1 + dice.below(5) }, () => 1 + dice.below(bytes.length - 1)), bytes.length])].sort((a, b) => a - b)
+    return { pieces: ends.map((end, i) => bytes.slice(ends[i - 1] ?? 0, end)), tokens: 1 + prefixes.reduce((sum, [, tokens]) => sum + tokens, 0) }
+  })
+}
+
+/** The addresses of the service that cuts are sent to, and the most bytes that the daemon may put into one segment for the container. */
+const WAYS = [{ address: SERVICE }, { address: SERVICE6 }, { address: SERVICE, mss: 100 }, { address: SERVICE6, mss: 100 }] as const
+
+/**
+ * Sends cuts from a container of a host that ends with `t`, with hop limits 1 and 2, in so many of WAYS. Gives how many connections that were,
+ * and what was wrong.
+ */
+export async function fuzzCuts(t: Pick<Test, 'teardown'>, cuts: readonly Cut[], ways: number): Promise<PureReport> {
+  const host = await startEdgeHost(t, { IMDS_LISTEN: `${SERVICE}:80,[${SERVICE6}]:80` })
+  const alpha = await host.addGuest('alpha')
+  const container = await alpha.addContainer()
+  await giveIpv6(host, alpha, container, PREFIX)
+  await host.startFirewall()
+  const interfaces = [{ id: 'int-alpha', macAddress: alpha.macAddress, ipv4Addresses: [alpha.address], ipv6Prefixes: [`${PREFIX}::/64`] }]
+  const asked = cuts.reduce((sum, { tokens }) => sum + tokens, 0)
+  const failures: string[] = []
+  let tried = 0
+  for (const { address, ...way } of WAYS.slice(0, ways)) {
+    const words = ['ip', address === SERVICE ? '-4' : '-6', 'route', 'change', 'default', 'via', address === SERVICE ? '172.17.0.1' : `${PREFIX}:c::1`, 'dev', 'eth0']
+    await must([...container.within, ...words, ...'mss' in way ? ['advmss', String(way.mss)] : []])
+    for (const httpPutResponseHopLimit of [1, 2]) {
+      await host.letIn(alpha, { interfaces, options: { httpPutResponseHopLimit, httpProtocolIpv6: 'enabled' } })
+      const { minted, arrived } = await sendCuts(host, container, address, cuts)
+      const fail = (what: string) => failures.push(`${address} ${JSON.stringify(way)}, hop limit ${String(httpPutResponseHopLimit)}: ${what}`)
+      if (minted !== asked) fail(`${String(minted)} of ${String(asked)} tokens were minted`)
+      for (const [i, { pieces, tokens }] of cuts.entries()) {
+        tried += 1
+        const right = httpPutResponseHopLimit === 1 ? 0 : tokens
+        if (arrived[i] !== right) fail(`${String(arrived[i])} tokens arrived, not ${String(right)}: ${JSON.stringify(pieces)}`)
+      }
+    }
+  }
+  return { tried, good: tried - failures.length, failures: failures.slice(0, MOST_FAILURES) }
+}
+
+const PREFIX = '2a02:1348:178:1'
+const MOST_FAILURES = 10
+
+/** Sends cuts from inside a namespace to a service address. Gives the tokens that the daemon minted, and those that arrived for each cut. */
+async function sendCuts(host: EdgeHost, { within }: { readonly within: readonly string[] }, address: string, cuts: readonly Cut[]): Promise<{ readonly minted: number, readonly arrived: readonly number[] }> {
+  const agent = await startHeld([...within, process.execPath, AGENT, address, String(PAUSE_MS)])
+  let heard: (line: string) => void = () => { /* it says nothing unasked */ }
+  agent.listen((line) => { heard(line) })
+  const tell = (line: string) => new Promise<string>((resolve) => {
+    heard = resolve
+    agent.tell(line)
+  })
+  const first = await minted(host)
+  const arrived: number[] = []
+  let expected = first
+  for (let from = 0; from < cuts.length; from += AT_ONCE) {
+    const some = cuts.slice(from, from + AT_ONCE)
+    expected += some.reduce((sum, { tokens }) => sum + tokens, 0)
+    await tell(JSON.stringify(some.map(({ pieces }) => pieces)))
+    await until(async () => await minted(host) >= expected, `${String(expected - first)} tokens`, 10_000).catch(() => { /* the caller counts */ })
+    await new Promise((resolve) => setTimeout(resolve, ARRIVAL_MS))
+    arrived.push(...(JSON.parse(await tell('stop')) as string[]).map((text) => text.match(/[\w-]{54}==/g)?.length ?? 0))
+  }
+  await agent.release()
+  return { minted: await minted(host) - first, arrived }
+}
+
+const AGENT = new URL('../support/pieces-agent.ts', import.meta.url).pathname
+
+async function minted(host: EdgeHost): Promise<number> {
+  const line = /^imds_requests_total\{route="\/latest\/api\/token",method="PUT",status="200",reason="served"\} (\d+)$/m.exec(await host.operator('/metrics'))
+  return Number(line?.[1] ?? 0)
+}

@@ -1,0 +1,34 @@
+/**
+ * Opens connections from inside a namespace and sends the bytes of each in pieces; see test/fuzz/cuts.ts. Each line of input is a JSON
+ * list of such lists of pieces: the answer is `sent` once all are sent. The line `stop` closes all connections, and the answer is a JSON
+ * list of what came back on each.
+ */
+import { connect, type Socket } from 'node:net'
+import { createInterface } from 'node:readline'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+const [, , host = '', pauseMs = ''] = process.argv
+let open: { readonly socket: Socket, text: string }[] = []
+
+async function sendPieces(pieces: readonly string[]): Promise<void> {
+  const connection = { socket: connect({ host, port: 80, noDelay: true }), text: '' }
+  const { socket } = connection
+  open.push(connection)
+  socket.setEncoding('latin1').on('data', (text: string) => { connection.text += text }).on('error', () => { /* reset: nothing more comes */ })
+  await new Promise((resolve) => socket.once('connect', resolve).once('close', resolve))
+  for (const piece of pieces) {
+    socket.write(piece, 'latin1')
+    await sleep(Number(pauseMs))
+  }
+}
+
+createInterface({ input: process.stdin }).on('line', (line) => {
+  if (line === 'stop') {
+    for (const { socket } of open) socket.destroy()
+    console.log(JSON.stringify(open.map(({ text }) => text)))
+    open = []
+  } else {
+    void Promise.all((JSON.parse(line) as string[][]).map(sendPieces)).then(() => { console.log('sent') })
+  }
+})
+console.log('up')

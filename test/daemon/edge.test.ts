@@ -3,7 +3,7 @@
  */
 import t from 'tap'
 import { until } from '../support/daemon.ts'
-import { meet, OPERATOR, startEdgeHost, type EdgeHost } from '../support/firewall.ts'
+import { meet, OPERATOR, sendRaw, startEdgeHost, type EdgeHost } from '../support/firewall.ts'
 import { must } from '../support/held.ts'
 import { SERVICE, withoutNamespaces } from '../support/namespaces.ts'
 
@@ -95,10 +95,26 @@ t.test('only a guest\'s own link, MAC and address reach the service', { skip }, 
     t.equal(await meet(host.hypervisor, [], `http://${OPERATOR}/livez`), 200)
   })
 
-  await t.test('fragments, in which a rule could not see what they ask, are dropped', async (t) => {
+  await t.test('fragments, in which the rules cannot see ports and flags, are dropped', async (t) => {
+    t.match(await sendRaw(alpha, 'syn', alpha.address, SERVICE, 'whole'), /^SA\b/)
     const before = await host.counted('fragments')
-    await must([...alpha.within, 'ping', '-c', '1', '-W', '1', '-s', '3000', SERVICE]).catch(() => { /* no answer is the point */ })
-    t.ok(await host.counted('fragments') > before)
+    t.equal(await sendRaw(alpha, 'syn', alpha.address, SERVICE, 'fragments'), '', 'no connection is opened by the same SYN in fragments')
+    t.equal(await host.counted('fragments'), before + 2)
+  })
+
+  await t.test('answers leave by the guest\'s own link or not at all', async (t) => {
+    await must([...bravo.within, 'nft', 'add table ip seen; add chain ip seen incoming { type filter hook prerouting priority -300; }; add counter ip seen answers; add rule ip seen incoming tcp sport 80 counter name answers'])
+    const seen = async () => Number(/packets (\d+)/.exec((await must([...bravo.within, 'nft', 'list counter ip seen answers'])).toString())?.[1])
+    const ip = (words: string) => must([...host.hypervisor.within, 'ip', ...words.split(' ')])
+    await ip(`neighbor add ${alpha.address} lladdr ${bravo.macAddress} dev tap-int-bravo`)
+    await ip(`route add ${alpha.address} dev tap-int-bravo`)
+    const before = await host.counted('strays')
+    t.equal(await meet(alpha), 'silence', 'its packets come in, and the answers are routed to another guest')
+    t.same([await host.counted('strays') > before, await seen()], [true, 0], 'which gets none of them')
+    await ip(`route del ${alpha.address} dev tap-int-bravo`)
+    t.equal(await meet(alpha), 200)
+    t.equal(await meet(bravo), 200)
+    t.ok(await seen() > 0, 'and sees its own')
   })
 })
 

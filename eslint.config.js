@@ -4,7 +4,7 @@ import { defineConfig } from 'eslint/config'
 import tseslint from 'typescript-eslint'
 
 export default defineConfig(
-  { ignores: ['dist/', '.tap/'] },
+  { ignores: ['dist/', '.stryker/', '.tap/'] },
   js.configs.recommended,
   stylistic.configs.customize({ quotes: 'single', semi: false, braceStyle: '1tbs', arrowParens: true }),
   {

@@ -67,7 +67,7 @@ export function isIpv6Prefix(range: string): boolean {
   const digits = ipv6Digits(address)
   return range === `${address}/${String(prefixLength)}` && isIpv6(address) && OWNABLE.test(digits)
     && prefixLength % 4 === 0 && prefixLength >= PREFIX_LENGTHS.least && prefixLength <= PREFIX_LENGTHS.most
-    && /^0+$/.test(digits.slice(prefixLength / 4))
+    && /^0*$/.test(digits.slice(prefixLength / 4))
 }
 
 /**
@@ -76,14 +76,12 @@ export function isIpv6Prefix(range: string): boolean {
  */
 export function ipv6Digits(range: string): string {
   const { address, prefixLength = 128 } = splitPrefix(range)
-  const gap = address.indexOf('::')
-  const head = padded(gap === -1 ? address : address.slice(0, gap))
-  const tail = gap === -1 ? '' : padded(address.slice(gap + 2))
+  const [head = '', tail = ''] = address.split('::').map(padded)
   return (head + '0'.repeat(Math.max(0, 32 - head.length - tail.length)) + tail).slice(0, prefixLength / 4)
 }
 
 function padded(groups: string): string {
-  return groups === '' ? '' : groups.split(':').map((group) => group.padStart(4, '0')).join('').toLowerCase()
+  return groups.split(':').map((group) => group.padStart(4, '0')).join('').toLowerCase()
 }
 
 /** True when there is an address in both of two canonical ranges. */

@@ -5,6 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
+import { keysOf } from '../../src/store/keys.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/daemon.ts'
 import { must } from '../support/held.ts'
@@ -129,8 +130,11 @@ t.test('a guest in a prefix whose notice has not arrived is answered at its firs
   t.teardown(() => daemon.stop())
   const guest = await addGuest(ALPHA, 'a:b:c:d')
   await until(async () => (await guest.ask({ path: ID })).status === 200, 'the view')
-  await store.put(slaac('alpha', ALPHA, 9, { hypervisors: ['hv2'] }))
-  t.same(await ask(guest), { status: 200, body: 'srv-alpha' }, 'no notice is sent to a hypervisor that the record does not name')
+  // Published for another hypervisor, so that no notice is sent here; then the record is changed past the script.
+  const elsewhere = slaac('alpha', ALPHA, 9, { hypervisors: ['hv2'] })
+  await store.put(elsewhere)
+  await redis.client.hset(keysOf('gb1').instance('srv-alpha'), 'record', JSON.stringify({ ...elsewhere as object, hypervisors: ['hv1'] }), 'digest', 'x')
+  t.same(await ask(guest), { status: 200, body: 'srv-alpha' })
 })
 
 t.test('F1: the addresses of a /64 that nobody owns have one share, and a peer of another /64 has its own', { skip: withoutNamespaces() }, async (t) => {

@@ -121,7 +121,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   })
   // Before the view is confirmed, a file that could not be read may hold more than the view: the last good state, under another key.
   let mayWrite = answering.isSnapshotCurrent
-  const edge = new Edge({ ...config.edge, instances: () => instances().map(({ instance }) => instance), now, epoch: randomBytes(4).toString('hex') })
+  const edge = new Edge({ ...config.edge, instances: () => instances().map(({ instance }) => instance), now, epoch: randomBytes(4).toString('hex'), log })
   const watch = new Watch({
     source, view, hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.watch, log,
     changed: () => {

@@ -15,7 +15,7 @@ export interface MetricsSources {
   readonly contested: () => number
   readonly watch: () => WatchStatus
   readonly viewAgeSeconds: () => number
-  readonly edge: () => { readonly required: boolean, readonly ageSeconds: number }
+  readonly edge: () => { readonly required: boolean, readonly ageSeconds: number, readonly refused: number }
 }
 
 /** The registry, and the counters that following the store moves. */
@@ -92,6 +92,7 @@ export function buildMetrics(): Metrics {
     gauge('imds_store_connected', '1 while the store is connected and its notices flow.', () => Number(status().connected))
     gauge('imds_store_unusable', '1 while nearly all records that the store has for this host are faulty (more than 90 %): a wrong record key or version. The last good state is served.', () => Number(status().isStoreUnusable))
     gauge('imds_edge_age_seconds', 'Time since the firewall last said that its rules are those of the view; 0 where IMDS_FIREWALL is off.', () => edge().required ? edge().ageSeconds : 0)
+    gauge('imds_edge_refused_interfaces', 'Interfaces that the firewall has left out of its rules, since nft refuses them.', () => edge().refused)
     gauge('imds_ready', '1 once the first full resync has completed; 0 again while nearly all records of this host in the store are faulty.', () => Number(status().ready))
   }
   return { registry, watch, snapshotWrites, clockSetBacks, questions, readFrom }

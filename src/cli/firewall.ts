@@ -1,14 +1,17 @@
 /**
  * imdsctl firewall: keeps the host's rules equal to the daemon's view.
  *
- * A loop: ask the daemon for the view, apply it, and tell with the next question what is applied. Where something fails the rules that are
- * there stay: a guest that has been let in goes on, and one that has not stays out. They stay when this ends, too.
+ * A loop: ask the daemon for the view, apply it, and tell with the next question what is applied. An interface that nft refuses is left out
+ * and reported. Where anything else fails the rules that are there stay: a guest that has been let in goes on, and one that has not
+ * stays out. They stay when this ends, too.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { formatRefusals, type EdgeRefusal } from '../edge/refusal.ts'
 import { buildRules, replacement, type EdgeFault } from '../edge/rules.ts'
 import { parseEdgeView, type EdgeView } from '../edge/view.ts'
 import { EXIT, Failure } from './failure.ts'
-import { removeTable, Table } from './nft.ts'
+import { Refusal, removeTable, Table } from './nft.ts'
+import { findRefused } from './refused.ts'
 
 /** What `imdsctl firewall` is told. */
 export interface FirewallOptions {
@@ -22,6 +25,8 @@ export interface FirewallOptions {
 /** The daemon holds a question for 5 s. */
 const PATIENCE_MS = 15_000
 const RETRY_MS = 1_000
+/** An interface that nft refuses is tried again after so long. */
+const RETRY_REFUSED_MS = 10_000
 /** The table is looked at again so often at most. */
 const CHECK_MS = 4_000
 
@@ -38,12 +43,24 @@ export async function firewall(json: boolean, { apply = false, watch = false, re
     return
   }
   const view = await ask(operator, {}, AbortSignal.timeout(PATIENCE_MS))
-  const rules = buildRules(view)
+  const rules = buildRules(view, apply ? await refusedByNft(applyAccepted(new Table(), view, [])) : [])
   const { interfaces, faults } = rules
-  if (apply) await refusedByNft(new Table().apply(rules))
   if (json) console.log(JSON.stringify({ version: view.version, interfaces, faults, ...apply ? {} : { rules: replacement(rules) } }))
   else console.log(apply ? `applied: ${String(interfaces)} interfaces are let in` : replacement(rules))
   if (faults.length > 0) throw new Failure(EXIT.badData, faults.map(written).join('\n'), { faults })
+}
+
+/** Applies the rules of a view, without the interfaces that nft refuses; gives those. `before`: those of the last time. */
+async function applyAccepted(table: Table, view: EdgeView, before: readonly EdgeRefusal[]): Promise<readonly EdgeRefusal[]> {
+  try {
+    await table.apply(buildRules(view, []))
+    return []
+  } catch (error) {
+    const refused = error instanceof Refusal ? await findRefused(view, before) : undefined
+    if (refused === undefined) throw error
+    await table.apply(buildRules(view, refused))
+    return refused
+  }
 }
 
 async function keep(operator: string): Promise<void> {
@@ -56,20 +73,23 @@ async function keep(operator: string): Promise<void> {
   let view: EdgeView | undefined
   let applied = ''
   let checkedAtMs = 0
+  let refused: readonly EdgeRefusal[] = []
+  let retryAtMs = 0
   let isReady = false
   while (!isStopped()) {
     let failure: string | undefined
     try {
-      view = await ask(operator, { after: applied, applied }, AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]))
+      view = await ask(operator, { after: applied, applied, refused: formatRefusals(refused) }, AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]))
     } catch (error) {
       failure = (error as Error).message
     }
     try {
-      if (view !== undefined && view.version !== applied) {
+      if (view !== undefined && (view.version !== applied || (refused.length > 0 && performance.now() >= retryAtMs))) {
         applied = ''
-        const rules = buildRules(view)
-        await table.apply(rules)
+        refused = await applyAccepted(table, view, refused)
+        retryAtMs = performance.now() + RETRY_REFUSED_MS
         applied = view.version
+        const rules = buildRules(view, refused)
         told.faults(rules.faults)
         if (!isReady) console.log(`imdsctl: the rules are applied: ${String(rules.interfaces)} interfaces are let in`)
         isReady = true
@@ -128,9 +148,9 @@ async function ask(operator: string, query: Readonly<Record<string, string>>, si
   return view
 }
 
-async function refusedByNft(work: Promise<void>): Promise<void> {
+async function refusedByNft<T>(work: Promise<T>): Promise<T> {
   try {
-    await work
+    return await work
   } catch (error) {
     throw new Failure(EXIT.system, (error as NodeJS.ErrnoException).code === 'ENOENT' ? 'the program nft is missing: Debian has it in the package nftables' : (error as Error).message)
   }

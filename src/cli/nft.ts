@@ -6,7 +6,7 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { change, listed, REMOVAL, replacement, type EdgeRules } from '../edge/rules.ts'
+import { change, listed, REMOVAL, replacement, trial, type EdgeRules } from '../edge/rules.ts'
 import { hopListing, TABLE } from '../edge/skeleton.ts'
 
 /** What guests' packets change by themselves. */
@@ -15,8 +15,14 @@ const DYNAMIC = /^\tset opened \{\n.*?^\t\}\n/gms
 /** What is in a set or a map. */
 const ELEMENTS = /elements = \{([^}]*)\}/g
 
+/** Where nft sees an error in what it reads: useless without the text. */
+const PLACE = /\/dev\/stdin:[0-9:-]+ /g
+
 /** Rules that come out different each time are put there no more often than so. */
 const MOST_TRIES = 5
+
+/** A transaction that nft, or the kernel, does not accept: it has changed nothing. */
+export class Refusal extends Error {}
 
 /**
  * The table as this process has put it there. What somebody changes between a transaction and our look at it must not pass for ours: a
@@ -26,40 +32,48 @@ export class Table {
   #rules: EdgeRules | undefined
   #listing = ''
 
-  /** Makes the table that of these rules. Rejects with nft's own words. */
+  /** Makes the table that of these rules. Rejects with nft's own words: with a Refusal, nothing is changed. */
   async apply(rules: EdgeRules): Promise<void> {
     const before = this.#rules
     this.#rules = undefined
     const isChange = before?.skeleton === rules.skeleton && before.limitedDscp === rules.limitedDscp
-    if (!isChange || !await this.#change(before, rules)) await this.#replace(rules)
+    const outcome = isChange ? await this.#change(before, rules) : 'refused'
+    if (outcome !== 'done') await this.#replace(rules, outcome === 'refused' ? before : undefined)
     this.#rules = rules
   }
 
-  async #replace(rules: EdgeRules): Promise<void> {
-    this.#listing = ''
+  /** `before`: what the table is made from when nft refuses the first transaction. */
+  async #replace(rules: EdgeRules, before: EdgeRules | undefined): Promise<void> {
+    let last = ''
     for (let tries = 0; tries < MOST_TRIES; tries++) {
-      await transact(replacement(rules))
-      const listing = await list()
-      if (listing !== '' && sorted(listing) === sorted(this.#listing)) return
-      this.#listing = listing
+      try {
+        await transact(replacement(rules))
+      } catch (error) {
+        if (tries === 0 && error instanceof Refusal) this.#rules = before
+        throw error
+      }
+      this.#listing = await list()
+      if (last !== '' && sorted(this.#listing) === sorted(last)) return
+      last = this.#listing
     }
     throw new Error('somebody changes the rules as often as they are put there')
   }
 
-  /** False when it did not come out as it should: somebody else was at it. */
-  async #change(before: EdgeRules, after: EdgeRules): Promise<boolean> {
+  /** `disturbed`: it did not come out as it should, since somebody else was at it. */
+  async #change(before: EdgeRules, after: EdgeRules): Promise<'done' | 'refused' | 'disturbed'> {
     const statements = change(before, after)
-    if (statements === '') return true
+    if (statements === '') return 'done'
     try {
       await transact(statements)
-    } catch {
-      return false
+    } catch (error) {
+      if (error instanceof Refusal) return 'refused'
+      throw error
     }
     const [was, is] = [this.#listing, await list()]
     this.#listing = is
     const added = after.hops.difference(before.hops)
     const frame = (listing: string) => frameOf(listing, added, after.limitedDscp)
-    return elementsOf(is).join() === listed(after).join() && frame(is) === frame(was)
+    return elementsOf(is).join() === listed(after).join() && frame(is) === frame(was) ? 'done' : 'disturbed'
   }
 
   /** Puts it back as it was applied last, if somebody has changed it. True when that was needed. */
@@ -72,6 +86,17 @@ export class Table {
   }
 }
 
+/** nft's own words where it, or the kernel, would not accept these rules; undefined where they would. Changes nothing. */
+export async function refusalOf(rules: EdgeRules): Promise<string | undefined> {
+  try {
+    await transact(trial(rules))
+    return undefined
+  } catch (error) {
+    if (error instanceof Refusal) return error.message.replaceAll(PLACE, '')
+    throw error
+  }
+}
+
 /** Takes the table away, whether it is there or not. */
 export async function removeTable(): Promise<void> {
   await transact(REMOVAL)
@@ -79,7 +104,8 @@ export async function removeTable(): Promise<void> {
 
 async function transact(text: string): Promise<void> {
   const { status, stderr } = await nft(['-f', '-'], text)
-  if (status !== 0) throw new Error(`nft: ${stderr.trim().split('\n', 3).join(' ')}`)
+  if (status === null) throw new Error('nft was ended by a signal')
+  if (status !== 0) throw new Refusal(`nft: ${stderr.trim().split('\n', 3).join(' ')}`)
 }
 
 /** What the table holds, without what changes by itself; empty when it is not there. */

@@ -7,9 +7,11 @@
  *
  * Nothing is given out before the view is whole: rules for an empty view would keep every guest out while the daemon starts.
  */
+import type { Logger } from 'pino'
 import { isOneAddress, splitPrefix } from '../metadata/address.ts'
 import type { Instance } from '../metadata/instance.ts'
 import { linkOf } from './link.ts'
+import { parseRefusals, type EdgeRefusal } from './refusal.ts'
 import type { EdgeGuest, EdgeListener, EdgeView } from './view.ts'
 
 /** What an edge is made of. */
@@ -23,13 +25,17 @@ export interface EdgeParts {
   readonly now: () => number
   /** Tells versions of this process from those of another. */
   readonly epoch: string
+  readonly log: Pick<Logger, 'warn'>
 }
 
 /** Where the daemon listens, and how it marks packets that may not travel far. */
 export interface EdgePlaces { readonly listeners: EdgeListener[], readonly operator: EdgeView['operator'], readonly limitedDscp: number }
 
-/** How the rules stand to the view. `ageSeconds`: since the firewall last said that they are made from it. */
-export interface EdgeStatus { readonly required: boolean, readonly applied: boolean, readonly ageSeconds: number }
+/**
+ * How the rules stand to the view. `ageSeconds`: since the firewall last said that they are made from it. `refused`: interfaces
+ * that it has left out of them, since nft refuses them.
+ */
+export interface EdgeStatus { readonly required: boolean, readonly applied: boolean, readonly ageSeconds: number, readonly refused: number }
 
 /** A question without a change is answered after so long, in ms: the firewall looks after its rules that often. */
 const HOLD_MS = 5_000
@@ -52,6 +58,7 @@ export class Edge {
   /** What was given out, the newest last; the first one is applied, if any is. */
   #versions: Version[] = []
   #applied: Version | undefined
+  #refused: readonly EdgeRefusal[] = []
   #heardAtMs: number
   readonly #waiting = new Set<() => void>()
 
@@ -87,10 +94,11 @@ export class Edge {
 
   /**
    * The view once it is another one than version `after`, or after some seconds; undefined when there is none to give yet. `applied` is the
-   * version whose rules are applied, empty when none are; undefined from somebody who applies nothing.
+   * version whose rules are applied, empty when none are; undefined from somebody who applies nothing. `refused`: what was left out of them,
+   * as formatRefusals writes it.
    */
-  async next(after: string | undefined, applied: string | undefined): Promise<EdgeView | undefined> {
-    this.#hear(applied)
+  async next(after: string | undefined, applied: string | undefined, refused: string | undefined): Promise<EdgeView | undefined> {
+    this.#hear(applied, parseRefusals(refused))
     for (const untilMs = this.#parts.now() + HOLD_MS; !this.#isStopped;) {
       const view = this.#newest()
       const leftMs = untilMs - this.#parts.now()
@@ -101,9 +109,9 @@ export class Edge {
     return this.#newest()
   }
 
-  /** True when the rules that are applied were made from this record. */
+  /** True when the rules that are applied were made from this record, all of its interfaces included. */
   isApplied(instance: Instance): boolean {
-    return this.#applied?.instances.get(instance.id) === instance
+    return this.#applied?.instances.get(instance.id) === instance && this.#refusalOf(instance) === undefined
   }
 
   /** True when the answer to this record's guest for a token travels no further than its hop limit (contract D6). */
@@ -120,17 +128,29 @@ export class Edge {
       const link = linkOf(this.#parts.link, one)
       if (!link.ok) return `the firewall keeps interface ${one.id} out: ${link.message}`
     }
+    const refusal = this.#refusalOf(instance)
+    if (refusal !== undefined) return `the firewall keeps interface ${refusal.interface} out: ${refusal.message}`
     return this.isApplied(instance) ? null : 'the firewall has not let it in yet'
   }
 
   status(): EdgeStatus {
     const staleSinceMs = this.#applied === undefined ? this.#versions[0]?.sinceMs ?? this.#changedAtMs : this.#versions[1]?.sinceMs ?? this.#changedAtMs
     const ageMs = this.#parts.now() - Math.min(this.#heardAtMs, staleSinceMs ?? Infinity)
-    return { required: this.#parts.required, applied: this.#applied !== undefined && staleSinceMs === undefined, ageSeconds: Math.round(ageMs) / 1000 }
+    const isApplied = this.#applied !== undefined && staleSinceMs === undefined
+    return { required: this.#parts.required, applied: isApplied, ageSeconds: Math.round(ageMs) / 1000, refused: this.#refused.length }
   }
 
-  #hear(applied: string | undefined): void {
+  #refusalOf({ id }: Instance): EdgeRefusal | undefined {
+    return this.#refused.find(({ instance }) => instance === id)
+  }
+
+  #hear(applied: string | undefined, refused: readonly EdgeRefusal[]): void {
     if (applied === undefined) return
+    for (const refusal of refused) {
+      const isNew = !this.#refused.some((other) => other.instance === refusal.instance && other.interface === refusal.interface)
+      if (isNew) this.#parts.log.warn(refusal, 'the firewall leaves an interface out, since nft refuses it: its guest is not answered on it')
+    }
+    this.#refused = refused
     this.#heardAtMs = this.#parts.now()
     const at = this.#versions.findIndex(({ view }) => view.version === applied)
     if (at === -1 && this.#applied !== undefined) {

@@ -16,6 +16,7 @@
  */
 import { ipv6Digits, isIpv4, isIpv6, isIpv6Prefix, isOneAddress } from '../metadata/address.ts'
 import { linkHead, linkOf } from './link.ts'
+import type { EdgeRefusal } from './refusal.ts'
 import { hopChain, skeletonOf, TABLE } from './skeleton.ts'
 import type { EdgeGuest, EdgeInterface, EdgeListener, EdgeView } from './view.ts'
 
@@ -42,9 +43,10 @@ export interface EdgeRules {
 const MAC = /^[0-9a-f]{2}(:[0-9a-f]{2}){5}$/
 const HOPS = { least: 1, most: 64 }
 
-/** Builds the rules of a view. */
-export function buildRules(view: EdgeView): EdgeRules {
+/** Builds the rules of a view. Interfaces that nft has refused are left out. */
+export function buildRules(view: EdgeView, refused: readonly EdgeRefusal[]): EdgeRules {
   const faults: EdgeFault[] = []
+  const refusals = new Map(refused.map(({ instance, interface: id, message }) => [`${instance} ${id}`, `interface ${id}: ${message}`]))
   const listeners = view.listeners.filter(({ address, port }) => isOneAddress(address) && isPort(port))
   for (const { address } of view.listeners.filter((listener) => !listeners.includes(listener))) {
     faults.push({ instance: null, message: `a listener on ${JSON.stringify(address)} cannot be kept: it must have one IPv4 or IPv6 address of its own` })
@@ -54,7 +56,7 @@ export function buildRules(view: EdgeView): EdgeRules {
   const hops = new Set<number>()
   for (const guest of view.guests) {
     for (const one of guest.interfaces) {
-      const message = faultOf(view.link, guest, one)
+      const message = faultOf(view.link, guest, one) ?? refusals.get(`${guest.id} ${one.id}`)
       if (message !== undefined) {
         faults.push({ instance: guest.id, message })
         continue
@@ -71,6 +73,15 @@ export function buildRules(view: EdgeView): EdgeRules {
 /** The whole table in one transaction, whatever was there before. */
 export function replacement({ skeleton, hops, limitedDscp, sets }: EdgeRules): string {
   return `table ${TABLE}\ndelete table ${TABLE}\n${skeleton}${chains(hops, limitedDscp)}${[...sets].map(([set, elements]) => statement('add', set, elements)).join('')}`
+}
+
+/**
+ * A transaction that succeeds exactly when the whole table would be accepted, and changes nothing: the table is made under another name,
+ * without effect on any packet, and deleted. No word of a view has a space, so the name is replaced nowhere else.
+ */
+export function trial(rules: EdgeRules): string {
+  const name = `${TABLE}_trial`
+  return `${replacement(rules).replaceAll(TABLE, name).replace(`table ${name} {`, `table ${name} {\n  flags dormant`)}delete table ${name}\n`
 }
 
 /**

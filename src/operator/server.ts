@@ -12,8 +12,11 @@ export interface Readiness extends Readonly<Record<string, unknown>> { readonly 
 
 /** What the firewall asks for and tells. */
 export interface OperatorEdge {
-  /** The view once it is another one than version `after`, or after some seconds; undefined when there is none yet. `applied`: what the rules are made from. */
-  next(after: string | undefined, applied: string | undefined): Promise<object | undefined>
+  /**
+   * The view once it is another one than version `after`, or after some seconds; undefined when there is none yet. `applied`: what the rules are
+   * made from; `refused`: what was left out of them (src/edge/refusal.ts).
+   */
+  next(after: string | undefined, applied: string | undefined, refused: string | undefined): Promise<object | undefined>
 }
 
 /** What an operator server is made of. */
@@ -44,8 +47,9 @@ const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSe
  *   GET /readyz    200 once the first full resync is done, 503 before; JSON with the state either way
  *   GET /instances/ID   the launch gate: 200 with `{id, revision}` when the instance is answered for here, 409 when the firewall does not
  *                       let it in yet, 404 otherwise. With `?reason`, `reason` says why it is not answered for as the store has it, if it is not
- *   GET /edge?after=VERSION&applied=VERSION   200 with what the firewall's rules are made from (src/edge/view.ts), once it is another version
- *                       than "after" or after 5 s; 503 when the view is not whole yet. `applied` is for the firewall alone to say
+ *   GET /edge?after=VERSION&applied=VERSION&refused=REFUSALS   200 with what the firewall's rules are made from (src/edge/view.ts), once it is
+ *                       another version than "after" or after 5 s; 503 when the view is not whole yet. `applied` and `refused`
+ *                       (src/edge/refusal.ts) are for the firewall alone to say
  *
  *   GET /explain?address=ADDRESS&network=NETWORK   200 with what a guest at that address would be answered and why; 400 where it is no address
  *
@@ -77,8 +81,8 @@ export function buildOperatorServer({ allow, metrics, readiness, revisionOf, hol
     const reason = [held, why].filter((part) => part !== null).join('; ')
     return reply.code(revision === null ? 404 : held === null ? 200 : 409).send({ id, revision, ...reason !== '' && { reason } })
   })
-  server.get<{ Querystring: { after?: string, applied?: string } }>('/edge', async ({ query: { after, applied } }, reply) => {
-    const view = await edge.next(after, applied)
+  server.get<{ Querystring: { after?: string, applied?: string, refused?: string } }>('/edge', async ({ query: { after, applied, refused } }, reply) => {
+    const view = await edge.next(after, applied, refused)
     return view === undefined ? reply.code(503).send({ error: 'the view is not whole yet' }) : reply.send(view)
   })
   server.get<{ Querystring: { address?: string, network?: string } }>('/explain', async ({ query: { address = '', network = 'default' } }, reply) => {

@@ -5,7 +5,7 @@ import { chmodSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { until } from '../support/daemon.ts'
-import { meet, startEdgeHost, type Met } from '../support/firewall.ts'
+import { meet, OPERATOR, startEdgeHost, type Met } from '../support/firewall.ts'
 import { must, run, startHeld } from '../support/held.ts'
 import { withoutNamespaces } from '../support/namespaces.ts'
 
@@ -44,6 +44,49 @@ t.test('rules that nft does not take are told in its words, and tried again whil
   t.match(await host.imdsctl('wait', 'srv-bravo', '--revision', revision), { status: 0 })
   t.equal(await meet(bravo), 200)
   await until(() => firewall.said().endsWith('imdsctl: the rules follow the daemon again\n'), 'the recovery to be told')
+})
+
+t.test('an interface that nft refuses is left out, and nobody else\'s rules wait for it', { skip }, async (t) => {
+  const host = await startEdgeHost(t)
+  const [alpha, bad, charlie] = [await host.addGuest('alpha'), await host.addGuest('bad'), await host.addGuest('charlie')]
+  const directory = t.testdir({ nft: `#!/bin/sh
+case "$*" in *list*) exec /usr/sbin/nft "$@" ;; esac
+text=$(mktemp) && cat > $text
+if [ ! -e "$(dirname "$0")/mended" ] && grep -q ${bad.macAddress} $text; then echo "/dev/stdin:1:2-3: Error: no such thing" >&2; rm $text; exit 1; fi
+/usr/sbin/nft "$@" < $text; status=$?; rm $text; exit $status
+` })
+  chmodSync(join(directory, 'nft'), 0o755)
+  const env = { PATH: `${directory}:${process.env['PATH']!}` }
+  const firewall = await host.startFirewall(env)
+  await host.letIn(alpha)
+  const revision = String(await host.put(bad))
+  await host.letIn(charlie)
+  t.same([await meet(alpha), await meet(bad), await meet(charlie)], [200, 'refused', 200])
+  t.match(firewall.said(), /^imdsctl: left out: srv-bad: interface int-bad: nft: Error: no such thing$/m)
+  const reason = 'the firewall keeps interface int-bad out: nft: Error: no such thing'
+  t.match(await host.imdsctl('wait', 'srv-bad', '--revision', revision, '--timeout', '2'), { status: 75, stderr: reason })
+  t.match(JSON.parse(await host.operator('/readyz')), { edge: { applied: true, refused: 1 } })
+  t.match(await host.operator('/metrics'), /^imds_edge_refused_interfaces 1$/m)
+  t.match(JSON.parse((await host.imdsctl('explain', bad.address, '--json')).stdout.toString()), { firewall: reason })
+
+  await t.test('also where it is applied once, by hand', async (t) => {
+    await firewall.stop()
+    await host.imdsctl('firewall', '--remove')
+    const { status, stderr } = await run([...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply', '--operator', OPERATOR], { env })
+    t.equal(status, 65)
+    t.match(stderr, /srv-bad: interface int-bad: nft: Error: no such thing/)
+    t.same([await meet(alpha), await meet(bad), await meet(charlie)], [200, 'refused', 200])
+  })
+
+  await t.test('it is let in soon after nft accepts it', async (t) => {
+    await host.startFirewall(env)
+    t.match(await host.imdsctl('wait', 'srv-charlie', '--revision', '1'), { status: 0 })
+    t.equal(await meet(bad), 'refused')
+    writeFileSync(join(directory, 'mended'), '')
+    t.match(await host.imdsctl('wait', 'srv-bad', '--revision', revision, '--timeout', '30'), { status: 0 })
+    t.equal(await meet(bad), 200)
+    t.match(await host.operator('/metrics'), /^imds_edge_refused_interfaces 0$/m)
+  })
 })
 
 t.test('a daemon that starts anew, and knows nobody yet, takes nobody\'s rules away', { skip }, async (t) => {

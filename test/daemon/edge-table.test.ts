@@ -3,10 +3,12 @@
  */
 import { chmodSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import t from 'tap'
-import { Table } from '../../src/cli/nft.ts'
+import t, { type Test } from 'tap'
+import { Refusal, refusalOf, Table } from '../../src/cli/nft.ts'
+import { findRefused } from '../../src/cli/refused.ts'
 import { buildRules, type EdgeRules } from '../../src/edge/rules.ts'
-import { run } from '../support/held.ts'
+import type { EdgeView } from '../../src/edge/view.ts'
+import { must, run } from '../support/held.ts'
 import { makeHypervisor, withoutNamespaces } from '../support/namespaces.ts'
 
 /** The rules of guests by their hop limits. */
@@ -17,7 +19,7 @@ function rulesOf(limits: readonly number[], port = 9169): EdgeRules {
     return { id: `srv-${n}`, revision: 1, httpPutResponseHopLimit, interfaces: [one] }
   })
   const listeners = ['169.254.169.254', 'fd00:ec2::254'].map((address) => ({ network: 'default', address, port: 80 }))
-  return buildRules({ version: 'a.1', link: 'tap-{interfaceId}', listeners, operator: { address: '127.0.0.1', port }, limitedDscp: 0x0b, guests })
+  return buildRules({ version: 'a.1', link: 'tap-{interfaceId}', listeners, operator: { address: '127.0.0.1', port }, limitedDscp: 0x0b, guests }, [])
 }
 
 /** From rules to rules, and how many transactions that needs: a replacement two, and it forgets what the kernel remembers. */
@@ -76,4 +78,70 @@ exec ${within.join(' ')} /usr/sbin/nft "$@"
       }
     }
   }
+})
+
+/** An nft that refuses what `refuses`, a condition of the shell, says of $text; all else is the real one's, in a namespace. */
+async function withNft(t: Test, refuses: string): Promise<{ nft: (...args: string[]) => Promise<string> }> {
+  const { within, remove } = await makeHypervisor()
+  t.teardown(remove)
+  const directory = t.testdir({ nft: `#!/bin/sh
+case "$*" in *list*) exec ${within.join(' ')} /usr/sbin/nft "$@" ;; esac
+text=$(mktemp) && cat > $text
+if ${refuses}; then echo "/dev/stdin:7:2-3: Error: no such thing" >&2; rm $text; exit 1; fi
+${within.join(' ')} /usr/sbin/nft "$@" < $text; status=$?; rm $text; exit $status
+` })
+  chmodSync(join(directory, 'nft'), 0o755)
+  const path = process.env['PATH']!
+  process.env['PATH'] = `${directory}:${path}`
+  t.teardown(() => { process.env['PATH'] = path })
+  return { nft: async (...args) => (await must([...within, '/usr/sbin/nft', ...args])).toString() }
+}
+const viewOf = (guests: number): EdgeView => ({
+  version: 'a.1', link: 'tap-{interfaceId}', listeners: [{ network: 'default', address: '169.254.169.254', port: 80 }], operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 0x0b,
+  guests: Array.from({ length: guests }, (_, n) => {
+    const one = { id: `int-${String(n)}`, network: 'default', macAddress: macOf(n), ipv4Addresses: [`10.0.0.${String(n)}`], ipv6Addresses: [], ipv6Prefixes: [] }
+    return { id: `srv-${String(n)}`, revision: 1, httpPutResponseHopLimit: 1, interfaces: [one] }
+  }),
+})
+const macOf = (n: number) => `02:24:19:00:00:${n.toString(16).padStart(2, '0')}`
+const refusalsOf = (guests: readonly number[]) => guests.map((n) => ({ instance: `srv-${String(n)}`, interface: `int-${String(n)}`, message: 'nft: Error: no such thing' }))
+
+for (const [what, refuses, refused] of [
+  ['the first and the last', `grep -q -e ${macOf(0)} -e ${macOf(39)} $text`, [0, 39]],
+  ['the second of two that it does not take together', `grep -q ${macOf(7)} $text && grep -q ${macOf(30)} $text`, [30]],
+  ['nothing', 'false', []],
+] as const) {
+  t.test(`of 40 interfaces those are found that nft refuses: ${what}`, { skip: withoutNamespaces() }, async (t) => {
+    await withNft(t, refuses)
+    t.same(await findRefused(viewOf(40), []), refusalsOf(refused))
+    t.same(await findRefused(viewOf(40), refusalsOf([3, ...refused])), refusalsOf(refused), 'those of the last time are tried again')
+  })
+}
+
+t.test('nothing is left out where nft refuses the rules without any interface, or more than 16', { skip: withoutNamespaces() }, async (t) => {
+  await withNft(t, 'true')
+  t.equal(await findRefused(viewOf(2), []), undefined)
+  await withNft(t, `grep -q ${macOf(0).slice(0, -2)} $text`)
+  t.equal(await findRefused(viewOf(17), []), undefined)
+  t.equal((await findRefused(viewOf(16), []))?.length, 16)
+})
+
+t.test('a trial finds what the kernel refuses and changes nothing; after a refusal the kernel keeps what it remembers', { skip: withoutNamespaces() }, async (t) => {
+  const { nft } = await withNft(t, 'false')
+  const good = rulesOf([1])
+  const [[key = ''] = []] = good.sets.get('prefixes6')!
+  const bad = { ...good, sets: new Map([...good.sets, ['prefixes6', new Map([[key, ''], [key.replace('fd00:1::/64', 'fd00:1::/96'), '']])]]) }
+  const table = new Table()
+  await table.apply(good)
+  const before = await nft('list', 'ruleset')
+  t.match(await refusalOf(bad), /^nft: .*Error: /)
+  t.equal(await refusalOf(good), undefined)
+  t.equal(await nft('list', 'ruleset'), before)
+  const opened = '"tap-int-1" . 02:24:19:00:00:99'
+  await nft('add', 'element', 'inet', 'imds', 'opened', `{ ${opened} }`)
+  t.type(await table.apply(bad).catch((error: unknown) => error), Refusal)
+  t.equal(await table.restore(), false)
+  await table.apply(rulesOf([1, 1]))
+  t.match(await nft('list', 'set', 'inet', 'imds', 'opened'), opened)
+  t.match(await nft('list', 'set', 'inet', 'imds', 'links'), '"tap-int-2"')
 })

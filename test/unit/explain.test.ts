@@ -1,3 +1,4 @@
+import { pino } from 'pino'
 import { expect, test } from 'vitest'
 import { Edge } from '../../src/edge/edge.ts'
 import { explain } from '../../src/explain.ts'
@@ -7,7 +8,7 @@ import { anInstance } from '../support/instance.ts'
 
 test('of a contested address it names those who claim it, and no other quarrel', async () => {
   const view = new View({}, () => 0)
-  const edge = new Edge({ required: false, link: 'tap-{interfaceId}', instances: () => [], now: () => 0, epoch: 'e' })
+  const edge = new Edge({ required: false, link: 'tap-{interfaceId}', instances: () => [], now: () => 0, epoch: 'e', log: pino({ level: 'silent' }) })
   for (const [id, address] of [['srv-a', '10.0.0.2'], ['srv-b', '10.0.0.2'], ['srv-c', '10.0.0.3'], ['srv-d', '10.0.0.3']] as const) {
     const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }]
     view.replace({ instance: parsed(anInstance({ id, interfaces })), userData: null, digest: id })

@@ -1,9 +1,12 @@
 import { expect, test } from 'vitest'
 import { edgeGuest } from '../../../src/edge/edge.ts'
-import { buildRules, change, replacement } from '../../../src/edge/rules.ts'
+import { buildRules, change, replacement, trial } from '../../../src/edge/rules.ts'
 import { parseEdgeView, type EdgeGuest, type EdgeView } from '../../../src/edge/view.ts'
 import { aFullInstance, anInstance } from '../../support/instance.ts'
 import { parsed } from '../../support/guest.ts'
+
+/** The rules of a view of which nft refuses nothing. */
+const rulesOf = (view: EdgeView) => buildRules(view, [])
 
 const V4 = { network: 'default', address: '169.254.169.254', port: 80 }
 const V6 = { network: 'default', address: 'fd00:ec2::254', port: 80 }
@@ -13,7 +16,7 @@ function aView(change: Partial<EdgeView> = {}): EdgeView {
 }
 /** The elements of a set or map. */
 function elements(view: EdgeView, set: string): string[] {
-  return [...buildRules(view).sets.get(set)!].map(([key, verdict]) => verdict === '' ? key : `${key} : ${verdict}`)
+  return [...rulesOf(view).sets.get(set)!].map(([key, verdict]) => verdict === '' ? key : `${key} : ${verdict}`)
 }
 const guest = (change: Partial<EdgeGuest['interfaces'][number]>, limit = 1): EdgeGuest => {
   const base = edgeGuest(parsed(anInstance()))
@@ -48,16 +51,29 @@ test('one prefix inside of another, and one key twice, do not spoil the transact
 
 test('an interface whose link has no possible name is left out and told, and costs nobody else anything', () => {
   const view = aView({ guests: [guest({ id: 'int-muchtoolong' }), { ...guest({ id: 'int-b' }), id: 'srv-b' }] })
-  const { faults, interfaces } = buildRules(view)
+  const { faults, interfaces } = rulesOf(view)
   expect(faults).toEqual([{ instance: 'srv-abcde', message: 'interface int-muchtoolong: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15' }])
   expect([interfaces, elements(view, 'links')]).toEqual([1, ['"tap-int-b"']])
 })
 
+test('an interface that nft has refused is left out with its words, and no other of its instance or with its id', () => {
+  const two = { ...guest({}), interfaces: ['int-a', 'int-b'].map((id) => ({ ...guest({}).interfaces[0]!, id })) }
+  const { faults, interfaces, sets } = buildRules(aView({ guests: [two, { ...guest({ id: 'int-a', macAddress: '02:24:19:00:00:ff' }), id: 'srv-b' }] }), [{ instance: 'srv-abcde', interface: 'int-a', message: 'nft: no' }])
+  expect(faults).toEqual([{ instance: 'srv-abcde', message: 'interface int-a: nft: no' }])
+  expect([interfaces, [...sets.get('guests4')!.keys()].map((key) => key.split(' . ', 2).join())]).toEqual([2, ['"tap-int-b",02:24:19:00:00:ee', '"tap-int-a",02:24:19:00:00:ff']])
+})
+
+test('a trial names no table but its own, which has no effect and is deleted', () => {
+  const text = trial(rulesOf(aView({ guests: [edgeGuest(parsed(aFullInstance()))] })))
+  expect(text.match(/inet imds\b/g)).toBeNull()
+  expect(text).toMatch(/^table inet imds_trial\ndelete table inet imds_trial\ntable inet imds_trial \{\n {2}flags dormant\n[^]*\ndelete table inet imds_trial\n$/)
+})
+
 test('a listener on every address, or on an IPv4 address in an IPv6 one, is reported: no packet has that destination', () => {
   for (const address of ['0.0.0.0', '::', '::ffff:169.254.169.254', '']) {
-    const { faults, skeleton } = buildRules(aView({ listeners: [{ ...V4, address }] }))
+    const { faults, skeleton } = rulesOf(aView({ listeners: [{ ...V4, address }] }))
     expect(faults).toEqual([{ instance: null, message: `a listener on "${address}" cannot be kept: it must have one IPv4 or IPv6 address of its own` }])
-    expect(skeleton).toBe(buildRules(aView({ listeners: [] })).skeleton)
+    expect(skeleton).toBe(rulesOf(aView({ listeners: [] })).skeleton)
   }
 })
 
@@ -79,14 +95,14 @@ test('no word of a view, whatever it is, ends a set and begins a rule', () => {
     for (const link of ['tap-{interfaceId}', 'br-{network}', word]) {
       for (const listeners of [[V4, V6], [{ ...V4, address: word }, { ...V4, network: word }, { ...V4, port: word as unknown as number }]]) {
         for (const one of guests) {
-          const rules = buildRules(aView({ link, listeners, guests: [one] }))
-          const none = buildRules(aView({ link, listeners, guests: [] }))
+          const rules = rulesOf(aView({ link, listeners, guests: [one] }))
+          const none = rulesOf(aView({ link, listeners, guests: [] }))
           for (const text of [replacement(rules).slice(replacement(none).length), change(none, rules), change(rules, none)]) expect(text.split('\n').filter((line) => !LINE.test(line))).toEqual([])
-          expect(rules.skeleton).toBe(buildRules(aView({ link: link === word ? 'br0' : link, listeners: listeners.filter(({ address, port }) => address !== word && port === 80), guests: [] })).skeleton)
+          expect(rules.skeleton).toBe(rulesOf(aView({ link: link === word ? 'br0' : link, listeners: listeners.filter(({ address, port }) => address !== word && port === 80), guests: [] })).skeleton)
         }
       }
     }
-    expect(buildRules(aView({ link: word })).interfaces).toBe(0)
+    expect(rulesOf(aView({ link: word })).interfaces).toBe(0)
   }
 })
 
@@ -98,7 +114,7 @@ test('a document that is no view is refused before a word of it is used', () => 
 })
 
 test('a change is what differs and no more, what goes before what comes', () => {
-  const [none, one, other] = [aView({ guests: [] }), aView(), aView({ guests: [guest({}, 2), { ...guest({ id: 'int-b', ipv4Addresses: ['10.0.0.6'] }), id: 'srv-b' }] })].map(buildRules)
+  const [none, one, other] = [aView({ guests: [] }), aView(), aView({ guests: [guest({}, 2), { ...guest({ id: 'int-b', ipv4Addresses: ['10.0.0.6'] }), id: 'srv-b' }] })].map(rulesOf)
   expect(change(one!, one!)).toBe('')
   expect(change(one!, none!)).toBe([
     'delete element inet imds links {', '  "tap-int-ds42k"', '}',
@@ -113,6 +129,6 @@ test('a change is what differs and no more, what goes before what comes', () => 
 })
 
 test('the rules are the same for a view however its instances change, as long as the listeners stay', () => {
-  expect(buildRules(aView({ guests: [] })).skeleton).toBe(buildRules(aView({ guests: [guest({}, 7)] })).skeleton)
-  expect(buildRules(aView({ guests: [] })).skeleton).not.toBe(buildRules(aView({ listeners: [V4] })).skeleton)
+  expect(rulesOf(aView({ guests: [] })).skeleton).toBe(rulesOf(aView({ guests: [guest({}, 7)] })).skeleton)
+  expect(rulesOf(aView({ guests: [] })).skeleton).not.toBe(rulesOf(aView({ listeners: [V4] })).skeleton)
 })

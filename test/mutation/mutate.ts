@@ -9,6 +9,7 @@ import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 
 interface Room {
+  /** Patterns, with commas between them. Stryker splits them there, also inside of braces. */
   readonly files: string
   readonly tests: readonly string[]
   /** The least score, in percent. */
@@ -19,7 +20,7 @@ interface Room {
 const ROOMS: Readonly<Record<string, Room>> = {
   metadata: { files: 'src/metadata/*.ts', tests: ['unit/metadata/*', 'unit/guest/targets', 'contract/tree', 'contract/transport', 'contract/session', 'unit/store/view'], floor: 90 },
   guest: { files: 'src/guest/*.ts', tests: ['unit/guest/*', 'contract/*'], floor: 90 },
-  store: { files: 'src/store/{assemble,claims,snapshot,strangers,told,trust,url,view}.ts', tests: ['unit/store/*'], floor: 80 },
+  store: { files: 'assemble claims snapshot strangers told trust url view'.replace(/\w+/g, 'src/store/$&.ts').replaceAll(' ', ','), tests: ['unit/store/*'], floor: 80 },
   edge: { files: 'src/edge/*.ts', tests: ['unit/edge/*'], floor: 80 },
   config: { files: 'src/config.ts', tests: ['unit/config', 'unit/systemd'], floor: 80 },
 }

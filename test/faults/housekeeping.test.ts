@@ -73,8 +73,8 @@ t.test('the state directory read-only: guests get changes, the operator is told 
 })
 
 /** A connection of another guest's that stands there and asks nothing, or asked once. It may be dropped. */
-async function anIdle({ guestPort }: TestDaemon, since: 'connect' | 'data'): Promise<Socket> {
-  const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: '127.0.0.2' }).on('error', () => { /* dropped */ })
+async function anIdle({ guestPort }: TestDaemon, since: 'connect' | 'data', from = '127.0.0.2'): Promise<Socket> {
+  const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from }).on('error', () => { /* dropped */ })
   if (since === 'data') socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
   await new Promise((resolve) => { socket.once(since, resolve).once('close', resolve) })
   return socket
@@ -100,7 +100,7 @@ t.test('file descriptors used up by one guest: operators are answered, changes a
 t.test('connections that only idle make room for those that ask', async (t) => {
   const { daemon } = await aHost(t, () => ['prlimit', '--nofile=128'])
   const idle: Socket[] = []
-  while (await daemon.metric(DROPPED) === 0) idle.push(await anIdle(daemon, 'data'))
+  while (await daemon.metric(DROPPED) === 0) idle.push(await anIdle(daemon, 'data', `127.0.0.${String(2 + idle.length % 50)}`)) // one peer alone may not hold so many
   t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 200)
   for (const socket of idle) socket.destroy()
 })

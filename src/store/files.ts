@@ -4,24 +4,28 @@
  *   srv-x1y2z.json | srv-x1y2z.yaml | srv-x1y2z.yml   the record
  *   srv-x1y2z.user-data                               its user-data, byte for byte; no file: none
  *   srv-x1y2z.removed                                 the tombstone: the instance is gone (a missing record alone is not)
+ *   srv-x1y2z.pending                                 a change that a writer has not finished (pending.ts): counts before the others
  *
- * A record may leave `userData` out: then it is taken from the file beside it. Where it is given it must fit.
+ * A record may leave `userData` out: then it is taken from the file beside it. Where it is given it must fit. Other files are ignored.
  */
 import { createHash } from 'node:crypto'
 import { statSync, watch, type FSWatcher } from 'node:fs'
-import { readdir, readFile } from 'node:fs/promises'
+import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parse as parseYaml } from 'yaml'
+import { parsePending } from './pending.ts'
 import { fillUserData } from './publish.ts'
 import type { Index, Loaded, Source, SourceEvents } from './source.ts'
 
 /** A writer that puts record and user-data one after the other is given so long to finish. */
 const QUIET_MS = 10
 const RETRY_MS = 1000
+/** Files that keep changing while they are read are taken as they are: a notice follows the last change. */
+const ATTEMPTS = 10
 
 /** The endings of a record's file, in the order in which they are looked for. */
 export const RECORD_ENDINGS = ['.json', '.yaml', '.yml'] as const
-const OURS = /^(srv-[0-9a-z]{1,32})\.(json|yaml|yml|user-data|removed)$/
+const OURS = /^(srv-[0-9a-z]{1,32})\.(json|yaml|yml|user-data|removed|pending)$/
 
 /** The id that a file of the store belongs to, or undefined for a file that is not ours. */
 export function idOfFile(name: string): string | undefined {
@@ -117,22 +121,66 @@ function identityOf(path: string): string | null {
   }
 }
 
-/** What a directory holds under one id. Rejects when a file that is there cannot be read. */
+/**
+ * What a directory holds under one id: one state of it, also while a writer changes its files. Rejects when a file that is there cannot
+ * be read.
+ */
 export async function loadFiles(directory: string, id: string): Promise<Loaded> {
-  const [userData, removed, ...records] = await Promise.all(
-    ['.user-data', '.removed', ...RECORD_ENDINGS].map((ending) => readIfThere(join(directory, id + ending))))
-  const found = RECORD_ENDINGS.filter((_ending, i) => records[i] != null)
-  const record = records.find((bytes) => bytes != null)
-  if (record == null) return { kind: removed == null ? 'absent' : 'removed', id }
-  const digest = createHash('sha256').update(record).update(userData ?? 'none').digest('hex')
-  if (found.length > 1) return { kind: 'unreadable', id, digest, reason: `more than one record: ${found.map((ending) => id + ending).join(', ')}` }
+  let before = await stampsOf(directory, id)
+  for (let attempt = 1; ; attempt++) {
+    const loaded = await load(directory, id, before)
+    const after = await stampsOf(directory, id)
+    if (attempt === ATTEMPTS || after.join() === before.join()) return loaded
+    before = after
+  }
+}
+
+/**
+ * For the pending file and each possible record a text that differs with the file, empty where there is none. Every change by a writer
+ * changes them: it begins with a pending file, and ends with another record or none.
+ */
+function stampsOf(directory: string, id: string): Promise<string[]> {
+  return Promise.all(['.pending', ...RECORD_ENDINGS].map(async (ending) => {
+    const stats = await ifThere(stat(join(directory, id + ending), { bigint: true }))
+    return stats === null ? '' : `${String(stats.ino)}:${String(stats.mtimeNs)}`
+  }))
+}
+
+/** The text of a record's file. */
+export function formatRecord(document: unknown): string {
+  return `${JSON.stringify(document, null, 2)}\n`
+}
+
+/** Reads the files that are there: a file without a stamp is none. */
+async function load(directory: string, id: string, [pending = '', ...records]: readonly string[]): Promise<Loaded> {
+  const read = (ending: string) => ifThere(readFile(join(directory, id + ending)))
+  const change = pending === '' ? null : await read('.pending')
+  if (change !== null) return loadPending(id, change, () => read('.user-data'))
+  const endings = RECORD_ENDINGS.filter((_ending, i) => records[i] !== '')
+  const [ending] = endings
+  const [record = null, userData = null] = ending === undefined ? [] : await Promise.all([read(ending), read('.user-data')])
+  if (ending === undefined || record === null) return { kind: await read('.removed') === null ? 'absent' : 'removed', id }
+  const digest = digestOf(record, userData)
+  if (endings.length > 1) return { kind: 'unreadable', id, digest, reason: `more than one record: ${endings.map((one) => id + one).join(', ')}` }
   try {
     const text = record.toString('utf8')
-    const document = (found[0] === '.json' ? JSON.parse(text) : parseYaml(text, { logLevel: 'error' })) as unknown
-    return { kind: 'record', id, digest, document: fillUserData(document, userData ?? null), userData: userData ?? null }
+    const document = (ending === '.json' ? JSON.parse(text) : parseYaml(text, { logLevel: 'error' })) as unknown
+    return { kind: 'record', id, digest, document: fillUserData(document, userData), userData }
   } catch (error) {
-    return { kind: 'unreadable', id, digest, reason: `${id}${found[0] ?? ''} is not ${found[0] === '.json' ? 'JSON' : 'YAML'}${lineOf(error)}` }
+    return { kind: 'unreadable', id, digest, reason: `${id}${ending} is not ${ending === '.json' ? 'JSON' : 'YAML'}${lineOf(error)}` }
   }
+}
+
+async function loadPending(id: string, bytes: Buffer, readUserData: () => Promise<Buffer | null>): Promise<Loaded> {
+  const change = parsePending(bytes)
+  if (change === undefined) return { kind: 'unreadable', id, digest: digestOf(bytes, null), reason: `${id}.pending is not a change that a writer left` }
+  if (change.kind === 'remove') return { kind: 'removed', id }
+  const userData = change.userData === 'keep' ? await readUserData() : change.userData === 'none' ? null : change.userData
+  return { kind: 'record', id, digest: digestOf(formatRecord(change.document), userData), document: fillUserData(change.document, userData), userData }
+}
+
+function digestOf(record: string | Uint8Array, userData: Uint8Array | null): string {
+  return createHash('sha256').update(record).update(userData ?? 'none').digest('hex')
 }
 
 /** A file that is there and cannot be read (rights, a directory) is one instance's fault, not the store's. */
@@ -141,9 +189,10 @@ function unreadable(id: string, error: unknown): Loaded {
   return { kind: 'unreadable', id, digest: code, reason: `a file of ${id} cannot be read: ${code}` }
 }
 
-async function readIfThere(path: string): Promise<Buffer | null> {
+/** What is asked of a file, or null where there is no such file. */
+async function ifThere<T>(asked: Promise<T>): Promise<T | null> {
   try {
-    return await readFile(path)
+    return await asked
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null
     throw error

@@ -2,6 +2,7 @@
  * Opens a store for writing. What a kind of store needs is loaded when one is opened: imdsctl's start depends on it.
  */
 import { readFileSync } from 'node:fs'
+import { FILE_SYSTEM } from './files-operations.ts'
 import type { Publisher } from './publish.ts'
 import { parseRecordKeys, Trust } from './trust.ts'
 import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './url.ts'
@@ -29,7 +30,7 @@ export async function openStore({ url, region, userDataMaxBytes = USER_DATA_MAX_
   const store = parseStoreUrl(url)
   if (store === undefined) throw new Error(`a store is ${STORE_URL_FORMS}`)
   if (store.kind === 'files' && recordKeysFile !== undefined) throw new Error('record keys are for Redis: records in files are not encrypted')
-  if (store.kind === 'files') return (await import('./publish-files.ts')).openFilePublisher(store.directory, userDataMaxBytes)
+  if (store.kind === 'files') return (await import('./publish-files.ts')).openFilePublisher(store.directory, userDataMaxBytes, FILE_SYSTEM)
   if (region === undefined) throw new Error('Redis needs the name of the region')
   const faults = fileFaults(store, files)
   if (faults.length > 0) throw new Error(faults.map(({ file, message }) => `${file} ${message}`).join('; '))

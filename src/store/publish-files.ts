@@ -1,56 +1,73 @@
 /**
- * The write side in a directory of files. Each file is written beside its place and renamed into it; user-data goes first, so that
- * the record that tells of it never stands alone. A lock file keeps writers apart: revisions and addresses are checked under it.
+ * The write side in a directory of files.
+ *
+ * A change is committed by one rename, of `ID.pending`; the other files of its instance follow, and then it is removed. A writer that ends
+ * between any two steps, even by a power cut, leaves the old state or the new one as a daemon reads it, and the next writer finishes
+ * its change. One writer at a time works in a directory (files-lock.ts). Revisions, seals and the owners of addresses are checked against
+ * the records, and against a ledger (files-ledger.ts) for records that cannot be read.
+ *
+ *   .publisher.lock   the lock: an empty file
+ *   .publisher.json   the ledger
+ *   .publisher.tmp    a file that is being written
  */
-import { randomUUID } from 'node:crypto'
 import { watch } from 'node:fs'
-import { constants, copyFile, link, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { overlap } from '../metadata/address.ts'
 import { rangesOf, type Instance } from '../metadata/instance.ts'
-import { parse, sealOf } from '../metadata/record.ts'
-import { idOfFile, loadFiles, RECORD_ENDINGS } from './files.ts'
+import { parse } from '../metadata/record.ts'
+import { formatRecord, idOfFile, loadFiles, RECORD_ENDINGS } from './files.ts'
+import { formatLedger, formatTombstone, publishedAs, readLedger, removedAt, survey, type Protection, type Protections } from './files-ledger.ts'
+import { takeLock } from './files-lock.ts'
+import type { FileOperations } from './files-operations.ts'
+import { formatPending, parsePending, type Change } from './pending.ts'
 import {
   changeSeal, publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type SealResult,
   type UserDataChange, type Written,
 } from './publish.ts'
-import type { Loaded } from './source.ts'
 
-const LOCK_WAIT_MS = 5000
-/** The lock of whoever removes a lock, beside it. */
-const TURN = '.orphan'
+const LOCK = '.publisher.lock'
+const LEDGER = '.publisher.json'
+const TEMPORARY = '.publisher.tmp'
+/** Notices of one instance are put together for so long. */
+const NOTICE_MS = 50
 
 /** Opens a directory for writing; the first write makes it where it is missing. */
-export function openFilePublisher(directory: string, userDataMaxBytes: number): Promise<Publisher> {
-  return Promise.resolve(new FilePublisher(directory, userDataMaxBytes))
+export function openFilePublisher(directory: string, userDataMaxBytes: number, operations: FileOperations): Publisher {
+  return new FilePublisher(directory, userDataMaxBytes, operations)
 }
 
-class FilePublisher implements Publisher, Backend {
+class FilePublisher implements Publisher {
   readonly #directory: string
   readonly #userDataMaxBytes: number
+  readonly #operations: FileOperations
+  /** The last of the writes of this publisher: they take turns here, and wait for the lock of other publishers alone. */
+  #last: Promise<unknown> = Promise.resolve()
 
-  constructor(directory: string, userDataMaxBytes: number) {
+  constructor(directory: string, userDataMaxBytes: number, operations: FileOperations) {
     this.#directory = directory
     this.#userDataMaxBytes = userDataMaxBytes
+    this.#operations = operations
   }
 
   put(document: unknown, userData: UserDataChange = 'keep'): Promise<PutResult> {
-    return this.#locked(() => publish(this, document, userData, this.#userDataMaxBytes))
+    return this.#locked((writer) => publish(writer, document, userData, this.#userDataMaxBytes))
   }
 
-  async get(id: string): Promise<Published | undefined> {
-    const loaded = await loadFiles(this.#directory, id)
-    if (loaded.kind === 'unreadable') throw new Error(loaded.reason)
-    return loaded.kind === 'record' ? { document: loaded.document, userData: loaded.userData } : undefined
+  get(id: string): Promise<Published | undefined> {
+    return loadPublished(this.#directory, id)
+  }
+
+  remove(id: string, revision?: number): Promise<RemoveResult> {
+    return this.#locked((writer) => writer.remove(id, revision))
   }
 
   seal(id: string): Promise<SealResult> {
-    return this.#locked(() => changeSeal(this, id, new Date().toISOString()))
+    return this.#locked((writer) => changeSeal(writer, id, new Date().toISOString()))
   }
 
   unseal(id: string): Promise<SealResult> {
-    return this.#locked(() => changeSeal(this, id, undefined))
+    return this.#locked((writer) => changeSeal(writer, id, undefined))
   }
 
   encrypt(): Promise<never> {
@@ -61,56 +78,17 @@ class FilePublisher implements Publisher, Backend {
     return this.encrypt()
   }
 
-  async write(instance: Instance, unsealed: unknown, userData: UserDataChange, lifts: boolean): Promise<Written> {
-    const { id, revision } = instance
-    const current = await loadFiles(this.#directory, id)
-    const tombstone = await this.#tombstone(id)
-    const held = current.kind === 'record' ? parse(current.document) : undefined
-    const last = held?.ok === true ? held.instance.revision : tombstone?.revision
-    const sealedAt = (lifts ? undefined : heldSeal(current, tombstone)) ?? instance.sealedAt
-    const document = sealedAt === undefined ? unsealed : { ...unsealed as object, sealedAt }
-    if (last !== undefined && revision < last) return { result: 'stale', revision: last }
-    if (revision === last) {
-      const same = current.kind === 'record' && JSON.stringify(current.document) === JSON.stringify(document)
-        && (userData === 'keep' || sameBytes(current.userData, userData))
-      return same ? { result: 'unchanged', sealedAt } : { result: 'stale', revision: last }
-    }
-    for (const other of await this.#instances()) {
-      const taken = other.id === id ? undefined : overlapOf(instance, other)
-      if (taken !== undefined) return { result: 'address-owned', network: taken.network, address: taken.range, owner: other.id }
-    }
-    const record = await this.#prepare(this.#path(id, '.json'), `${JSON.stringify(document, null, 2)}\n`)
-    if (userData === 'none') await rm(this.#path(id, '.user-data'), { force: true })
-    else if (userData !== 'keep') await rename(await this.#prepare(this.#path(id, '.user-data'), userData), this.#path(id, '.user-data'))
-    await rename(record, this.#path(id, '.json')) // right behind its user-data: a watcher hardly sees one without the other
-    for (const ending of RECORD_ENDINGS.slice(1)) await rm(this.#path(id, ending), { force: true })
-    await rm(this.#path(id, '.removed'), { force: true })
-    return { result: 'published', sealedAt }
-  }
-
-  remove(id: string, given?: number): Promise<RemoveResult> {
-    return this.#locked(async () => {
-      const loaded = await loadFiles(this.#directory, id)
-      const tombstone = await this.#tombstone(id)
-      const held = loaded.kind === 'record' ? parse(loaded.document) : undefined
-      const last = held?.ok === true ? held.instance.revision : tombstone?.revision ?? 0
-      const there = loaded.kind === 'record' || loaded.kind === 'unreadable'
-      if (loaded.kind === 'absent' && given === undefined) return { result: 'absent' }
-      const revision = given ?? (there ? last + 1 : Math.max(last, 1))
-      if (revision < last) return { result: 'stale', revision: last }
-      const sealedAt = heldSeal(loaded, tombstone)
-      const text = sealedAt === undefined ? String(revision) : `${String(revision)} ${sealedAt}`
-      await rename(await this.#prepare(this.#path(id, '.removed'), `${text}\n`), this.#path(id, '.removed'))
-      for (const ending of [...RECORD_ENDINGS, '.user-data']) await rm(this.#path(id, ending), { force: true })
-      return { result: there ? 'removed' : 'unchanged', revision }
-    })
-  }
-
   async list(): Promise<readonly Listed[]> {
-    return (await this.#instances()).map((instance) => ({
-      id: instance.id, revision: instance.revision, hypervisors: instance.hypervisors,
-      addresses: rangesOf(instance).map(({ network, range }) => `${network} ${range}`),
-    }))
+    const ids = new Set((await readdir(this.#directory)).map(idOfFile).filter((id) => id !== undefined))
+    const all: Listed[] = []
+    for (const id of [...ids].sort()) {
+      const loaded = await loadFiles(this.#directory, id)
+      const parsed = loaded.kind === 'record' ? parse(loaded.document) : undefined
+      if (parsed?.ok !== true) continue
+      const { revision, hypervisors } = parsed.instance
+      all.push({ id, revision, hypervisors, addresses: rangesOf(parsed.instance).map(({ network, range }) => `${network} ${range}`) })
+    }
+    return all
   }
 
   watch(changed: (id: string) => void): Promise<() => Promise<void>> {
@@ -118,10 +96,10 @@ class FilePublisher implements Publisher, Backend {
     const watcher = watch(this.#directory, (_event, name) => {
       const id = name === null ? undefined : idOfFile(name)
       if (id === undefined || waiting.has(id)) return
-      waiting.set(id, setTimeout(() => {
+      waiting.set(id, setTimeout(() => { // behind the first change and all that come until then: the last one is never left out
         waiting.delete(id)
         changed(id)
-      }, 50))
+      }, NOTICE_MS))
     })
     return Promise.resolve(async () => {
       watcher.close()
@@ -131,112 +109,143 @@ class FilePublisher implements Publisher, Backend {
   }
 
   async close(): Promise<void> {
-    await Promise.resolve()
+    await this.#last
   }
 
-  /** Every valid record of the directory. A faulty one has no addresses that it could own. */
-  async #instances(): Promise<Instance[]> {
-    const ids = new Set((await readdir(this.#directory)).map(idOfFile).filter((id) => id !== undefined))
-    const instances: Instance[] = []
-    for (const id of [...ids].sort()) {
-      const loaded = await loadFiles(this.#directory, id)
-      const parsed = loaded.kind === 'record' ? parse(loaded.document) : undefined
-      if (parsed?.ok === true) instances.push(parsed.instance)
-    }
-    return instances
-  }
-
-  async #tombstone(id: string): Promise<{ revision: number, sealedAt: string | undefined } | undefined> {
-    const text = await readFile(this.#path(id, '.removed'), 'utf8').catch(() => '')
-    const [revision = '', sealedAt] = text.trim().split(' ')
-    return /^\d+$/.test(revision) ? { revision: Number(revision), sealedAt } : undefined
-  }
-
-  /** Writes a file beside its place, durably; gives its path, to be renamed. */
-  async #prepare(path: string, content: string | Uint8Array): Promise<string> {
-    const temporary = `${path}.${String(process.pid)}.tmp`
-    await writeFile(temporary, content, { mode: 0o600, flush: true })
-    return temporary
-  }
-
-  #path(id: string, ending: string): string {
-    return join(this.#directory, id + ending)
-  }
-
-  async #locked<T>(task: () => Promise<T>): Promise<T> {
-    await mkdir(this.#directory, { recursive: true, mode: 0o700 })
-    const path = join(this.#directory, '.lock')
-    const own = `${path}.${randomUUID()}.tmp`
-    try {
-      await writeFile(own, String(process.pid))
-      for (const deadline = performance.now() + LOCK_WAIT_MS; !await taken(own, path);) {
-        if (performance.now() > deadline) throw new Error(`another writer holds ${path}, or died as it took it over and left ${path}${TURN}`)
-        if (await isOrphan(path)) await removeOrphan(own, path)
-        else await sleep(10 + Math.random() * 20)
+  #locked<T>(task: (writer: Writer) => Promise<T>): Promise<T> {
+    const result = this.#last.then(async () => {
+      await mkdir(this.#directory, { recursive: true, mode: 0o700 })
+      const lock = await takeLock(join(this.#directory, LOCK))
+      try {
+        const writer = new Writer(this.#directory, this.#operations)
+        await writer.recover()
+        return await task(writer)
+      } finally {
+        lock.close()
       }
-    } finally {
-      await rm(own, { force: true })
-    }
-    try {
-      return await task()
-    } finally {
-      await rm(path, { force: true })
-    }
-  }
-}
-
-/** What link(2) says on file systems that have no hard links (FAT, some network ones). */
-const NO_LINKS = ['EPERM', 'ENOTSUP', 'ENOSYS']
-
-/** Makes a lock of a file that names its writer: there from the first moment on. False where there is one. */
-async function taken(own: string, path: string): Promise<boolean> {
-  try {
-    await link(own, path).catch(async (error: unknown) => {
-      if (!NO_LINKS.includes((error as NodeJS.ErrnoException).code ?? '')) throw error
-      await copyFile(own, path, constants.COPYFILE_EXCL)
     })
-    return true
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
-    return false
+    this.#last = result.catch(() => { /* the caller has it */ })
+    return result
   }
 }
 
-/** Removes the lock of a writer that is gone. One at a time does, and looks again: what it found may be somebody's since. */
-async function removeOrphan(own: string, path: string): Promise<void> {
-  const turn = path + TURN
-  if (!await taken(own, turn)) {
-    await sleep(10)
-    return
+/** The one writer of a directory, while it has the lock. */
+class Writer implements Backend {
+  readonly #directory: string
+  readonly #operations: FileOperations
+  #protections: Protections = new Map()
+
+  constructor(directory: string, operations: FileOperations) {
+    this.#directory = directory
+    this.#operations = operations
   }
-  try {
-    if (await isOrphan(path)) await rm(path, { force: true })
-  } finally {
-    await rm(turn, { force: true })
+
+  /** Finishes what an earlier writer left pending, and brings the ledger in line with the records. */
+  async recover(): Promise<void> {
+    await this.#remove(TEMPORARY) // may be half of a file
+    const unfinished: string[] = []
+    for (const name of (await readdir(this.#directory)).filter((name) => name.endsWith('.pending'))) {
+      const id = idOfFile(name)
+      const change = id === undefined ? undefined : parsePending(await readFile(join(this.#directory, name)))
+      if (id === undefined || change === undefined) continue // a file of somebody else's: its instance is reported as faulty
+      await this.#apply(id, change)
+      unfinished.push(id)
+    }
+    const remembered = await readLedger(join(this.#directory, LEDGER))
+    this.#protections = await survey(this.#directory, remembered)
+    if (formatLedger(remembered) !== formatLedger(this.#protections)) await this.#saveLedger()
+    for (const id of unfinished) await this.#finish(id)
+  }
+
+  get(id: string): Promise<Published | undefined> {
+    return loadPublished(this.#directory, id)
+  }
+
+  async write(instance: Instance, unsealed: unknown, userData: UserDataChange, lifts: boolean): Promise<Written> {
+    const { id, revision } = instance
+    const current = await loadFiles(this.#directory, id)
+    const known = this.#protections.get(id)
+    const sealedAt = (lifts ? undefined : known?.sealedAt) ?? instance.sealedAt
+    const document = sealedAt === undefined ? unsealed : { ...unsealed as object, sealedAt }
+    if (known !== undefined && revision < known.revision) return { result: 'stale', revision: known.revision }
+    if (revision === known?.revision) {
+      const same = current.kind === 'record' && JSON.stringify(current.document) === JSON.stringify(document)
+        && (userData === 'keep' || sameBytes(current.userData, userData))
+      return same ? { result: 'unchanged', sealedAt } : { result: 'stale', revision }
+    }
+    for (const [owner, { ranges }] of this.#protections) {
+      const taken = owner === id ? undefined : overlapOf(instance, ranges)
+      if (taken !== undefined) return { result: 'address-owned', network: taken.network, address: taken.range, owner }
+    }
+    await this.#commit(id, { kind: 'put', document, userData }, publishedAs(instance, sealedAt))
+    return { result: 'published', sealedAt }
+  }
+
+  async remove(id: string, given: number | undefined): Promise<RemoveResult> {
+    const loaded = await loadFiles(this.#directory, id)
+    const known = this.#protections.get(id)
+    const isThere = loaded.kind === 'record' || loaded.kind === 'unreadable' || known?.isRemoved === false
+    if (!isThere && loaded.kind === 'absent' && given === undefined) return { result: 'absent' }
+    const last = known?.revision ?? 0
+    const revision = given ?? (isThere ? last + 1 : Math.max(last, 1))
+    if (revision < last) return { result: 'stale', revision: last }
+    const removed = removedAt(revision, known?.sealedAt)
+    await this.#commit(id, { kind: 'remove', tombstone: formatTombstone(removed) }, removed)
+    return { result: isThere ? 'removed' : 'unchanged', revision }
+  }
+
+  async #commit(id: string, change: Change, protection: Protection): Promise<void> {
+    await this.#replace(`${id}.pending`, formatPending(change))
+    await this.#operations.sync(this.#directory)
+    await this.#apply(id, change)
+    this.#protections.set(id, protection)
+    await this.#saveLedger()
+    await this.#finish(id)
+  }
+
+  /** Brings the files of an instance in line with a change. Can be done any number of times. */
+  async #apply(id: string, change: Change): Promise<void> {
+    if (change.kind === 'remove') {
+      await this.#replace(`${id}.removed`, `${change.tombstone}\n`)
+      for (const ending of [...RECORD_ENDINGS, '.user-data']) await this.#remove(id + ending)
+      return
+    }
+    const { document, userData } = change
+    if (userData === 'none') await this.#remove(`${id}.user-data`)
+    else if (userData !== 'keep') await this.#replace(`${id}.user-data`, userData)
+    await this.#replace(`${id}.json`, formatRecord(document))
+    for (const ending of ['.yaml', '.yml', '.removed']) await this.#remove(id + ending)
+  }
+
+  async #finish(id: string): Promise<void> {
+    await this.#operations.sync(this.#directory)
+    await this.#remove(`${id}.pending`)
+  }
+
+  async #saveLedger(): Promise<void> {
+    await this.#replace(LEDGER, formatLedger(this.#protections))
+  }
+
+  async #replace(name: string, content: string | Uint8Array): Promise<void> {
+    const temporary = join(this.#directory, TEMPORARY)
+    await this.#operations.create(temporary, content)
+    await this.#operations.rename(temporary, join(this.#directory, name))
+  }
+
+  async #remove(name: string): Promise<void> {
+    await this.#operations.remove(join(this.#directory, name))
   }
 }
 
-/** A lock whose writer is gone. */
-async function isOrphan(path: string): Promise<boolean> {
-  const pid = Number.parseInt(await readFile(path, 'utf8').catch(() => ''), 10)
-  if (Number.isNaN(pid)) return false
-  try {
-    process.kill(pid, 0)
-    return false
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'ESRCH'
-  }
+async function loadPublished(directory: string, id: string): Promise<Published | undefined> {
+  const loaded = await loadFiles(directory, id)
+  if (loaded.kind === 'unreadable') throw new Error(loaded.reason)
+  return loaded.kind === 'record' ? { document: loaded.document, userData: loaded.userData } : undefined
 }
 
-/** A range of one instance that holds an address of another. */
-function overlapOf(instance: Instance, other: Instance): { network: string, range: string } | undefined {
-  const theirs = rangesOf(other)
-  return rangesOf(instance).find((mine) => theirs.some(({ network, range }) => network === mine.network && overlap(range, mine.range)))
-}
-
-/** Since when the directory has an instance's user-data sealed: its record says so, or its tombstone. */
-function heldSeal(loaded: Loaded, tombstone: object | undefined): string | undefined {
-  return (loaded.kind === 'record' ? sealOf(loaded.document) : undefined) ?? sealOf(tombstone)
+/** A range of an instance that holds an address of others. */
+function overlapOf(instance: Instance, others: Protection['ranges']): { network: string, range: string } | undefined {
+  return rangesOf(instance).find((mine) => others.some(({ network, range }) => network === mine.network && overlap(range, mine.range)))
 }
 
 function sameBytes(a: Uint8Array | null, b: Uint8Array | 'none'): boolean {

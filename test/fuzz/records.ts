@@ -8,6 +8,7 @@ import { parse, restore } from '../../src/metadata/record.ts'
 import { parseTarget } from '../../src/metadata/target.ts'
 import { buildTree, resolve, type Tree } from '../../src/metadata/tree.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
+import { formatPending } from '../../src/store/pending.ts'
 import { generateRecord } from '../support/generate.ts'
 import { aFullInstance } from '../support/instance.ts'
 import type { Dice } from './dice.ts'
@@ -32,11 +33,13 @@ export function strangeRecord(dice: Dice): unknown {
   return JSON.parse(JSON.stringify(document))
 }
 
-/** The same as the text of a file, with the ending that it goes under: JSON or YAML, and bytes that are neither. */
-export function strangeFile(dice: Dice): { readonly ending: '.json' | '.yaml', readonly bytes: Buffer } {
-  let bytes: Buffer = Buffer.from(JSON.stringify(strangeRecord(dice)))
+/** The same as the text of a file, with the ending that it goes under: JSON, YAML or a pending change, and bytes that are none of them. */
+export function strangeFile(dice: Dice): { readonly ending: '.json' | '.yaml' | '.pending', readonly bytes: Buffer } {
+  const ending = dice.pick(['.json', '.yaml', '.pending'] as const)
+  const record = strangeRecord(dice)
+  const userData = dice.pick(['none', 'keep', Buffer.from('data')] as const)
+  let bytes: Buffer = Buffer.from(ending === '.pending' ? formatPending({ kind: 'put', document: record, userData }) : JSON.stringify(record))
   for (let changes = dice.pick([0, 0, 1, 2, 8]); changes > 0; changes--) bytes = mangled(dice, bytes)
-  const ending = dice.pick(['.json', '.yaml'] as const)
   return { ending, bytes: ending === '.yaml' && dice.chance(0.2) ? Buffer.concat([Buffer.from(dice.pick(YAML)), bytes]) : bytes }
 }
 

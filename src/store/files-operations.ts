@@ -1,0 +1,41 @@
+/**
+ * The changes that a writer makes to a directory of files. They are passed to the writer, so that a test can end its process between any two.
+ */
+import { open, rename, rm, stat } from 'node:fs/promises'
+import { dirname } from 'node:path'
+
+/** Each rejects with an error of the file system. */
+export interface FileOperations {
+  /** Makes a new file with all of its content, durable. Root gives it the owner and the group of its directory. Rejects where there is one. */
+  readonly create: (path: string, content: string | Uint8Array) => Promise<void>
+  readonly rename: (from: string, to: string) => Promise<void>
+  /** Removes a file; no error where there is none. */
+  readonly remove: (path: string) => Promise<void>
+  /** Makes the names in a directory durable. */
+  readonly sync: (directory: string) => Promise<void>
+}
+
+/** The file system's own. */
+export const FILE_SYSTEM: FileOperations = {
+  async create(path, content) {
+    const file = await open(path, 'wx', 0o600)
+    try {
+      const { uid, gid } = await stat(dirname(path))
+      if (process.geteuid?.() === 0) await file.chown(uid, gid)
+      await file.writeFile(content)
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+  },
+  rename,
+  remove: (path) => rm(path, { force: true }),
+  async sync(directory) {
+    const handle = await open(directory, 'r')
+    try {
+      await handle.sync()
+    } finally {
+      await handle.close()
+    }
+  },
+}

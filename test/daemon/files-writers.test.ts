@@ -1,0 +1,179 @@
+/**
+ * Writers of a directory of files as processes: ended at any step, several at once, in other pid namespaces, and as root for a daemon that is not.
+ */
+import { chmodSync, chownSync, lstatSync, mkdtempSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { assemble } from '../../src/store/assemble.ts'
+import { loadFiles } from '../../src/store/files.ts'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { must, run, startHeld, type Held } from '../support/held.ts'
+import { anInstance } from '../support/instance.ts'
+import { withoutNamespaces } from '../support/namespaces.ts'
+
+const ID = 'srv-abcde'
+const WRITER = new URL('../support/file-writer.ts', import.meta.url).pathname
+const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
+const IN_PID_NAMESPACE = ['unshare', '--pid', '--fork', '--kill-child']
+const local = (revision: number, change: Record<string, unknown> = {}) => anInstance({
+  revision, fqdn: `r${String(revision)}.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }], ...change,
+})
+const other = (revision: number) => local(revision, { id: 'srv-other', interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['127.0.0.9/8'] }] })
+const writer = (directory: string, ...args: string[]) => [process.execPath, WRITER, directory, ...args]
+
+async function aStore(t: Test) {
+  const directory = t.testdir()
+  const store = await openStore({ url: `file:${directory}` })
+  return { directory, store }
+}
+
+/** What a daemon takes from the files: the name and the user-data of the instance. */
+async function stateOf(directory: string): Promise<string> {
+  const loaded = await loadFiles(directory, ID)
+  if (loaded.kind === 'removed' || loaded.kind === 'absent') return loaded.kind
+  const assembled = assemble(loaded, 16384)
+  return 'reason' in assembled ? JSON.stringify(assembled) : `${assembled.instance.fqdn} ${Buffer.from(assembled.userData ?? []).toString()}`
+}
+
+/** The same as a guest gets it. */
+async function servedBy(daemon: TestDaemon): Promise<string> {
+  const [name, userData] = [await daemon.get('/latest/meta-data/hostname'), await daemon.get('/latest/user-data')]
+  return name.status === 503 ? 'removed' : `${name.body.toString()} ${userData.status === 404 ? '' : userData.body.toString()}`
+}
+
+for (const what of ['set two', 'remove']) {
+  t.test(`a writer that is killed at any step of "${what}" leaves the old state or the new one, and no fault`, async (t) => {
+    const { directory, store } = await aStore(t)
+    const daemon = await startDaemon({ IMDS_STORE: `file:${directory}` })
+    t.teardown(() => daemon.stop())
+    const outcomes = new Set<boolean>()
+    for (let step = 1, revision = 1; ; step++, revision += 4) {
+      await store.put(local(revision), Buffer.from('one'))
+      const old = await stateOf(directory)
+      t.equal(old, `r${String(revision)}.example.com one`)
+      const next = what === 'remove' ? 'removed' : `r${String(revision + 1)}.example.com two`
+      const { stdout } = await run(writer(directory, 'change', what, 'kill', String(step)), { env: { PATH: process.env['PATH'] } })
+      const isDone = stdout.toString() === 'done\n'
+      const state = await stateOf(directory)
+      t.ok(state === next || (state === old && !isDone), `step ${String(step)}: ${state}`)
+      outcomes.add(state === next)
+      await until(async () => await servedBy(daemon) === state, `"${state}" to be served after step ${String(step)}`)
+      await store.put(other(step), 'none')
+      t.equal(await stateOf(directory), state, 'the next writer finishes a change, and changes nothing')
+      t.same(readdirSync(directory).filter((name) => /\.(pending|tmp)$/.test(name)), [])
+      if (isDone) break
+    }
+    t.same(outcomes, new Set([true, false]))
+    t.notMatch((await daemon.operator('/metrics')).body.toString(), /imds_record_faults_total\{.*\} [1-9]/)
+  })
+}
+
+const kinds: Readonly<Record<string, { skip: string | false, first: readonly string[], second: readonly string[] }>> = {
+  'side by side': { skip: false, first: [], second: [] },
+  'in two pid namespaces': { skip: withoutNamespaces(), first: IN_PID_NAMESPACE, second: IN_PID_NAMESPACE },
+}
+for (const [where, { skip, first, second }] of Object.entries(kinds)) {
+  t.test(`of two writers ${where} one publishes each revision`, { skip }, async (t) => {
+    const { directory } = await aStore(t)
+    const racers = await Promise.all([[first, 'a'] as const, [second, 'b'] as const].map(([within, mark]) => startHeld([...within, ...writer(directory, 'race', mark, '60')])))
+    const published = racers.map(async (racer) => {
+      const line = await Promise.race([new Promise<string>((resolve) => { racer.listen(resolve) }), racer.ended.then(() => 'ended')])
+      return line.split(' ').filter((text) => text !== '').map(Number)
+    })
+    for (const racer of racers) racer.tell('go')
+    const [a, b] = await Promise.all(published)
+    await Promise.all(racers.map(({ release }) => release()))
+    t.same([...a!, ...b!].sort((x, y) => x - y), Array.from({ length: 60 }, (_, i) => i + 1), 'each once')
+    t.equal(await stateOf(directory), `r60.example.com ${a!.includes(60) ? 'a' : 'b'}`)
+  })
+
+  t.test(`the lock of a writer ${where} that is stopped keeps others out, and is free once it is killed`, { skip }, async (t) => {
+    const { directory, store } = await aStore(t)
+    await store.put(local(1), Buffer.from('one'))
+    const held: Held = await startHeld([...second, ...writer(directory, 'change', 'set two', 'wait', '12')])
+    t.teardown(() => held.release())
+    const began = performance.now()
+    await t.rejects(store.put(local(2)), { message: `another writer has held ${directory}/.publisher.lock for 5 s, or this file system has no locks` })
+    t.ok(performance.now() - began >= 5000)
+    t.match(await store.get(ID), { document: { revision: 2 } }, 'readers are not kept out')
+    const put = store.put(local(3))
+    process.kill(held.pid, 'SIGKILL')
+    t.match(await put, { result: 'published' })
+    t.equal(await stateOf(directory), 'r3.example.com two', 'after the change that it had committed')
+  })
+}
+
+t.test('a writer that waits for the lock leaves the event loop alone', async (t) => {
+  const { directory, store } = await aStore(t)
+  const held = await startHeld(writer(directory, 'change', 'set two', 'wait', '3'))
+  let turns = 0
+  const counting = setInterval(() => { turns += 1 }, 1)
+  const put = store.put(other(1))
+  await until(() => turns > 50, '50 turns')
+  clearInterval(counting)
+  await held.release()
+  t.match(await put, { result: 'published' })
+})
+
+t.test('the lock of an older version with a process that lives is nobody\'s', async (t) => {
+  const { directory, store } = await aStore(t)
+  writeFileSync(join(directory, '.lock'), String(process.pid))
+  t.match(await store.put(local(1)), { result: 'published' })
+})
+
+t.test('a lock file that imds did not make is named, and the one that it makes stays empty', async (t) => {
+  const { directory, store } = await aStore(t)
+  const lock = join(directory, '.publisher.lock')
+  writeFileSync(lock, 'not a database')
+  await t.rejects(store.put(local(1)), { message: `cannot lock ${lock}: it is not the file that imds makes, delete it` })
+  rmSync(lock)
+  const target = join(t.testdirName, 'target')
+  writeFileSync(target, '')
+  symlinkSync(target, lock)
+  await t.rejects(store.put(local(1)), { message: `cannot lock ${lock}: it is not a regular file, delete it` })
+  rmSync(lock)
+  t.match(await store.put(local(1)), { result: 'published' })
+  t.equal(statSync(lock).size, 0, 'which nothing is ever written into')
+  t.equal(statSync(lock).mode & 0o777, 0o600)
+  t.same(readdirSync(directory).filter((name) => name.startsWith('.publisher')).sort(), ['.publisher.json', '.publisher.lock'])
+})
+
+t.test('imdsctl prints no warning of SQLite\'s, and the daemon does not load it', async (t) => {
+  const { directory } = await aStore(t)
+  writeFileSync(join(directory, 'record.json'), JSON.stringify(local(1)))
+  t.same(await run([process.execPath, IMDSCTL, '-s', `file:${directory}`, 'put', join(directory, 'record.json')], { env: { PATH: process.env['PATH'] } }),
+    { status: 0, stdout: Buffer.from(`published ${ID} revision 1\n`), stderr: '' })
+  const loads = async (module: string) => (await must([process.execPath, '--input-type=module', '--eval',
+    `await import(${JSON.stringify(new URL(module, import.meta.url).pathname)}); console.log(process.moduleLoadList.includes('NativeModule sqlite'))`])).toString().trim()
+  for (const module of ['../../src/daemon.ts', '../../src/store/files.ts', '../../src/store/open.ts']) t.equal(await loads(module), 'false', module)
+  t.equal(await loads('../../src/store/publish-files.ts'), 'true')
+})
+
+t.test('what root writes into a directory of another user is that user\'s, and its daemon serves it', { skip: withoutNamespaces() }, async (t) => {
+  const [uid, gid] = [54321, 54322]
+  const directory = mkdtempSync(join(tmpdir(), 'imds-owner-'))
+  t.teardown(() => { rmSync(directory, { recursive: true }) })
+  chownSync(directory, uid, gid)
+  const store = await openStore({ url: `file:${directory}` })
+  await store.put(local(1), Buffer.from('one'))
+  await store.put(other(1))
+  await store.remove('srv-other')
+  for (const name of readdirSync(directory)) {
+    const { uid: owner, gid: group, mode } = lstatSync(join(directory, name))
+    t.same([name, owner, group, (mode & 0o777).toString(8)], [name, uid, gid, '600'])
+  }
+  const as = (user: number, command: readonly string[]) => run(['setpriv', '--reuid', String(user), '--regid', String(user), '--clear-groups', ...command])
+  t.match(await as(uid, ['cat', join(directory, `${ID}.user-data`)]), { stdout: Buffer.from('one') })
+  const skip = (await as(uid, ['test', '-r', WRITER, '-a', '-x', process.execPath])).status !== 0 && 'another user cannot read the sources here'
+  await t.test('that user writes after root, and root after that user', { skip }, async (t) => {
+    t.match(await as(uid, writer(directory, 'change', 'set two', 'kill', '0')), { stdout: Buffer.from('done\n') })
+    t.match(await store.put(local(3)), { result: 'published' })
+    t.equal(await stateOf(directory), 'r3.example.com two')
+  })
+  await t.test('a lock that may only be read is not taken', { skip }, async (t) => {
+    for (const [path, mode] of [[directory, 0o777], [join(directory, '.publisher.lock'), 0o644]] as const) chmodSync(path, mode)
+    t.match(await as(uid + 1, [process.execPath, IMDSCTL, '-s', `file:${directory}`, 'remove', 'srv-none']), { status: 69, stderr: /EACCES: permission denied, access '.*\/.publisher.lock'/ })
+  })
+})

@@ -1,0 +1,86 @@
+/**
+ * The files of an instance: how they are read while they change, and how they are written.
+ */
+import { execFileSync } from 'node:child_process'
+import { lstatSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { open, type FileHandle } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, expect, test, vi } from 'vitest'
+import { loadFiles } from '../../../src/store/files.ts'
+import { FILE_SYSTEM } from '../../../src/store/files-operations.ts'
+import { formatPending, parsePending, type Change } from '../../../src/store/pending.ts'
+import { anInstance } from '../../support/instance.ts'
+
+const ID = 'srv-abcde'
+const ROOT = mkdtempSync(join(tmpdir(), 'imds-files-'))
+afterAll(() => { rmSync(ROOT, { recursive: true }) })
+const aDirectory = () => mkdtempSync(join(ROOT, 'store-'))
+
+test('what is read while a writer changes it is one state, not a record with the user-data of another', async () => {
+  const directory = aDirectory()
+  const userData = join(directory, `${ID}.user-data`)
+  writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
+  execFileSync('mkfifo', [userData])
+  const loading = loadFiles(directory, ID)
+  const held = await open(userData, 'w') // opens once the reader has
+  writeFileSync(join(directory, `${ID}.pending`), formatPending({ kind: 'put', document: anInstance({ revision: 2 }), userData: Buffer.from('two') }))
+  await held.writeFile('half of a change')
+  await held.close()
+  expect(await loading).toMatchObject({ kind: 'record', document: { revision: 2, userData: { size: 3 } }, userData: Buffer.from('two') })
+})
+
+test.each<[string, Change]>([
+  ['user-data with line ends and any bytes', { kind: 'put', document: { a: 'x\ny' }, userData: Buffer.from([0, 10, 255, 10]) }],
+  ['empty user-data', { kind: 'put', document: {}, userData: Buffer.alloc(0) }],
+  ['user-data that is kept', { kind: 'put', document: { userData: 'none' }, userData: 'keep' }],
+  ['no user-data', { kind: 'put', document: { tombstone: '1' }, userData: 'none' }],
+  ['a removal', { kind: 'remove', tombstone: '3 2026-11-20T15:04:05Z' }],
+])('a pending change is read back as it was written: %s', (_what, change) => {
+  expect(parsePending(Buffer.from(formatPending(change)))).toEqual(change)
+})
+
+test.each(['', '\n', 'null\n', '[]\n', '{}\n', '{"userData":"all"}\n', '{"record":{},"userData":"set"', '{"tombstone":3}\n'])('what is no pending change is a fault of its instance alone: %j', async (text) => {
+  const directory = aDirectory()
+  writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
+  writeFileSync(join(directory, `${ID}.pending`), text)
+  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'unreadable', reason: `${ID}.pending is not a change that a writer left` })
+})
+
+test('a file that cannot be looked up is no absent one', async () => {
+  const directory = aDirectory()
+  symlinkSync(`${ID}.json`, join(directory, `${ID}.json`))
+  await expect(loadFiles(directory, ID)).rejects.toThrow('ELOOP')
+})
+
+test('a new file is complete on the disk before it has its name, is its owner\'s alone, and never follows a link', async () => {
+  const directory = aDirectory()
+  const path = join(directory, 'new')
+  const target = join(directory, 'target')
+  writeFileSync(target, 'target')
+  symlinkSync(target, path)
+  await expect(FILE_SYSTEM.create(path, 'bytes')).rejects.toThrow('EEXIST')
+  expect(readFileSync(target, 'utf8')).toBe('target')
+  await FILE_SYSTEM.remove(path)
+  const handle = await open(target)
+  const prototype = Object.getPrototypeOf(handle) as FileHandle
+  await handle.close()
+  const sync = vi.spyOn(prototype, 'sync')
+  try {
+    const written: string[] = []
+    sync.mockImplementation(() => {
+      written.push(readFileSync(path, 'utf8'))
+      return Promise.resolve()
+    })
+    await FILE_SYSTEM.create(path, 'bytes')
+    expect(written).toEqual(['bytes'])
+    sync.mockResolvedValue()
+    await FILE_SYSTEM.sync(directory)
+    expect(sync).toHaveBeenCalledTimes(2)
+  } finally {
+    sync.mockRestore()
+  }
+  expect(lstatSync(path).mode & 0o777).toBe(0o600)
+  await FILE_SYSTEM.remove(path)
+  await FILE_SYSTEM.remove(path)
+})

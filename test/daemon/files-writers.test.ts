@@ -12,6 +12,7 @@ import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
 import { must, run, startHeld, type Held } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
 import { withoutNamespaces } from '../support/namespaces.ts'
+import { traceFileCalls } from '../support/syscalls.ts'
 
 const ID = 'srv-abcde'
 const WRITER = new URL('../support/file-writer.ts', import.meta.url).pathname
@@ -69,6 +70,17 @@ for (const what of ['set two', 'remove']) {
     t.notMatch((await daemon.operator('/metrics')).body.toString(), /imds_record_faults_total\{.*\} [1-9]/)
   })
 }
+
+t.test('each file is on the disk before it gets its name, and a change is there before the files that it replaces change, and until they are', async (t) => {
+  const { directory } = await aStore(t)
+  t.same(await traceFileCalls(writer(directory, 'change', 'set two', 'kill', '0'), directory), [
+    'fsync .publisher.tmp', `rename .publisher.tmp ${ID}.pending`, 'fsync .',
+    'fsync .publisher.tmp', `rename .publisher.tmp ${ID}.user-data`,
+    'fsync .publisher.tmp', `rename .publisher.tmp ${ID}.json`,
+    'fsync .publisher.tmp', 'rename .publisher.tmp .publisher.json',
+    'fsync .', `unlink ${ID}.pending`,
+  ])
+})
 
 const kinds: Readonly<Record<string, { skip: string | false, first: readonly string[], second: readonly string[] }>> = {
   'side by side': { skip: false, first: [], second: [] },

@@ -12,7 +12,7 @@ import { delimiter, join } from 'node:path'
 /** Command -> the Debian package that has it. */
 const PACKAGES: Readonly<Record<string, string>> = {
   'redis-server': 'redis-server', 'redis-cli': 'redis-tools', 'cloud-init': 'cloud-init', ip: 'iproute2', nft: 'nftables', promtool: 'prometheus',
-  'systemd-analyze': 'systemd', curl: 'curl', setpriv: 'util-linux', ping: 'iputils-ping', openssl: 'openssl', script: 'bsdutils', python3: 'python3',
+  'systemd-analyze': 'systemd', curl: 'curl', setpriv: 'util-linux', ping: 'iputils-ping', openssl: 'openssl', script: 'bsdutils', python3: 'python3', strace: 'strace',
   '/usr/lib/dracut/modules.d/30ignition/ignition': 'ignition',
 }
 

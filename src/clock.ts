@@ -1,8 +1,8 @@
 /**
- * Was the wall clock set back?
+ * Reports a wall clock that was set back.
  *
- * Everything is timed by a clock that only grows, so a jump changes no answer. Only the snapshot has a wall time, since it outlives a
- * boot: after a jump its age is not what it says, which an operator should know.
+ * A running daemon measures all times by a clock that only grows, so a jump changes no answer. What outlives the process has a wall time: the age
+ * of the snapshot is not known after a jump, and session tokens go by the new time after the next start (`tokenTime`). An operator should know.
  */
 import type { Logger } from 'pino'
 

@@ -15,7 +15,7 @@ import type { Directory } from './guest/identify.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { buildGuestServer } from './guest/server.ts'
 import { Shares, UNKNOWN_PEERS } from './guest/share.ts'
-import { Tokens } from './guest/token.ts'
+import { Tokens, tokenTime } from './guest/token.ts'
 import { listen, maxConnections, StartFailure, written, type Place } from './listen.ts'
 import { isOneAddress } from './metadata/address.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotKeys, type SnapshotOwner } from './store/snapshot.ts'
@@ -72,7 +72,7 @@ interface Answering {
 
 async function startAnswering(config: Config, log: Logger, now: () => number): Promise<Answering> {
   const secrets = config.tokenKeys ?? [ownTokenKey(config.stateDirectory, log)]
-  const tokens = new Tokens(secrets, () => Date.now() / 1000)
+  const tokens = new Tokens(secrets, tokenTime(() => Date.now(), now))
   const meter = new RequestMeter()
   const view = new View(config.provider, now)
   const keys = { trust: trustOf(config.store), key: secrets[0]! }

@@ -29,7 +29,7 @@ export class Tokens {
   readonly #nowSeconds: () => number
   readonly #known = new Map<string, Known>()
 
-  /** `nowSeconds`: since 1970, by a clock that all hosts which share a key agree on. Throws without a key. */
+  /** `nowSeconds`: since 1970, from `tokenTime`. Throws without a key. */
   constructor(secrets: readonly Uint8Array[], nowSeconds: () => number) {
     if (secrets.length === 0) throw new RangeError('session tokens need a key')
     this.#keys = secrets.map((secret) => ({ id: createHash('sha256').update('imds token key id').update(secret).digest().readUInt32BE(0), secret }))
@@ -55,7 +55,12 @@ export class Tokens {
     }
     if (known.network !== network || known.instance !== instance) return null
     const left = known.endSeconds - Math.floor(this.#nowSeconds())
-    return left > 0 && left <= MAX_TTL_SECONDS ? left : null // a clock that was set back makes no token live longer
+    return left > 0 && left <= MAX_TTL_SECONDS ? left : null // more is left only where the clock was ahead when it was minted
+  }
+
+  /** How many tokens are remembered. */
+  get remembered(): number {
+    return this.#known.size
   }
 
   #check(token: string, network: string, instance: string): Known | undefined {
@@ -71,6 +76,15 @@ export class Tokens {
     if (this.#known.size >= MOST_KNOWN) this.#known.delete(this.#known.keys().next().value!)
     this.#known.set(token, known)
   }
+}
+
+/**
+ * The time of tokens, in seconds since 1970: the wall clock as it is now, and from then on a clock that only grows. When the wall clock is set
+ * later, no token of this process expires early and none becomes valid again. Hosts that share keys must agree on the time when they start.
+ */
+export function tokenTime(wallMs: () => number, steadyMs: () => number): () => number {
+  const offsetMs = wallMs() - steadyMs()
+  return () => (offsetMs + steadyMs()) / 1000
 }
 
 /** No name of a network or an instance holds a line feed: no two pairs give the same text. */

@@ -2,7 +2,7 @@
  * Where the keys of session tokens come from, and what a guest's token outlives (contract D3).
  */
 import { randomBytes } from 'node:crypto'
-import { mkdirSync, readFileSync, statSync } from 'node:fs'
+import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
@@ -11,6 +11,7 @@ import { anInstance } from '../support/instance.ts'
 import { matchAll } from '../support/match.ts'
 import { exchange } from '../support/socket.ts'
 
+const SET_CLOCK = new URL('../support/set-clock.ts', import.meta.url).href
 const ID = '/latest/meta-data/instance-id'
 const aKey = () => `${randomBytes(32).toString('base64')}\n`
 
@@ -27,8 +28,8 @@ async function aDaemon(t: Test, env: Record<string, string> = {}): Promise<TestD
   return daemon
 }
 
-async function mint(daemon: TestDaemon): Promise<string> {
-  return (await exchange(daemon.guestPort, 'PUT /latest/api/token HTTP/1.0\r\nX-aws-ec2-metadata-token-ttl-seconds: 600\r\n\r\n')).body
+async function mint(daemon: TestDaemon, ttlSeconds = 600): Promise<string> {
+  return (await exchange(daemon.guestPort, `PUT /latest/api/token HTTP/1.0\r\nX-aws-ec2-metadata-token-ttl-seconds: ${String(ttlSeconds)}\r\n\r\n`)).body
 }
 
 async function statusWith(daemon: TestDaemon, token: string): Promise<number> {
@@ -43,6 +44,23 @@ t.test('D3: a token survives a restart, with the key that the host keeps for its
   await first.stop()
   t.equal(statSync(join(state, 'token-key')).mode & 0o777, 0o600)
   t.equal(await statusWith(await aDaemon(t, { IMDS_STATE_DIR: state }), token), 200)
+})
+
+t.test('D4: the wall clock set forward and back: no token expires early, none becomes valid again, and a restart goes by the new time', async (t) => {
+  const state = t.testdir({ clock: '0' })
+  const clock = join(state, 'clock')
+  const env = { IMDS_STATE_DIR: state, CLOCK_FILE: clock, NODE_OPTIONS: `--import=${SET_CLOCK}` }
+  const daemon = await aDaemon(t, env)
+  const [short, long] = [await mint(daemon, 1), await mint(daemon)]
+  await until(async () => await statusWith(daemon, short) === 401, 'the short token to expire')
+  for (const hours of [1, -1, 24, -24]) {
+    writeFileSync(clock, String(hours * 3_600_000))
+    t.same([await statusWith(daemon, short), await statusWith(daemon, long), await statusWith(daemon, await mint(daemon))], [401, 200, 200], `${String(hours)} h`)
+  }
+  writeFileSync(clock, '0')
+  t.same([await statusWith(await aDaemon(t, env), long), await statusWith(await aDaemon(t, env), short)], [200, 401], 'after a restart')
+  writeFileSync(clock, '3600000')
+  t.equal(await statusWith(await aDaemon(t, env), long), 401, 'after a restart with the clock an hour ahead')
 })
 
 t.test('D3: a token of one host is good on another that shares the keys, and keys rotate with an overlap', async (t) => {

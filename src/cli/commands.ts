@@ -2,42 +2,15 @@
  * What imdsctl's commands do. Each prints its result, or throws a Failure that says how the program ends; anything else that is
  * thrown means that the store could not be used.
  */
-import { readFile } from 'node:fs/promises'
-import { buffer } from 'node:stream/consumers'
 import { waitForInstance } from '../operator/wait.ts'
-import { openStore, type Publisher, type SealResult, type StoreSettings, type UserDataChange } from '../store/open.ts'
+import { openStore, type Publisher, type SealResult, type StoreSettings } from '../store/open.ts'
 import { EXIT, Failure } from './failure.ts'
 
 /** What every command is given. */
 export interface Context { readonly store: StoreSettings, readonly json: boolean }
 
-/** Publishes `record` (a path, or `-`). `userDataPath`: undefined keeps the user-data, false drops it, a path or `-` replaces it. */
-export async function put({ store, json }: Context, record: string, userDataPath: string | false | undefined): Promise<void> {
-  if (record === '-' && userDataPath === '-') throw new Failure(EXIT.usage, 'the record and the user-data cannot both come from standard input')
-  const document = await parseDocument(record, await read(record))
-  const userData: UserDataChange = userDataPath === undefined ? 'keep' : userDataPath === false ? 'none' : await read(userDataPath)
-  await withStore(store, async (publisher) => {
-    const put = await publisher.put(document, userData)
-    switch (put.result) {
-      case 'published':
-      case 'unchanged': {
-        const { id, revision, sealedAt } = put.instance
-        const seal = sealedAt === undefined ? '' : `, its user-data sealed since ${sealedAt}`
-        print(json, { result: put.result, id, revision, ...sealedAt !== undefined && { sealedAt } }, `${put.result} ${id} revision ${String(revision)}${seal}`); return
-      }
-      case 'invalid': {
-        const faults = put.faults.map(({ path, message }) => `  ${path === '' ? '(the record)' : path} ${message}`)
-        throw new Failure(EXIT.badData, `${record} is not a good record:\n${faults.join('\n')}`, put)
-      }
-      case 'stale':
-        throw new Failure(EXIT.refused, `the store holds revision ${String(put.revision)} or removed the instance at it: publish a higher one`, put)
-      case 'address-owned':
-        throw new Failure(EXIT.refused, addressOwned(put), put)
-    }
-  })
-}
-
-function addressOwned({ address, network, owner }: { address: string, network: string, owner: string }): string {
+/** What to say of an address that another instance has. */
+export function addressOwned({ address, network, owner }: { address: string, network: string, owner: string }): string {
   return `${address} on network ${network} belongs to ${owner}, all or in part: take it from there first`
 }
 
@@ -207,25 +180,6 @@ async function existing(publisher: Publisher, id: string): Promise<{ document: u
 
 function checkId(id: string): void {
   if (!/^srv-[0-9a-z]{1,32}$/.test(id)) throw new Failure(EXIT.usage, `"${id}" is not an id such as srv-x1y2z`)
-}
-
-async function read(path: string): Promise<Buffer> {
-  try {
-    return path === '-' ? await buffer(process.stdin) : await readFile(path)
-  } catch (error) {
-    throw new Failure(EXIT.noInput, `cannot read ${path}: ${(error as Error).message}`)
-  }
-}
-
-/** JSON or YAML: every JSON document is YAML too, but JSON's own reader says better what is wrong with one. */
-async function parseDocument(path: string, bytes: Buffer): Promise<unknown> {
-  const text = bytes.toString('utf8')
-  const parse = /^\s*\{/.test(text) ? JSON.parse as (text: string) => unknown : (await import('yaml')).parse as (text: string) => unknown
-  try {
-    return parse(text)
-  } catch (error) {
-    throw new Failure(EXIT.badData, `${path} is neither JSON nor YAML: ${(error as Error).message.split('\n', 1)[0] ?? ''}`)
-  }
 }
 
 function print(json: boolean, data: unknown, text: string): void {

@@ -35,6 +35,19 @@ Exit statuses:
 
 const OPERATOR = new Option('--operator <address>', 'the daemon\'s operators\' listener').env('IMDS_OPERATOR_LISTEN').default('127.0.0.1:9169')
 const ID = 'such as srv-x1y2z'
+const PATHS = 'a file, a directory, or - for standard input'
+
+const JSON_LINES = `
+A file, or standard input, holds one record in JSON or YAML, or JSON lines. A line is a record, or
+  {"record": {...}, "userDataBase64": "..."}        null in place of "...": no user-data
+In a directory every NAME.json, NAME.yaml or NAME.yml is read, with its user-data in NAME.user-data if that is there.`
+const PUT_HELP = `
+
+Many records go over one connection. Each that is refused is named on standard error, the others are published. The exit status is the
+highest of all, and the last line of the output counts the records.
+
+  jq -c '.[]' records.json | imdsctl put -
+  jq -c --rawfile data user-data '{record: ., userDataBase64: ($data | @base64)}' srv-x1y2z.json | imdsctl put -`
 
 process.stdout.on('error', () => { process.exit() }) // `imdsctl list | head`: the reader has enough
 buildProgram().parseAsync().catch((error: unknown) => {
@@ -74,19 +87,24 @@ function buildProgram(): Command {
       else console.error(`imdsctl: ${failure.message}`)
     }
   }
-  /** Runs a command that needs a store. */
+  /** Runs a command of commands.ts that needs a store. */
   const withStore = (command: (commands: typeof import('./commands.ts'), context: Context) => Promise<void>) => ending(async (options) => {
-    const { store, json = false, recordKeys, ...settings } = options
-    if (store === undefined) throw new Failure(EXIT.usage, 'which store? Give --store or set IMDS_STORE')
-    await command(await import('./commands.ts'), { store: { url: store, recordKeysFile: recordKeys, ...settings }, json })
+    await command(await import('./commands.ts'), contextOf(options))
   })
 
   program.command('put')
-    .description('publish a record, and its user-data with it')
-    .argument('<record>', 'a file with the record, JSON or YAML; - for standard input')
-    .option('-u, --user-data <file>', 'the user-data, byte for byte; - for standard input. Without it, the user-data that is there stays')
-    .option('--no-user-data', 'publish without user-data: what was there is gone')
-    .action((record: string, { userData }: { userData?: string | false }) => withStore(({ put }, context) => put(context, record, userData)))
+    .description('publish records, each with its user-data')
+    .argument('<path...>', PATHS)
+    .option('-u, --user-data <file>', 'the user-data of the one record, byte for byte; - for standard input. Without it, the user-data that is there stays')
+    .option('--no-user-data', 'publish without user-data where none comes with the record: what was there is gone')
+    .addHelpText('after', JSON_LINES + PUT_HELP)
+    .action((paths: string[], { userData }: { userData?: string | false }) =>
+      ending(async (options) => (await import('./put.ts')).put(contextOf(options), paths, userData)))
+  program.command('validate')
+    .description('check records, and their user-data where it comes with them; needs no store')
+    .argument('<path...>', PATHS)
+    .addHelpText('after', JSON_LINES)
+    .action((paths: string[]) => ending(async ({ json = false, userDataMaxBytes }) => (await import('./put.ts')).validate(json, paths, userDataMaxBytes)))
   program.command('get')
     .description('print an instance\'s record')
     .argument('<id>', ID)
@@ -145,6 +163,11 @@ function buildProgram(): Command {
     .addOption(OPERATOR)
     .action((options: FirewallOptions) => ending(async ({ json = false }) => (await import('./firewall.ts')).firewall(json, options)))
   return program
+}
+
+function contextOf({ store, json = false, recordKeys, ...settings }: Options): Context {
+  if (store === undefined) throw new Failure(EXIT.usage, 'which store? Give --store or set IMDS_STORE')
+  return { store: { url: store, recordKeysFile: recordKeys, ...settings }, json }
 }
 
 function failureOf(error: unknown): Failure {

@@ -9,7 +9,7 @@ import { again, close, connectToRegion, reasonOf, type Connection, type RedisSet
 import { keysOf, type Keys } from './keys.ts'
 import { encryptAnew, writeEncrypted, type EncryptResult, type ScriptAnswer, type ScriptedStore, type Values } from './publish-encrypted.ts'
 import {
-  changeSeal, publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type SealResult,
+  changeSeal, publish, StoreUnavailable, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type SealResult,
   type UserDataChange, type Written,
 } from './publish.ts'
 import { readStored } from './stored.ts'
@@ -200,7 +200,7 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
 type ScriptedRedis = Redis & { imdsPublish(key: string, ...args: (string | Buffer)[]): Promise<ScriptAnswer> }
 
 function unusable(error: unknown): Error {
-  return new Error(`cannot use the store: ${typeof error === 'string' ? error : reasonOf(error)}`, { cause: error })
+  return new StoreUnavailable(`cannot use the store: ${typeof error === 'string' ? error : reasonOf(error)}`, { cause: error })
 }
 
 /** A refusal that says how the store must be used. */

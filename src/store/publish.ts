@@ -53,6 +53,9 @@ export interface Listed { readonly id: string, readonly revision: number, readon
 /** A published instance: its document as it was published, and its user-data (null: none). */
 export interface Published { readonly document: unknown, readonly userData: Uint8Array | null }
 
+/** Why a method of a Publisher rejects where the store as a whole cannot be reached or used, and not one instance in it. */
+export class StoreUnavailable extends Error {}
+
 /** A store that can be written. Every method rejects with an Error when the store cannot be reached or used. */
 export interface Publisher {
   /**

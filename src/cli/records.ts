@@ -1,0 +1,126 @@
+/**
+ * Reads records for `put` and `validate`, one after the other: from files, from directories in the layout of the file store, and from
+ * standard input. A file or standard input holds one record, in JSON or YAML, or JSON lines: a record, or a record with its user-data, on
+ * each line.
+ */
+import { statSync } from 'node:fs'
+import { readdir, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { UserDataChange } from '../store/publish.ts'
+import { EXIT } from './failure.ts'
+
+/** A record as it was read, not checked yet. `place` is a file, or `FILE:LINE`; `-` is standard input. `userData` undefined: nothing is said of it. */
+export interface RecordInput { readonly place: string, readonly document: unknown, readonly userData: UserDataChange | undefined }
+
+/** What cannot be read, or is no record; `status` is the exit status for it. */
+export interface RecordFault { readonly place: string, readonly status: number, readonly message: string }
+
+/** What `readRecords` gives for each record. */
+export type ReadRecord = { readonly ok: true, readonly value: RecordInput } | { readonly ok: false, readonly fault: RecordFault }
+
+/** The endings of a record's file in a directory. */
+const RECORD = /\.(?:json|ya?ml)$/
+
+/** Reads every record of some paths, in order. */
+export async function* readRecords(paths: readonly string[]): AsyncGenerator<ReadRecord> {
+  for (const path of paths) {
+    try {
+      if (path === '-') yield* inputsOf(path, linesOf(process.stdin))
+      else if (statSync(path).isDirectory()) yield* readDirectory(path)
+      else yield* inputsOf(path, (await readFile(path, 'utf8')).split('\n'))
+    } catch (error) {
+      yield unreadable(path, error)
+    }
+  }
+}
+
+async function* readDirectory(directory: string): AsyncGenerator<ReadRecord> {
+  const names = (await readdir(directory)).sort()
+  const records = Map.groupBy(names.filter((name) => RECORD.test(name) && !name.startsWith('.')), (name) => name.replace(RECORD, ''))
+  const files = new Set(names)
+  for (const [stem, [name = '', ...others]] of records) {
+    const path = join(directory, name)
+    if (others.length > 0) {
+      yield faulty(path, EXIT.badData, `has the name of another record: ${others.join(', ')}`)
+      continue
+    }
+    try {
+      const lines = (await readFile(path, 'utf8')).split('\n')
+      const userData = files.has(`${stem}.user-data`) ? await readFile(join(directory, `${stem}.user-data`)) : undefined
+      for await (const read of inputsOf(path, lines)) yield read.ok ? { ok: true, value: { ...read.value, userData: read.value.userData ?? userData } } : read
+    } catch (error) {
+      yield unreadable(path, error)
+    }
+  }
+}
+
+/** The records of a text: JSON lines where its first line is a JSON object by itself, else one document. */
+async function* inputsOf(path: string, lines: Iterable<string> | AsyncIterable<string>): AsyncGenerator<ReadRecord> {
+  let text = ''
+  let isJsonLines: boolean | undefined
+  let number = 0
+  for await (const line of lines) {
+    number += 1
+    if (isJsonLines !== true) text += `${line}\n`
+    if (line.trim() === '') continue
+    isJsonLines ??= isObject(parseJson(line))
+    if (isJsonLines) yield inputOf(`${path}:${String(number)}`, parseJson(line))
+  }
+  if (isJsonLines !== true) yield parseDocument(path, text)
+}
+
+/** The lines of a stream. Node's readline would also end a line at U+2028, which JSON allows in a string. */
+async function* linesOf(stream: NodeJS.ReadableStream): AsyncGenerator<string> {
+  let rest = ''
+  for await (const chunk of stream.setEncoding('utf8') as AsyncIterable<string>) {
+    const lines = chunk.split('\n')
+    lines[0] = rest + (lines[0] ?? '')
+    rest = lines.pop() ?? ''
+    yield* lines
+  }
+  if (rest !== '') yield rest
+}
+
+/** JSON or YAML: every JSON document is YAML too, but JSON's own reader says better what is wrong with one. */
+async function parseDocument(place: string, text: string): Promise<ReadRecord> {
+  const parse = text.startsWith('{') ? JSON.parse as (text: string) => unknown : (await import('yaml')).parse as (text: string) => unknown
+  try {
+    return inputOf(place, parse(text))
+  } catch (error) {
+    return faulty(place, EXIT.badData, `is neither JSON nor YAML: ${(error as Error).message.split('\n', 1)[0] ?? ''}`)
+  }
+}
+
+/** A record, or `{"record": RECORD, "userDataBase64": BASE64}`; null for an instance without user-data. */
+function inputOf(place: string, value: unknown): ReadRecord {
+  if (value === undefined) return faulty(place, EXIT.badData, 'is not JSON')
+  if (!isObject(value) || !('record' in value)) return { ok: true, value: { place, document: value, userData: undefined } }
+  const { record: document, userDataBase64: base64, ...others } = value
+  const [other] = Object.keys(others)
+  if (other !== undefined) return faulty(place, EXIT.badData, `has a field beside "record" that is not "userDataBase64": "${other}"`)
+  if (base64 === undefined || base64 === null) return { ok: true, value: { place, document, userData: base64 === null ? 'none' : undefined } }
+  const bytes = Buffer.from(typeof base64 === 'string' ? base64 : '', 'base64')
+  if (bytes.toString('base64') !== base64) return faulty(place, EXIT.badData, 'has a "userDataBase64" that is not base64, with its padding, or null')
+  return { ok: true, value: { place, document, userData: bytes } }
+}
+
+/** Undefined where it is not JSON: the parser's own words would quote the line, which may hold user-data. */
+function parseJson(line: string): unknown {
+  try {
+    return JSON.parse(line)
+  } catch {
+    return undefined
+  }
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function unreadable(path: string, error: unknown): ReadRecord {
+  return faulty(path, EXIT.noInput, `cannot be read: ${(error as Error).message}`)
+}
+
+function faulty(place: string, status: number, message: string): ReadRecord {
+  return { ok: false, fault: { place, status, message } }
+}

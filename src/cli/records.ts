@@ -27,7 +27,7 @@ export async function* readRecords(paths: readonly string[]): AsyncGenerator<Rea
     try {
       if (path === '-') yield* inputsOf(path, linesOf(process.stdin))
       else if (statSync(path).isDirectory()) yield* readDirectory(path)
-      else yield* inputsOf(path, (await readFile(path, 'utf8')).split('\n'))
+      else yield* readText(path)
     } catch (error) {
       yield unreadable(path, error)
     }
@@ -45,13 +45,20 @@ async function* readDirectory(directory: string): AsyncGenerator<ReadRecord> {
       continue
     }
     try {
-      const lines = (await readFile(path, 'utf8')).split('\n')
       const userData = files.has(`${stem}.user-data`) ? await readFile(join(directory, `${stem}.user-data`)) : undefined
-      for await (const read of inputsOf(path, lines)) yield read.ok ? { ok: true, value: { ...read.value, userData: read.value.userData ?? userData } } : read
+      for await (const read of readText(path)) yield read.ok ? { ok: true, value: { ...read.value, userData: read.value.userData ?? userData } } : read
     } catch (error) {
       yield unreadable(path, error)
     }
   }
+}
+
+/** The records of a file. Where there is one, its place is the file and not a line of it. */
+async function* readText(path: string): AsyncGenerator<ReadRecord> {
+  const text = await readFile(path, 'utf8')
+  const isOne = !text.trim().includes('\n')
+  if (isOne) yield parseDocument(path, text)
+  else yield* inputsOf(path, text.split('\n'))
 }
 
 /** The records of a text: JSON lines where its first line is a JSON object by itself, else one document. */

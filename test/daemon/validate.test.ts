@@ -23,15 +23,15 @@ t.test('validate names all faults of all records and ends with 65, or 0 where th
     },
   })
   t.same(await validate(['validate', `${directory}/good`]), {
-    status: 0, stderr: '', stdout: `${directory}/good/a.json:1: valid, srv-abcde revision 1\n${directory}/good/b.yaml: valid, srv-b revision 1\n2 records: 2 valid\n`,
+    status: 0, stderr: '', stdout: `${directory}/good/a.json: valid, srv-abcde revision 1\n${directory}/good/b.yaml: valid, srv-b revision 1\n2 records: 2 valid\n`,
   })
   const { status, stdout, stderr } = await validate(['validate', `${directory}/bad`, `${directory}/good/a.json`, '-'], `${JSON.stringify(anInstance())}\n{}\n`)
   t.equal(status, 65)
   t.match(stdout, /^7 records: .*2 valid/m)
   t.match(stdout, /5 faulty/)
   for (const line of [
-    'bad/one.json:1: srv-abcde: is not a good record:', '  /region must be the name of a region', '  /revision must be >= 1', 'two.yaml is neither JSON nor YAML', 'bad/three.json:1: srv-c: is not a good record:',
-    '  /userData has 16385 bytes, more than the limit of 16384', 'bad/four.json:1: srv-d: is not a good record:', '  /userData/sha256', '-:2: (no id): is not a good record:', '  /id is missing',
+    'bad/one.json: srv-abcde: is not a good record:', '  /region must be the name of a region', '  /revision must be >= 1', 'two.yaml is neither JSON nor YAML', 'bad/three.json: srv-c: is not a good record:',
+    '  /userData is 16385 bytes, more than the limit of 16384', 'bad/four.json: srv-d: is not a good record:', '  /userData/sha256', '-:2: (no id): is not a good record:', '  /id is missing',
   ]) t.ok(stderr.includes(line), line)
   t.match(await validate(['--user-data-max-bytes', '20000', 'validate', `${directory}/bad/three.json`]), { status: 0 }, 'a file by itself has no user-data')
   t.match(await validate(['validate', `${directory}/none`, `${directory}/bad/one.json`]), { status: 66, stderr: /none cannot be read: ENOENT/ })

@@ -89,7 +89,7 @@ t.test('what is refused is named with its place and id, the others are published
     /^-:7: srv-a6: 10\.0\.0\.10 on network default belongs to srv-a2/,
     /^a\.json is neither JSON nor YAML/,
     /^b\.json has the name of another record: b\.yaml$/,
-    /^c\.json:1: srv-a9: is not a good record:$/,
+    /^c\.json: srv-a9: is not a good record:$/,
   ])
   t.equal(said.length, 9)
   t.match(put.stdout, /^11 records: .*2 published/m)

@@ -11,8 +11,11 @@ import type { InstanceSchema } from './record.ts'
 /** The network of an interface or a listener that names none. */
 export const DEFAULT_NETWORK = 'default'
 
+/** A record is at most this long as JSON, in bytes, unknown fields included. */
+export const RECORD_MAX_BYTES = 256 * 1024
+
 /** Which schema an instance was found good by: the first digits of its SHA-256. What was kept under another is checked again. */
-export const RECORD_FORM = 'fc654409b0302eef'
+export const RECORD_FORM = 'e67c236343236146'
 
 type Deep<T> = T extends (infer U)[] ? readonly Deep<U>[] : T extends object ? { readonly [K in keyof T]: Deep<T[K]> } : T
 

@@ -8,6 +8,9 @@
  * Canonical forms are demanded, never made: the script that publishes compares addresses as text, so a record that spells one in
  * another way would slip past the check for owners. Unknown fields are ignored, so that a publisher may be newer than a daemon.
  *
+ * Every list, map and text is bounded, and so is the whole record (RECORD_MAX_BYTES, checked where bytes are read or written). So one instance
+ * can cost a host only so much. publish.lua has the same bounds.
+ *
  * Left out: user-data's bytes (they are stored beside the record, which only tells their size and digest).
  */
 import Type, { type Static } from 'typebox'
@@ -16,7 +19,7 @@ import Format from 'typebox/format'
 import { Settings } from 'typebox/system'
 import Value from 'typebox/value'
 import { isIpv4, isIpv6, isIpv6Prefix, splitPrefix } from './address.ts'
-import { DEFAULT_NETWORK, frozen, type Instance } from './instance.ts'
+import { DEFAULT_NETWORK, frozen, RECORD_MAX_BYTES, type Instance } from './instance.ts'
 
 /** The schema number that this code reads and writes. */
 export const SCHEMA = 1
@@ -36,7 +39,7 @@ function id(prefix: string) {
 
 function fqdn() {
   return text('a domain name without a final dot, its last label not a number',
-    { pattern: `^(?=.{1,253}$)(${LABEL}\\.)*(?!\\d+$)${LABEL}$` })
+    { pattern: `^(?=.{1,253}$)(${LABEL}\\.)*(?!\\d+$)${LABEL}$`, maxLength: 253 })
 }
 
 function oneOf<T extends string[]>(values: readonly [...T], fallback: T[number]) {
@@ -88,6 +91,9 @@ const Options = Type.Object({
   instanceMetadataTags: oneOf(['enabled', 'disabled'], 'disabled'),
 }, { default: {}, description: 'EC2\'s metadata options of an instance, with EC2\'s names and defaults.' })
 
+const BlockDeviceName = Type.String({ pattern: '^(ami|root|swap|ebs[0-9]{1,3}|ephemeral[0-9]{1,3})$' })
+const BlockDevice = text('a device name, with or without /dev/', { pattern: '^(/dev/)?[A-Za-z0-9][A-Za-z0-9/_-]{0,62}$' })
+
 const UserData = Type.Object({
   size: Type.Integer({ minimum: 0, description: 'bytes' }),
   sha256: text('a SHA-256 digest as 64 lower-case hexadecimal digits', { pattern: '^[0-9a-f]{64}$' }),
@@ -107,9 +113,13 @@ export const InstanceSchema = Type.Object({
   interfaces: Type.Array(Interface, { minItems: 1, maxItems: 32 }),
   serverGroups: Type.Array(ServerGroup, { default: [], maxItems: 256 }),
   publicKeys: Type.Array(PublicKey, { default: [], maxItems: 256 }),
-  tags: Type.Record(Type.String(), Type.String({ maxLength: 4096 }), { default: {}, description: 'Shown in the tree where options.instanceMetadataTags is enabled.' }),
-  blockDevices: Type.Record(Type.String({ pattern: '^(ami|root|swap|ebs[0-9]{1,3}|ephemeral[0-9]{1,3})$' }), text('a device name, with or without /dev/', { pattern: '^(/dev/)?[A-Za-z0-9][A-Za-z0-9/_-]{0,62}$' }),
-    { default: {}, description: 'Virtual device name (ami, root, swap, ebs1, ephemeral0) to device.' }),
+  tags: Type.Record(Type.String(), Type.String({ maxLength: 256 }), {
+    default: {}, maxProperties: 50, propertyNames: { maxLength: 128 },
+    description: 'Key to value, bounded as on EC2. Shown in the tree where options.instanceMetadataTags is enabled.',
+  }),
+  blockDevices: Type.Record(BlockDeviceName, BlockDevice, {
+    default: {}, maxProperties: 256, description: 'Virtual device name (ami, root, swap, ebs1, ephemeral0) to device.',
+  }),
   options: Options,
   userData: Type.Optional(UserData),
   sealedAt: Type.Optional(text('a time such as 2026-11-20T15:04:05Z (RFC 3339)', {
@@ -120,6 +130,13 @@ export const InstanceSchema = Type.Object({
     minItems: 1, maxItems: 2, description: 'Where the instance runs: one name, or two during a live migration.',
   }),
 }, { $id: 'imds:instance:1', title: 'imds instance record' })
+
+/** The schema with the bounds of earlier versions: a snapshot of theirs may hold such records, and they stay served. */
+const FormerSchema = Type.Object({
+  ...InstanceSchema.properties,
+  tags: Type.Record(Type.String(), Type.String({ maxLength: 4096 }), { default: {} }),
+  blockDevices: Type.Record(BlockDeviceName, BlockDevice, { default: {} }),
+})
 
 /** One thing that is wrong with a record: where (a JSON pointer) and what would be right. Never holds the record's own values. */
 export interface Fault { readonly path: string, readonly message: string }
@@ -158,32 +175,77 @@ export function parse(untrusted: unknown): Parsed {
   if (typeof untrusted !== 'object' || untrusted === null || Array.isArray(untrusted)) {
     return { ok: false, faults: [{ path: '', message: 'must be a JSON object' }] }
   }
-  let value: unknown
-  try {
-    value = Value.Default(InstanceSchema, Value.Clone(untrusted))
-  } catch { // the library walks a document by recursion
-    return { ok: false, faults: [{ path: '', message: 'is nested too deeply' }] }
-  }
+  const value = Value.Default(InstanceSchema, known(InstanceSchema as Shape, untrusted))
   if (!check.Check(value)) return { ok: false, faults: check.Errors(value).flatMap(faultsOf) }
-  const record = Value.Clean(InstanceSchema, value) as Static<typeof InstanceSchema> // after the check: it throws at a list in the place of an object
-  const faults = contradictions(record)
-  return faults.length > 0 ? { ok: false, faults } : { ok: true, instance: frozen(record) }
+  const faults = contradictions(value)
+  return faults.length > 0 ? { ok: false, faults } : { ok: true, instance: frozen(value) }
+}
+
+/** The fault of a document that is larger than RECORD_MAX_BYTES as JSON; empty where it is not. */
+export function sizeFaults(document: unknown): Fault[] {
+  let bytes: number
+  try {
+    bytes = Buffer.byteLength(JSON.stringify(document))
+  } catch {
+    return [{ path: '', message: 'cannot be written as JSON' }]
+  }
+  return bytes > RECORD_MAX_BYTES ? [{ path: '', message: `is ${String(bytes)} bytes as JSON, more than the limit of ${String(RECORD_MAX_BYTES)}` }] : []
+}
+
+/** The part of a JSON Schema that `known` reads. */
+interface Shape {
+  readonly properties?: Readonly<Record<string, Shape>>
+  readonly patternProperties?: Readonly<Record<string, Shape>>
+  readonly items?: Shape
+  readonly maxItems?: number
+  readonly maxProperties?: number
+}
+
+/** Names that mean something to JavaScript's objects. */
+const UNSAFE_NAMES = ['__proto__', 'constructor', 'prototype']
+
+/**
+ * Copies what the schema knows of an untrusted value: fields, entries of maps and items of lists. It copies at most one more than the bound of a
+ * list or map, which the check then refuses. So a check costs no more than the largest valid record, however large or deep the value is.
+ */
+function known({ properties, patternProperties, items, maxItems = 0, maxProperties = 0 }: Shape, value: unknown): unknown {
+  if (typeof value !== 'object' || value === null) return value
+  if (Array.isArray(value)) return items === undefined ? null : value.slice(0, maxItems + 1).map((item) => known(items, item))
+  const fields = value as Readonly<Record<string, unknown>>
+  if (properties !== undefined) {
+    const given = Object.entries(properties).filter(([name]) => fields[name] !== undefined)
+    return Object.fromEntries(given.map(([name, shape]) => [name, known(shape, fields[name])]))
+  }
+  const [pattern, shape] = Object.entries(patternProperties ?? {})[0] ?? []
+  if (pattern === undefined || shape === undefined) return null
+  const isKnown = new RegExp(pattern, 'u')
+  const names = Object.keys(fields).slice(0, maxProperties + 1)
+  const kept = names.length > maxProperties ? names : names.filter((name) => isKnown.test(name) && !UNSAFE_NAMES.includes(name))
+  return Object.fromEntries(kept.map((name) => [name, known(shape, fields[name])]))
 }
 
 /**
- * What `parse` once gave, read back from where we kept it: frozen, or undefined where it is not valid. Takes its argument over.
- * Defaults are filled in only where a record needs them: an older daemon kept it, which did not know the field.
+ * What `parse` once returned, read back from where we kept it: frozen, or undefined where it never was valid. Takes its argument over. Accepts
+ * the bounds of earlier versions, and fills in the defaults of fields that an older daemon did not know.
  */
 export function restore(value: unknown): Instance | undefined {
   if (check.Check(value)) return contradictions(value).length === 0 ? frozen(value) : undefined
   const parsed = parse(value)
-  return parsed.ok ? parsed.instance : undefined
+  if (parsed.ok) return parsed.instance
+  const former: unknown = Value.Default(FormerSchema, value)
+  return Value.Check(FormerSchema, former) && contradictions(former).length === 0 ? frozen(former) : undefined
 }
 
 type SchemaError = ReturnType<typeof check.Errors>[number]
 
+/** A longer path ends in a tag's key that is too long: its parent is named instead. */
+const LONGEST_PATH = 512
+
 function faultsOf(error: SchemaError): Fault[] {
-  const { instancePath: path, schemaPath, message } = error
+  const { instancePath, schemaPath, message } = error
+  const path = instancePath.length > LONGEST_PATH ? instancePath.slice(0, instancePath.lastIndexOf('/')) : instancePath
+  if (schemaPath.endsWith('/propertyNames')) return [] // an error with keyword propertyNames follows for the same names
+  if (error.keyword === 'propertyNames') return [{ path, message: 'has a name that is too long' }]
   if (error.keyword !== 'required') return [{ path, message: hintAt(schemaPath, 'must be ') ?? message }]
   return error.params.requiredProperties.map((name) =>
     ({ path: `${path}/${name}`, message: hintAt(`${schemaPath}/properties/${name}`, 'is missing: must be ') ?? 'is missing' }))

@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import Type, { type Static } from 'typebox'
 import Value from 'typebox/value'
 import { rangesOf, type Instance } from '../metadata/instance.ts'
-import { parse, sealOf } from '../metadata/record.ts'
+import { restore, sealOf } from '../metadata/record.ts'
 import { assemble } from './assemble.ts'
 import { idOfFile, loadFiles } from './files.ts'
 import type { Loaded } from './source.ts'
@@ -87,10 +87,10 @@ async function protectionOf(directory: string, id: string, remembered: Protectio
 /** What protects an instance whose record is faulty: what is known of it, and a seal that can be read. */
 function faulty(loaded: Loaded, known: Protection | undefined): Protection | undefined {
   const document = loaded.kind === 'record' ? loaded.document : undefined
-  const parsed = parse(document)
+  const instance = restore(document) // a daemon may serve what only exceeds a bound of today
   const sealedAt = sealOf(document) ?? known?.sealedAt
   if (known !== undefined) return { ...known, ...sealedAt !== undefined && { sealedAt } }
-  if (parsed.ok) return publishedAs(parsed.instance, sealedAt)
+  if (instance !== undefined) return publishedAs(instance, sealedAt)
   return sealedAt === undefined ? undefined : { revision: 0, sealedAt, ranges: [], isRemoved: false }
 }
 

@@ -13,6 +13,8 @@ import { statSync, watch, type FSWatcher } from 'node:fs'
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parse as parseYaml } from 'yaml'
+import { RECORD_MAX_BYTES } from '../metadata/instance.ts'
+import { sizeFaults } from '../metadata/record.ts'
 import { parsePending } from './pending.ts'
 import { fillUserData } from './publish.ts'
 import type { Index, Loaded, Source, SourceEvents } from './source.ts'
@@ -22,6 +24,9 @@ const QUIET_MS = 10
 const RETRY_MS = 1000
 /** Files that keep changing while they are read are taken as they are: a notice follows the last change. */
 const ATTEMPTS = 10
+
+/** A file is longer than its record where it is indented, or YAML with comments. */
+const FILE_MAX_BYTES = 4 * RECORD_MAX_BYTES
 
 /** The endings of a record's file, in the order in which they are looked for. */
 export const RECORD_ENDINGS = ['.json', '.yaml', '.yml'] as const
@@ -86,7 +91,7 @@ class FileSource implements Source {
 
   async load(ids: readonly string[]): Promise<readonly Loaded[]> {
     const all: Loaded[] = []
-    for (const id of ids) all.push(await loadFiles(this.#directory, id).catch((error: unknown) => unreadable(id, error)))
+    for (const id of ids) all.push(await loadFiles(this.#directory, id).then(bounded, (error: unknown) => unreadable(id, error)))
     return all
   }
 
@@ -162,6 +167,7 @@ async function load(directory: string, id: string, [pending = '', ...records]: r
   if (ending === undefined || record === null) return { kind: await read('.removed') === null ? 'absent' : 'removed', id }
   const digest = digestOf(record, userData)
   if (endings.length > 1) return { kind: 'unreadable', id, digest, reason: `more than one record: ${endings.map((one) => id + one).join(', ')}` }
+  if (record.length > FILE_MAX_BYTES) return { kind: 'unreadable', id, digest, reason: `${id}${ending} is ${String(record.length)} bytes, more than the limit of ${String(FILE_MAX_BYTES)}` }
   try {
     const text = record.toString('utf8')
     const document = (ending === '.json' ? JSON.parse(text) : parseYaml(text, { logLevel: 'error' })) as unknown
@@ -181,6 +187,12 @@ async function loadPending(id: string, bytes: Buffer, readUserData: () => Promis
 
 function digestOf(record: string | Uint8Array, userData: Uint8Array | null): string {
   return createHash('sha256').update(record).update(userData ?? 'none').digest('hex')
+}
+
+/** A record that is too large is unreadable to a daemon. A publisher reads it: what replaces it may keep its user-data. */
+function bounded(loaded: Loaded): Loaded {
+  const [fault] = loaded.kind === 'record' ? sizeFaults(loaded.document) : []
+  return loaded.kind === 'record' && fault !== undefined ? { kind: 'unreadable', id: loaded.id, digest: loaded.digest, reason: `the record ${fault.message}` } : loaded
 }
 
 /** A file that is there and cannot be read (rights, a directory) is one instance's fault, not the store's. */

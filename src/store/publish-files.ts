@@ -15,7 +15,7 @@ import { mkdir, readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { overlap } from '../metadata/address.ts'
 import { rangesOf, type Instance } from '../metadata/instance.ts'
-import { parse } from '../metadata/record.ts'
+import { parse, sizeFaults } from '../metadata/record.ts'
 import { formatRecord, idOfFile, loadFiles, RECORD_ENDINGS } from './files.ts'
 import { formatLedger, formatTombstone, publishedAs, readLedger, removedAt, survey, type Protection, type Protections } from './files-ledger.ts'
 import { takeLock } from './files-lock.ts'
@@ -167,6 +167,8 @@ class Writer implements Backend {
     const known = this.#protections.get(id)
     const sealedAt = (lifts ? undefined : known?.sealedAt) ?? instance.sealedAt
     const document = sealedAt === undefined ? unsealed : { ...unsealed as object, sealedAt }
+    const faults = sizeFaults(document) // with the seal that it keeps
+    if (faults.length > 0) return { result: 'invalid', faults }
     if (known !== undefined && revision < known.revision) return { result: 'stale', revision: known.revision }
     if (revision === known?.revision) {
       const same = current.kind === 'record' && JSON.stringify(current.document) === JSON.stringify(document)

@@ -103,6 +103,7 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
     const [reason, a = '', b = '', c = ''] = details
     if (reason === 'stale') return { result: 'stale', revision: Number(a) }
     if (reason === 'address-owned') return { result: 'address-owned', network: a, address: b, owner: c }
+    if (reason === 'invalid') return { result: 'invalid', faults: [{ path: '', message: `the store's script refused it: ${a}` }] }
     if (reason === 'user-data') return { result: 'user-data-changed' }
     throw refusal(details)
   }

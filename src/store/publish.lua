@@ -39,11 +39,26 @@
 
 local base = KEYS[1]
 local TOMBSTONE_SECONDS = 7 * 24 * 3600
+-- What daemons accept: src/metadata/record.ts, and for an encrypted value src/store/trust.ts.
+local RECORD_MAX_BYTES = 262144
+local ENCRYPTION_MAX_OVERHEAD_BYTES = 118
+-- Lists and maps may be absent here: an encrypted record's FACTS have only what the script compares.
+local BOUNDS = { interfaces = 32, serverGroups = 256, publicKeys = 256, tags = 50, blockDevices = 256, hypervisors = 2 }
+local INTERFACE_BOUNDS = { ipv4Addresses = 64, ipv6Addresses = 64, ipv6Prefixes = 64, cloudIps = 64 }
+local TAG_KEY_MAX_CHARACTERS, TAG_VALUE_MAX_CHARACTERS = 128, 256
+local TOO_LONG = 'RECORD is longer than ' .. RECORD_MAX_BYTES .. ' bytes'
 
 local function refused(...) return { 'refused', ... } end
 local function whole(number) return string.format('%.0f', number) end
 local function is_revision(n) return type(n) == 'number' and n >= 1 and n % 1 == 0 and n <= 9007199254740991 end
 local function is_table(value) return type(value) == 'table' end
+local function count(map)
+  local entries = 0
+  for _ in pairs(map) do entries = entries + 1 end
+  return entries
+end
+-- Characters of UTF-8 text, as JSON Schema counts them: bytes that do not continue a character.
+local function characters(text) return select(2, string.gsub(text, '[^\128-\191]', '')) end
 
 -- The table that a JSON text holds, or nil.
 local function decoded(text)
@@ -168,15 +183,33 @@ local function notify(id, ...)
   end
 end
 
+-- Which list or map of an object is beyond its bound, or nil.
+local function bound_fault(object, bounds, path)
+  for name, most in pairs(bounds) do
+    local value = object[name]
+    if value ~= nil and not is_table(value) then return path .. name .. ' is a list or an object' end
+    if value ~= nil and count(value) > most then return path .. name .. ' has more than ' .. most .. ' entries' end
+  end
+end
+
+-- What is wrong with a record's tags, or nil.
+local function tags_fault(tags)
+  for key, value in pairs(tags or {}) do
+    if type(key) ~= 'string' or type(value) ~= 'string' then return 'tags is an object of strings' end
+    if characters(key) > TAG_KEY_MAX_CHARACTERS then return 'tags has a key of more than ' .. TAG_KEY_MAX_CHARACTERS .. ' characters' end
+    if characters(value) > TAG_VALUE_MAX_CHARACTERS then return 'tags has a value of more than ' .. TAG_VALUE_MAX_CHARACTERS .. ' characters' end
+  end
+end
+
 -- The claims of every interface, or nil and why there are none.
 local function claims_of(record)
   local claims = {}
   for _, interface in ipairs(record.interfaces) do
     if not is_table(interface) then return nil, 'interfaces is a list of objects' end
+    local fault = bound_fault(interface, INTERFACE_BOUNDS, 'interfaces[].')
+    if fault then return nil, fault end
     for _, name in ipairs({ 'ipv4Addresses', 'ipv6Addresses', 'ipv6Prefixes' }) do
-      local list = interface[name] or {}
-      if not is_table(list) then return nil, 'interfaces[].' .. name .. ' is a list of strings' end
-      for _, range in ipairs(list) do
+      for _, range in ipairs(interface[name] or {}) do
         if type(range) ~= 'string' then return nil, 'interfaces[].' .. name .. ' is a list of strings' end
         if name ~= 'ipv6Prefixes' then range = string.match(range, '^[^/]*') end
         local claim = (interface.network or 'default') .. ' ' .. range
@@ -191,12 +224,15 @@ end
 
 -- What the script compares, from a JSON document: its table and its claims, or nil and what is wrong with it.
 local function facts_of(text, lifts)
+  if #(text or '') > RECORD_MAX_BYTES then return nil, TOO_LONG end
   local record = decoded(text)
   if not record then return nil, 'RECORD is not a JSON object' end
   if record.schema ~= 1 then return nil, 'schema is not 1' end
   if type(record.id) ~= 'string' or not string.match(record.id, '^srv%-%w+$') then return nil, 'id is not an id such as srv-x1y2z' end
   if not is_revision(record.revision) then return nil, 'revision is not a whole number of at least 1' end
-  if not is_table(record.interfaces) or not is_table(record.hypervisors) then return nil, 'interfaces and hypervisors are lists' end
+  local fault = bound_fault(record, BOUNDS, '') or tags_fault(record.tags)
+  if fault then return nil, fault end
+  if #(record.interfaces or {}) == 0 or #(record.hypervisors or {}) == 0 then return nil, 'interfaces and hypervisors are lists, and not empty' end
   for _, name in ipairs(record.hypervisors) do
     if type(name) ~= 'string' then return nil, 'hypervisors is a list of strings' end
   end
@@ -269,6 +305,7 @@ local function put(text, mode, bytes, lifts)
   local sealed_at = not lifts and seal_of(id, before) or record.sealedAt
   -- The last of two fields with one name counts, to every JSON reader that this store has.
   if sealed_at ~= record.sealedAt then text = string.gsub(text, '}%s*$', ',"sealedAt":"' .. sealed_at .. '"}') end
+  if #text > RECORD_MAX_BYTES then return refused('invalid', TOO_LONG .. ' with its seal') end
   return write(record, claims, before, text, bytes, sealed_at)
 end
 
@@ -277,6 +314,7 @@ local function put_encrypted(verb, facts, text, bytes, digest)
   local lifts, again = verb == 'unseal-encrypted', verb == 'encrypt'
   local record, claims = facts_of(facts, lifts)
   if not record then return refused('invalid', claims) end
+  if #(text or '') > RECORD_MAX_BYTES + ENCRYPTION_MAX_OVERHEAD_BYTES then return refused('invalid', TOO_LONG) end
   if bytes == '' then bytes = nil end
   local revision = whole(record.revision)
   if encrypted_for(text) ~= revision or bytes and encrypted_for(bytes) ~= revision then

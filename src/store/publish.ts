@@ -11,7 +11,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Instance } from '../metadata/instance.ts'
-import { parse, type Fault } from '../metadata/record.ts'
+import { parse, sizeFaults, type Fault } from '../metadata/record.ts'
 import { sha256, userDataFaults } from './assemble.ts'
 import type { EncryptResult } from './publish-encrypted.ts'
 
@@ -120,7 +120,7 @@ export async function publish(backend: Backend, document: unknown, userData: Use
     const complete = fillUserData(document, bytes)
     const parsed = parse(complete)
     if (!parsed.ok) return { result: 'invalid', faults: parsed.faults }
-    const faults = userDataFaults(parsed.instance, bytes, userDataMaxBytes)
+    const faults = [...sizeFaults(complete), ...userDataFaults(parsed.instance, bytes, userDataMaxBytes)]
     if (faults.length > 0) return { result: 'invalid', faults }
     const written = await backend.write(parsed.instance, complete, userData, false)
     if ('sealedAt' in written) {
@@ -149,6 +149,7 @@ export async function changeSeal(backend: Backend, id: string, sealedAt: string 
     const written = await backend.write(parsed.instance, next, 'keep', sealedAt === undefined)
     if (written.result === 'published') return { result: sealedAt === undefined ? 'unsealed' : 'sealed', revision: revision + 1, sealedAt: sealedAt ?? null }
     if (written.result === 'address-owned') return written
+    if (written.result === 'invalid') throw new Error(`the record of ${id} ${written.faults.map(({ message }) => message).join('; ')}`)
     await sleep(Math.random() * APART_MS)
   }
   throw new Error('another writer keeps changing this instance: try again')

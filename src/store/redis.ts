@@ -9,11 +9,12 @@
  */
 import type { Redis } from 'ioredis'
 import { ipv6Digits } from '../metadata/address.ts'
+import { RECORD_MAX_BYTES } from '../metadata/instance.ts'
 import { again, attempt, check, close, connectTo, connectToRegion, describeUrl, reasonOf, redirection, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf } from './keys.ts'
 import type { Index, Loaded, Source, SourceEvents } from './source.ts'
 import { readStored } from './stored.ts'
-import type { Trust } from './trust.ts'
+import { ENCRYPTION_MAX_OVERHEAD_BYTES, type Trust } from './trust.ts'
 
 const HEARTBEAT_MS = 5000
 /** Answers of a server that does not have the region any more, or cannot serve it. */
@@ -78,6 +79,10 @@ class RedisSource implements Source {
 
   #loaded(id: string, [record, userData, digest]: (Buffer | null)[], tombstone: string | null): Loaded {
     if (record == null) return { kind: tombstone === null ? 'absent' : 'removed', id }
+    const most = RECORD_MAX_BYTES + (this.#trust === null ? 0 : ENCRYPTION_MAX_OVERHEAD_BYTES)
+    if (record.length > most) {
+      return { kind: 'unreadable', id, digest: digest?.toString() ?? '', reason: `the record is ${String(record.length)} bytes, more than the limit of ${String(most)}` }
+    }
     return { id, digest: digest?.toString() ?? '', ...readStored(id, record, userData ?? null, this.#trust) }
   }
 

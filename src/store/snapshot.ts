@@ -39,8 +39,8 @@ export interface SnapshotOwner { readonly store: string, readonly region: string
 
 /**
  * A snapshot as it was read. `ageMs`: since the view was last in step with the store; negative where the clock was set back since.
- * `isCurrent`: it is encrypted, or plain, as we would write it now; where it is not, digests are empty, so that the first resync reads every
- * record with the keys of now.
+ * `isCurrent`: it is encrypted, or plain, as we would write it now. Where it is not, or was written by another host or schema, digests are
+ * empty: the first resync reads every record again, and reports those that are faulty by now.
  */
 export interface Snapshot { readonly instances: readonly Assembled[], readonly ageMs: number, readonly isCurrent: boolean }
 
@@ -103,7 +103,7 @@ async function decode(input: SnapshotInput, owner: SnapshotOwner, key: Uint8Arra
   return entries.map(({ document, digest, userData }) => {
     const instance = restore(document)
     if (instance === undefined || typeof digest !== 'string') throw new Rejection('it holds a record that is not valid')
-    return { instance, userData, digest: mustBeOurs ? '' : digest }
+    return { instance, userData, digest: isOurs && !mustBeOurs ? digest : '' }
   })
 }
 

@@ -25,6 +25,8 @@ const HEADER = new RegExp(`^imds1 (${NAME}) (0|[1-9]\\d{0,15})\n`)
 const LONGEST_HEADER = 90
 export const HEAD_BYTES = LONGEST_HEADER + NONCE_BYTES
 export const TAG_BYTES = 16
+/** An encrypted value is longer than its contents by at most this, in bytes. */
+export const ENCRYPTION_MAX_OVERHEAD_BYTES = HEAD_BYTES + TAG_BYTES
 
 /** A key and the name that values call it by. */
 export interface RecordKey { readonly name: string, readonly key: KeyObject }

@@ -7,6 +7,7 @@ import { chmodSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync, uti
 import { basename, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { stringify } from 'yaml'
+import { RECORD_MAX_BYTES } from '../../src/metadata/instance.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
@@ -47,6 +48,26 @@ t.test('invariant 3: a faulty file leaves the last good state in place and is to
   t.equal(await hostname(daemon), 'good.example.com')
   t.equal(daemon.log.filter(({ msg }) => msg.startsWith('faulty record')).length, 1)
   t.notMatch(JSON.stringify(daemon.log), /S3CRET/)
+})
+
+t.test('a file may be longer than a record, a record may not be longer than its bound', async (t) => {
+  const { directory, daemon } = await aHost(t)
+  const faults = () => daemon.log.filter(({ msg }) => msg.startsWith('faulty record'))
+  const write = (text: string) => {
+    writeFileSync(join(directory, 'next'), text)
+    renameSync(join(directory, 'next'), join(directory, 'srv-abcde.json'))
+  }
+  write(JSON.stringify(local({ fqdn: 'indented.example.com' }), null, 2) + ' '.repeat(RECORD_MAX_BYTES))
+  await until(async () => await hostname(daemon) === 'indented.example.com', 'the indented file')
+  for (const [i, [text, message]] of ([
+    [JSON.stringify(local({ fqdn: 'long.example.com', later: 'x'.repeat(RECORD_MAX_BYTES) })), /^the record is \d+ bytes as JSON, more than the limit of 262144$/],
+    ['{'.repeat(4 * RECORD_MAX_BYTES + 1), /^srv-abcde\.json is 1048577 bytes, more than the limit of 1048576$/],
+  ] as const).entries()) {
+    write(text)
+    await until(() => faults().length === i + 1, 'the fault')
+    t.match(faults()[i], { reason: 'unreadable', faults: [{ message }] })
+    t.equal(await hostname(daemon), 'indented.example.com')
+  }
 })
 
 t.test('invariant 8: a deleted record, an emptied directory or one that is away removes nothing; a tombstone does', async (t) => {

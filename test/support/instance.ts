@@ -52,3 +52,19 @@ export function aFullInstance(change: Record<string, unknown> = {}): Record<stri
     ...change,
   })
 }
+
+/** A record with as many paths as the bounds allow. */
+export function theLargestInstance(): Record<string, unknown> {
+  const many = <T>(count: number, make: (i: number) => T) => Array.from({ length: count }, (_, i) => make(i))
+  return aFullInstance({
+    interfaces: many(32, (i) => ({
+      id: `int-${String(i)}`, macAddress: `02:24:19:00:00:${i.toString(16).padStart(2, '0')}`,
+      ipv4Addresses: [`10.0.${String(i)}.2/24`], ipv6Addresses: [`fd00::${String(i + 1)}/64`], dhcpv6: true,
+      cloudIps: many(64, (n) => ({ id: 'cip-jsjc5', publicIpv4: `198.18.${String(i)}.${String(n)}`, fqdn: 'a.example.com' })),
+    })),
+    serverGroups: many(256, (i) => ({ id: `grp-${String(i)}`, name: `group ${String(i)}` })),
+    publicKeys: many(256, (i) => ({ user: `usr-${String(i)}`, key: 'ssh-ed25519 AAAA' })),
+    tags: Object.fromEntries(many(50, (i) => [`tag-${String(i)}`, 'x'])),
+    blockDevices: { ami: 'sda1', root: 'sda1', swap: 'sda3', ...Object.fromEntries(many(253, (i) => [`ebs${String(i)}`, 'sdb'])) },
+  })
+}

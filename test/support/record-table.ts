@@ -13,6 +13,10 @@ interface Schema {
   readonly properties?: Readonly<Record<string, Schema>>
   readonly required?: readonly string[]
   readonly items?: Schema
+  readonly maxItems?: number
+  readonly maxProperties?: number
+  readonly propertyNames?: { readonly maxLength: number }
+  readonly patternProperties?: Readonly<Record<string, { readonly maxLength?: number }>>
 }
 
 /** A Markdown table with one row a field. */
@@ -32,10 +36,18 @@ export function recordTable(): string {
   return ['| field | what it is | default |', '|---|---|---|', ...rows].join('\n')
 }
 
-function describe({ type, hint, description, items, minimum, maximum }: Schema): string {
+function describe(schema: Schema): string {
+  const { type, hint, description, items, minimum, maximum } = schema
   const range = minimum === undefined ? '' : maximum === undefined || maximum >= Number.MAX_SAFE_INTEGER ? `, at least ${String(minimum)}` : `, ${String(minimum)} to ${String(maximum)}`
   const what = hint ?? items?.hint ?? (type === 'integer' ? `a whole number${range}` : type === 'boolean' ? 'true or false' : '')
-  return [what, description ?? items?.description ?? ''].filter((text) => text !== '').join('. ').replace(/\|/g, '\\|')
+  return [what, bounds(schema), description ?? items?.description ?? ''].filter((text) => text !== '').join('. ').replace(/\|/g, '\\|')
+}
+
+function bounds({ maxItems, maxProperties, propertyNames, patternProperties }: Schema): string {
+  const most = maxItems ?? maxProperties
+  const { maxLength } = Object.values(patternProperties ?? {})[0] ?? {}
+  const texts = propertyNames === undefined || maxLength === undefined ? '' : `, with keys of at most ${String(propertyNames.maxLength)} and values of at most ${String(maxLength)} characters`
+  return most === undefined ? '' : `At most ${String(most)}${texts}`
 }
 
 if (process.argv[1] === new URL(import.meta.url).pathname) console.log(recordTable())

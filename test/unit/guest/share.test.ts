@@ -3,6 +3,10 @@ import type { Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import { Connections } from '../../../src/guest/connections.ts'
 import { Share, Shares, UNKNOWN_PEERS } from '../../../src/guest/share.ts'
+import { sizeFaults } from '../../../src/metadata/record.ts'
+import { buildTree } from '../../../src/metadata/tree.ts'
+import { parsed } from '../../support/guest.ts'
+import { theLargestInstance } from '../../support/instance.ts'
 
 const GUEST = { burst: 600, perSecond: 100, connections: 64 }
 
@@ -23,6 +27,13 @@ test('F1: a guest may ask 600 times at once, and 100 times a second from then on
 
 test('F1: a guest with a large tree may read five times all of it at once', () => {
   expect(atOnce(new Share(GUEST, null), 0, 1_000)).toBe(5_000)
+})
+
+test('F1: the bounds of a record bound the burst of its guest: 19,800 requests', () => {
+  const largest = theLargestInstance()
+  expect(sizeFaults(largest)).toEqual([])
+  const tree = buildTree(parsed(largest), Buffer.from('x'), { domain: 'example.com', partition: 'example' })
+  expect(atOnce(new Share(GUEST, null), 0, tree.size, 100_000)).toBe(19_800)
 })
 
 test('F1: what is refused costs nothing: a guest that goes on asking gets its rate all the same', () => {

@@ -1,13 +1,16 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { RECORD_FORM, rangesOf } from '../../../src/metadata/instance.ts'
-import { InstanceSchema, parse, restore } from '../../../src/metadata/record.ts'
+import { RECORD_FORM, RECORD_MAX_BYTES, rangesOf } from '../../../src/metadata/instance.ts'
+import { InstanceSchema, parse, restore, sizeFaults } from '../../../src/metadata/record.ts'
 import { parsed } from '../../support/guest.ts'
 import { aFullInstance, anInstance } from '../../support/instance.ts'
 import { recordTable } from '../../support/record-table.ts'
 
 const nic = (change: Record<string, unknown>) => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'], ...change }]
+
+const many = <T>(count: number, make: (i: number) => T): T[] => Array.from({ length: count }, (_, i) => make(i))
+const tags = (count: number) => Object.fromEntries(many(count, (i) => [`k${String(i)}`, 'x']))
 
 function faultsOf(record: unknown): string[] {
   const result = parse(record)
@@ -34,8 +37,10 @@ test('parse does not change what it was given', () => {
 })
 
 test('unknown fields are ignored at every depth, so that a publisher may be newer than a daemon', () => {
-  const instance = parsed(anInstance({ later: { x: 1 }, interfaces: nic({ later: true }), blockDevices: { root: 'sda1', nvme0: 'x' } }))
+  const deep = JSON.parse('['.repeat(20_000) + ']'.repeat(20_000)) as unknown
+  const instance = parsed(anInstance({ later: { x: 1 }, deep, interfaces: nic({ later: true }), blockDevices: { root: 'sda1', nvme0: 'x' } }))
   expect(instance).not.toHaveProperty('later')
+  expect(instance).not.toHaveProperty('deep')
   expect(instance.interfaces[0]).not.toHaveProperty('later')
   expect(instance.blockDevices).toEqual({ root: 'sda1' })
 })
@@ -83,7 +88,20 @@ describe('a record is faulty', () => {
     ['on no hypervisor', anInstance({ hypervisors: [] }), /^\/hypervisors/],
     ['on three hypervisors', anInstance({ hypervisors: ['a', 'b', 'c'] }), /^\/hypervisors/],
     ['with a list in the place of an object, as some encoders write an empty one', anInstance({ blockDevices: [] }), /^\/blockDevices/],
-    ['that is nested too deeply', anInstance({ deep: JSON.parse('['.repeat(20_000) + ']'.repeat(20_000)) as unknown }), /nested too deeply/],
+    ['with a list where a text belongs', anInstance({ fqdn: ['a.example.com'] }), /^\/fqdn must be a domain name/],
+    ['with an object where a list belongs', anInstance({ interfaces: { 0: nic({})[0] } }), /^\/interfaces must be array/],
+    ['with 33 interfaces', anInstance({ interfaces: many(33, (i) => ({ ...nic({})[0], id: `int-${String(i)}` })) }), /^\/interfaces must not have more than 32 items/],
+    ['with 65 addresses', anInstance({ interfaces: nic({ ipv4Addresses: many(65, (i) => `10.0.0.${String(i)}`) }) }), /ipv4Addresses must not have more than 64 items/],
+    ['with 65 IPv6 addresses', anInstance({ interfaces: nic({ ipv6Addresses: many(65, (i) => `fd00::${(i + 1).toString(16)}`) }) }), /ipv6Addresses must not have more than 64/],
+    ['with 65 IPv6 prefixes', anInstance({ interfaces: nic({ ipv6Prefixes: many(65, (i) => `fd00:${(i + 1).toString(16)}::/64`) }) }), /ipv6Prefixes must not have more than 64/],
+    ['with 65 cloud IPs', anInstance({ interfaces: nic({ cloudIps: many(65, (i) => ({ id: 'cip-a', publicIpv4: `10.0.0.${String(i)}`, fqdn: 'a.b' })) }) }), /cloudIps must not have more than 64/],
+    ['with 257 server groups', anInstance({ serverGroups: many(257, (i) => ({ id: `grp-${String(i)}`, name: 'x' })) }), /^\/serverGroups must not have more than 256/],
+    ['with 257 keys', anInstance({ publicKeys: many(257, (i) => ({ user: `usr-${String(i)}`, key: 'ssh-rsa AAAA' })) }), /^\/publicKeys must not have more than 256/],
+    ['with 51 tags', anInstance({ tags: tags(51) }), /^\/tags must not have more than 50 properties$/],
+    ['with a tag whose key has 129 characters', anInstance({ tags: { ['é'.repeat(129)]: '' } }), /^\/tags has a name that is too long$/],
+    ['with a tag whose key is endless', anInstance({ tags: { ['x'.repeat(100_000)]: 'x'.repeat(257) } }), /^\/tags must not have more than 256 characters\n\/tags has a name that is too long$/],
+    ['with a tag whose value has 257 characters', anInstance({ tags: { a: '😀'.repeat(257) } }), /^\/tags\/a must not have more than 256 characters$/],
+    ['with 257 block devices', anInstance({ blockDevices: Object.fromEntries(many(257, (i) => [`ebs${String(i)}`, 'sda'])) }), /^\/blockDevices must not have more than 256/],
     ['on one hypervisor twice', anInstance({ hypervisors: ['a', 'a'] }), /hypervisors\/1 is the same hypervisor/],
   ]
   test.each(ROWS)('%s', (_what, record, fault) => { expect(faultsOf(record).join('\n')).toMatch(fault) })
@@ -108,6 +126,64 @@ test('a record that an older daemon kept, without a field that is new, is restor
   delete kept.interfaces[0]!.ipv6Prefixes
   expect(restore(kept)).toEqual(parsed(anInstance()))
   expect(restore({ ...kept, revision: 0 })).toBeUndefined()
+})
+
+test('a record within the bounds of an earlier version is restored as it was', () => {
+  const kept = JSON.parse(JSON.stringify(parsed(anInstance()))) as Record<string, unknown>
+  for (const wide of [{ tags: tags(60) }, { tags: { ['x'.repeat(200)]: 'x'.repeat(4096) } }, { blockDevices: Object.fromEntries(many(300, (i) => [`ebs${String(i)}`, 'sda'])) }]) {
+    const restored = restore(structuredClone({ ...kept, ...wide }))
+    expect(restored).toEqual({ ...kept, ...wide })
+    expect(Object.isFrozen(restored?.tags)).toBe(true)
+    expect(faultsOf({ ...kept, ...wide })).not.toEqual([])
+    expect(restore(structuredClone({ ...kept, ...wide, hypervisors: ['a', 'a'] }))).toBeUndefined()
+  }
+  expect(restore({ ...kept, tags: { a: 'x'.repeat(4097) } })).toBeUndefined()
+})
+
+describe('a record is bounded', () => {
+  test('in every list, map and text of its schema', () => {
+    const unbounded: string[] = []
+    const visit = (schema: Record<string, unknown>, path: string) => {
+      const { type, pattern = '', format = '', maxLength, maxItems, maxProperties, items, properties, patternProperties } = schema as { type?: string, pattern?: string, format?: string } & Record<string, unknown>
+      const isOpen = /[*+]|\{\d+,\}/.test(pattern.replaceAll(/\[[^\]]*\]|\\./g, 'c')) || (pattern === '' && !format.startsWith('imds-ip'))
+      if (type === 'string' && isOpen && maxLength === undefined) unbounded.push(path)
+      if (type === 'array' && maxItems === undefined) unbounded.push(path)
+      if (patternProperties !== undefined && maxProperties === undefined) unbounded.push(path)
+      for (const [name, field] of Object.entries({ ...properties as object, ...patternProperties as object, ...items !== undefined && { '[]': items } })) visit(field as Record<string, unknown>, `${path}/${name}`)
+    }
+    visit(InstanceSchema as unknown as Record<string, unknown>, '')
+    expect(unbounded).toEqual([])
+  })
+
+  test('and may be as large as each bound says', () => {
+    const largest = { tags: Object.fromEntries(many(50, (i) => [`${String(i)}${'😀'.repeat(126)}`, 'é'.repeat(256)])), blockDevices: Object.fromEntries(many(256, (i) => [`ebs${String(i)}`, 'sda'])) }
+    expect(parsed(anInstance(largest))).toMatchObject(largest)
+  })
+
+  test('in its size as JSON', () => {
+    const sized = (bytes: number) => {
+      const record = anInstance({ later: '' })
+      return { ...record, later: 'é'.repeat((bytes - Buffer.byteLength(JSON.stringify(record))) / 2) }
+    }
+    const even = Buffer.byteLength(JSON.stringify(anInstance({ later: '' }))) % 2
+    expect(sizeFaults(sized(RECORD_MAX_BYTES - even))).toEqual([])
+    expect(sizeFaults(sized(RECORD_MAX_BYTES - even + 2))).toEqual([{ path: '', message: `is ${String(RECORD_MAX_BYTES - even + 2)} bytes as JSON, more than the limit of 262144` }])
+    const loop: Record<string, unknown> = anInstance()
+    loop['later'] = loop
+    expect(sizeFaults(loop)).toEqual([{ path: '', message: 'cannot be written as JSON' }])
+  })
+
+  test('and is checked no further than its bounds, however much it holds', () => {
+    let reads = 0
+    const counted = <T extends object>(target: T) => new Proxy(target, { get: (from, name) => {
+      reads += 1
+      return Reflect.get(from, name) as unknown
+    } })
+    expect(faultsOf(anInstance({ tags: counted(tags(100_000)) }))).toEqual(['/tags must not have more than 50 properties'])
+    expect(faultsOf(anInstance({ serverGroups: counted(many(100_000, () => null)) }))).toContain('/serverGroups must not have more than 256 items')
+    parsed(anInstance({ later: counted(tags(100_000)) }))
+    expect(reads).toBeLessThan(1000)
+  })
 })
 
 test('the schema is JSON Schema that can be published as it is', () => {

@@ -178,9 +178,9 @@ describe('records that are not valid, in a file with nothing else wrong', () => 
     await write()
     expect((await read())?.instances).toEqual(invalid)
   })
-  test('and what we wrote is whole with another key too', async () => {
+  test('what we wrote with another key is whole, without digests: the first resync reads every record again', async () => {
     await written()
-    expect((await read(OWNER, Date.now(), null, Buffer.alloc(32, 2)))?.instances).toEqual(INSTANCES)
+    expect((await read(OWNER, Date.now(), null, Buffer.alloc(32, 2)))?.instances).toEqual(INSTANCES.map((assembled) => ({ ...assembled, digest: '' })))
   })
 })
 

@@ -1,0 +1,226 @@
+/**
+ * The bounds of a record, over a real Redis: the library, the script and the daemon refuse the same records. What a daemon served before there
+ * was a bound stays served, and is reported.
+ */
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { RECORD_MAX_BYTES } from '../../src/metadata/instance.ts'
+import { parse, sizeFaults } from '../../src/metadata/record.ts'
+import { keysOf } from '../../src/store/keys.ts'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { ENCRYPTION_MAX_OVERHEAD_BYTES } from '../../src/store/trust.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { matchAll } from '../support/match.ts'
+import { aTrust, keyLines } from '../support/record-keys.ts'
+import { startRedis, type TestRedis } from '../support/redis.ts'
+
+const KEYS = keysOf('gb1')
+const SCRIPT = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+const many = <T>(count: number, make: (i: number) => T): T[] => Array.from({ length: count }, (_, i) => make(i))
+const tags = (count: number) => Object.fromEntries(many(count, (i) => [`k${String(i)}`, 'x']))
+const interfaces = (n: number, change: object = {}) => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`], ...change }]
+const record = (n: number, revision: number, change: Record<string, unknown> = {}) =>
+  anInstance({ id: `srv-n${String(n)}`, revision, fqdn: `r${String(revision)}.example.com`, interfaces: interfaces(n), ...change })
+/** The record with an unknown field that makes it as long as this. */
+const sized = (change: Record<string, unknown>, bytes: number) => record(1, 1, { ...change, later: 'x'.repeat(bytes - JSON.stringify(record(1, 1, { ...change, later: '' })).length) })
+
+let redis: TestRedis
+t.before(async () => { redis = await startRedis() })
+t.teardown(() => redis.stop())
+
+async function aStore(t: Test, change: { recordKeysFile?: string } = {}): Promise<Publisher> {
+  await redis.client.flushall()
+  const store = await openStore({ url: redis.url, region: 'gb1', ...change })
+  t.teardown(() => store.close())
+  return store
+}
+
+const script = (...args: readonly (string | Buffer)[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
+const hostname = async (daemon: TestDaemon, n = 1) => (await daemon.get('/latest/meta-data/hostname', `127.0.0.${String(n)}`)).body.toString()
+const faultsLogged = (daemon: TestDaemon) => daemon.log.filter(({ msg }) => msg.startsWith('faulty record'))
+
+/** Writes an instance as a publisher without any check would. */
+async function writeUnchecked(id: string, values: Readonly<Record<string, string | Buffer>>, address: string, digest: string): Promise<void> {
+  const entry = JSON.stringify({ revision: '1', digest, addresses: [`default ${address}`], hypervisors: ['hv1'] })
+  await redis.client.multi().set(KEYS.region, '1700000000').hset(KEYS.instance(id), { ...values, digest }).hset(KEYS.instances, id, entry)
+    .hset(KEYS.addresses('default'), address, id).hset(KEYS.hypervisor('hv1'), id, digest).publish(KEYS.notices('hv1'), id).exec()
+}
+
+t.test('the library, the script and the daemon have the same bounds', async (t) => {
+  const store = await aStore(t)
+  const files = t.testdir()
+  const bounds: readonly (readonly [string, (over: 0 | 1) => Record<string, unknown>])[] = [
+    ['tags', (over) => record(1, 1, { tags: tags(50 + over) })],
+    ['the characters of a tag\'s key', (over) => record(1, 1, { tags: { ['é'.repeat(128 + over)]: '' } })],
+    ['the characters of a tag\'s value', (over) => record(1, 1, { tags: { a: '😀'.repeat(256 + over) } })],
+    ['block devices', (over) => record(1, 1, { blockDevices: Object.fromEntries(many(256 + over, (i) => [`ebs${String(i)}`, 'sda'])) })],
+    ['interfaces', (over) => record(1, 1, { interfaces: many(32 + over, (i) => ({ id: `int-${String(i)}`, macAddress: `02:24:19:00:00:${(16 + i).toString(16)}` })) })],
+    ['addresses', (over) => record(1, 1, { interfaces: interfaces(1, { ipv4Addresses: many(64 + over, (i) => `127.0.1.${String(i)}`) }) })],
+    ['IPv6 addresses', (over) => record(1, 1, { interfaces: interfaces(1, { ipv6Addresses: many(64 + over, (i) => `fd00::${(i + 1).toString(16)}`) }) })],
+    ['IPv6 prefixes', (over) => record(1, 1, { interfaces: interfaces(1, { ipv6Prefixes: many(64 + over, (i) => `fd00:${(i + 1).toString(16)}::/64`) }) })],
+    ['cloud IPs', (over) => record(1, 1, { interfaces: interfaces(1, { cloudIps: many(64 + over, (i) => ({ id: 'cip-a', publicIpv4: `198.51.100.${String(i)}`, fqdn: 'a.example.com' })) }) })],
+    ['server groups', (over) => record(1, 1, { serverGroups: many(256 + over, (i) => ({ id: `grp-${String(i)}`, name: 'x' })) })],
+    ['public keys', (over) => record(1, 1, { publicKeys: many(256 + over, (i) => ({ user: `usr-${String(i)}`, key: 'ssh-rsa AAAA' })) })],
+    ['hypervisors', (over) => record(1, 1, { hypervisors: ['hv1', 'hv2', 'hv3'].slice(0, 2 + over) })],
+    ['bytes', (over) => sized({}, RECORD_MAX_BYTES + over)],
+  ]
+  for (const [what, at] of bounds) {
+    await redis.client.flushall()
+    t.match(await script('put', JSON.stringify(at(1)), 'none'), ['refused', 'invalid'], `the script refuses more ${what}`)
+    t.match(await store.put(at(1)), { result: 'invalid' }, 'so does the library')
+    t.same(await redis.client.keys('*'), [])
+    const fileStore = await openStore({ url: `file:${join(files, what.replaceAll(/\W/g, ''))}` })
+    t.match(await fileStore.put(at(1)), { result: 'invalid' }, 'and the file store')
+    t.match(await fileStore.put(at(0)), { result: 'published' }, 'which accepts as many')
+    t.same([parse(at(0)).ok, sizeFaults(at(0))], [true, []], `a daemon accepts as many ${what}`)
+    t.same(await script('put', JSON.stringify(at(0)), 'none'), ['published', '1'], 'so does the script')
+    t.match(await store.put(at(0)), { result: 'unchanged' }, 'and the library')
+  }
+  for (const [what, faulty] of [['no hypervisor', { hypervisors: [] }], ['no interface', { interfaces: [] }], ['tags that are a list', { tags: ['x'] }], ['tags that are a text', { tags: 'x' }], ['a tag that is a number', { tags: { a: 1 } }], ['cloud IPs that are a text', { interfaces: interfaces(1, { cloudIps: 'x' }) }]] as const) {
+    t.match(await script('put', JSON.stringify(record(1, 2, faulty)), 'none'), ['refused', 'invalid'], what)
+  }
+})
+
+t.test('a seal that makes a record too long is refused, and says why', async (t) => {
+  const store = await aStore(t)
+  await store.put(sized({}, RECORD_MAX_BYTES))
+  await t.rejects(store.seal('srv-n1'), /is \d+ bytes as JSON|longer than 262144 bytes/)
+  await store.put(record(1, 2))
+  t.match(await store.seal('srv-n1'), { result: 'sealed', revision: 3 })
+  t.match(await store.put({ ...sized({}, RECORD_MAX_BYTES), revision: 4 }), { result: 'invalid', faults: [{ path: '', message: /longer than 262144 bytes with its seal/ }] })
+})
+
+t.test('nor does a file store write a seal that makes a record too long, and what replaces such a record may keep its user-data', async (t) => {
+  const directory = t.testdir()
+  const store = await openStore({ url: `file:${directory}` })
+  const bytes = Buffer.from('mine')
+  const userData = { size: 4, sha256: createHash('sha256').update(bytes).digest('hex') }
+  await store.put(sized({ userData }, RECORD_MAX_BYTES), bytes)
+  await t.rejects(store.seal('srv-n1'), /is \d+ bytes as JSON, more than the limit of 262144/)
+  writeFileSync(join(directory, 'srv-n1.json'), JSON.stringify(sized({ userData }, RECORD_MAX_BYTES + 1)))
+  t.match(await store.put(record(1, 2)), { result: 'published', instance: { userData } })
+  await store.seal('srv-n1')
+  t.match(await store.put(sized({ userData, revision: 4 }, RECORD_MAX_BYTES)), { result: 'invalid', faults: [{ message: /more than the limit/ }] })
+})
+
+t.test('a file store protects a record from before there was a bound', async (t) => {
+  const directory = t.testdir({ 'srv-n1.json': JSON.stringify(record(1, 5, { tags: tags(60) })) })
+  const store = await openStore({ url: `file:${directory}` })
+  t.match(await store.put({ ...record(1, 9), id: 'srv-n2' }), { result: 'address-owned', owner: 'srv-n1' })
+  t.match(await store.put(record(1, 4)), { result: 'stale', revision: 5 })
+  t.match(await store.put(record(1, 6)), { result: 'published' })
+})
+
+t.test('encrypted records have the same bound', async (t) => {
+  const recordKeysFile = join(t.testdir({ keys: keyLines('k1') }), 'keys')
+  const store = await aStore(t, { recordKeysFile })
+  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RECORD_KEYS_FILE: recordKeysFile })
+  t.teardown(() => daemon.stop())
+  t.match(await store.put(sized({}, RECORD_MAX_BYTES)), { result: 'published' })
+  await until(async () => await hostname(daemon) === 'r1.example.com', 'the largest record to be served')
+  t.match(await store.put(sized({}, RECORD_MAX_BYTES + 1)), { result: 'invalid', faults: [{ message: /262145 bytes as JSON, more than the limit of 262144/ }] })
+  const facts = JSON.stringify({ schema: 1, id: 'srv-n1', revision: 2, interfaces: interfaces(1), hypervisors: ['hv1'] })
+  const value = aTrust('gb1', 'k1').encrypt('record', 'srv-n1', 2, Buffer.alloc(RECORD_MAX_BYTES + ENCRYPTION_MAX_OVERHEAD_BYTES, 'x'))
+  t.match(await script('put-encrypted', facts, value, ''), ['refused', 'invalid', /longer than 262144/])
+  await writeUnchecked('srv-n1', { record: value }, '127.0.0.1', 'too long')
+  await until(() => faultsLogged(daemon).length === 1, 'the fault')
+  t.match(faultsLogged(daemon), [{ reason: 'unreadable', faults: [{ message: /^the record is \d+ bytes, more than the limit of 262262$/ }] }], 'before it is decrypted')
+  t.equal(await hostname(daemon), 'r1.example.com')
+})
+
+t.test('a daemon refuses a record beyond a bound, a long one before it parses it, and keeps the last good state', async (t) => {
+  const store = await aStore(t)
+  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
+  t.teardown(() => daemon.stop())
+  await store.put(record(1, 1), Buffer.from('mine'))
+  await until(async () => await hostname(daemon) === 'r1.example.com', 'the record')
+  for (const [i, [what, text, reason, message]] of ([
+    ['100,000 tags', JSON.stringify(record(1, 2, { tags: tags(100_000) })), 'unreadable', /^the record is \d{7} bytes, more than the limit of 262144$/],
+    ['what is no JSON at all', '{'.repeat(RECORD_MAX_BYTES + 1), 'unreadable', /^the record is 262145 bytes/],
+    ['51 tags', JSON.stringify(record(1, 2, { tags: tags(51) })), 'record', /^must not have more than 50 properties$/],
+  ] as const).entries()) {
+    await writeUnchecked('srv-n1', { record: text }, '127.0.0.1', what)
+    await until(() => faultsLogged(daemon).length === i + 1, what)
+    t.match(faultsLogged(daemon)[i], { instance: 'srv-n1', reason, faults: [{ message }], servedRevision: 1 }, what)
+    t.equal(await hostname(daemon), 'r1.example.com')
+    t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
+  }
+})
+
+t.test('what was served before there was a bound stays served over restarts, and is reported as a fault', async (t) => {
+  const store = await aStore(t)
+  const directory = t.testdir()
+  const path = join(directory, 'view.snapshot')
+  const wide = record(1, 1, { tags: tags(60), options: { instanceMetadataTags: 'enabled' }, userData: { size: 4, sha256: createHash('sha256').update('mine').digest('hex') } })
+  await writeUnchecked('srv-n1', { record: JSON.stringify(wide), 'user-data': 'mine' }, '127.0.0.1', 'wide')
+  await store.put(record(2, 1))
+  writeFileSync(path, formerSnapshot(wide, 'wide', 'mine'))
+  const start = async (change: Record<string, string> = {}) => {
+    const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: directory, IMDS_RESYNC_SECONDS: '1', ...change })
+    t.teardown(() => daemon.stop())
+    return daemon
+  }
+  const stop = async (daemon: TestDaemon) => {
+    daemon.process.kill('SIGTERM')
+    await once(daemon.process, 'exit')
+  }
+  const serves = async (daemon: TestDaemon) => {
+    t.equal((await daemon.get('/latest/meta-data/tags/instance')).body.toString().split('\n').length, 60)
+    t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
+  }
+  const reported = async (daemon: TestDaemon) => {
+    await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
+    await serves(daemon)
+    t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: true, instances: 2, faulty: 1 })
+    t.equal(await daemon.metric('imds_view_faulty_records'), 1)
+    t.equal(await daemon.metric('imds_record_faults_total{reason="record"}'), 1)
+    matchAll(t, faultsLogged(daemon), [{ level: 'warn', msg: /the last good one stays/, instance: 'srv-n1', faults: [{ path: '/tags', message: 'must not have more than 50 properties' }], servedRevision: 1 }])
+  }
+
+  const upgraded = await start()
+  t.match(upgraded.log.find(({ msg }) => msg === 'listening'), { fromSnapshot: 1 }, 'the snapshot of the former version is taken')
+  await reported(upgraded)
+  await store.put(record(2, 2))
+  await until(() => readFileSync(path, 'latin1').includes('r2.example.com'), 'a snapshot of this version')
+  await stop(upgraded)
+
+  const restarted = await start()
+  t.match(restarted.log.find(({ msg }) => msg === 'listening'), { fromSnapshot: 2 })
+  await reported(restarted)
+  await stop(restarted)
+
+  const withoutStore = await start({ IMDS_STORE: 'redis://127.0.0.1:1' })
+  await serves(withoutStore)
+  await stop(withoutStore)
+
+  const last = await start()
+  t.match(await store.put(record(1, 2)), { result: 'published', instance: { userData: { size: 4 } } }, 'a record within the bounds repairs it, and keeps the user-data')
+  await until(async () => await hostname(last) === 'r2.example.com', 'the repair')
+  await until(async () => await last.metric('imds_view_faulty_records') === 0, 'no fault')
+})
+
+t.test('so does a record that is larger than records may be now', async (t) => {
+  await aStore(t)
+  const directory = t.testdir()
+  const large = record(1, 1, { publicKeys: many(20, (i) => ({ user: `usr-${String(i)}`, key: `ssh-rsa ${'A'.repeat(16_000)}` })) })
+  await writeUnchecked('srv-n1', { record: JSON.stringify(large) }, '127.0.0.1', 'large')
+  writeFileSync(join(directory, 'view.snapshot'), formerSnapshot(large, 'large', ''))
+  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: directory })
+  t.teardown(() => daemon.stop())
+  await until(() => faultsLogged(daemon).length > 0, 'the fault')
+  t.match(faultsLogged(daemon), [{ instance: 'srv-n1', reason: 'unreadable', faults: [{ message: /^the record is \d+ bytes, more than the limit of 262144$/ }], servedRevision: 1 }])
+  t.equal((await daemon.get('/latest/meta-data/public-keys/19/openssh-key')).body.length, 16_009, 'the key and a line feed')
+})
+
+/** The file that a daemon without the bounds wrote: its MAC is not one of this version. */
+function formerSnapshot(document: Record<string, unknown>, digest: string, userData: string): string {
+  const parsed = parse({ ...document, tags: {} })
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
+  const instance = { ...parsed.instance, tags: document['tags'] }
+  const body = `${JSON.stringify({ imds: 'snapshot', format: 1, store: 'redis', region: 'gb1', hypervisor: 'hv1' })}\n${JSON.stringify({ instance, digest, userDataBytes: userData === '' ? null : userData.length })}\n${userData}\n`
+  return `${body}${JSON.stringify({ instances: 1, sha256: createHash('sha256').update(body).digest('hex'), mac: 'of another version' })}\n`
+}

@@ -230,7 +230,7 @@ t.test('imdsctl puts, gets, lists and removes, and its exit status says how it w
   t.match(await imdsctl(['--json', 'put', file('bad.json')], { env }), { status: 65, stdout: /"faults":\[/ })
   t.match(await imdsctl(['put', file('no.json')], { env }), { status: 65, stderr: /neither JSON nor YAML/ })
   t.match(await imdsctl(['put', file('good.yaml'), '-u', file('big')], { env }), { status: 65, stderr: /16385 bytes, more than the limit of 16384/ })
-  t.match(await imdsctl(['put', file('none.json')], { env }), { status: 66, stderr: /cannot read/ })
+  t.match(await imdsctl(['put', file('none.json')], { env }), { status: 66, stderr: /cannot be read/ })
   t.match(await imdsctl(['put', '-', '--no-user-data'], { env, input: JSON.stringify(local({ revision: 3 })) }), { status: 0 })
   t.equal((await imdsctl(['user-data', 'srv-abcde'], { env })).stdout.length, 0)
   t.match(await imdsctl(['remove', 'srv-abcde'], { env }), { status: 0, stdout: /^removed srv-abcde at revision 4/ })

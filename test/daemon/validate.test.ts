@@ -20,6 +20,7 @@ t.test('validate names all faults of all records and ends with 65, or 0 where th
     bad: {
       'one.json': JSON.stringify(anInstance({ region: 1, revision: 0 })), 'two.yaml': 'id: [', 'three.json': JSON.stringify(anInstance({ id: 'srv-c' })), 'three.user-data': 'x'.repeat(16385),
       'four.json': JSON.stringify(anInstance({ id: 'srv-d', userData: { size: 1, sha256: '0'.repeat(64) } })), 'four.user-data': 'y',
+      'five.json': JSON.stringify(anInstance({ id: 'srv-e', later: 'x'.repeat(262_144) })),
     },
   })
   t.same(await validate(['validate', `${directory}/good`]), {
@@ -27,11 +28,11 @@ t.test('validate names all faults of all records and ends with 65, or 0 where th
   })
   const { status, stdout, stderr } = await validate(['validate', `${directory}/bad`, `${directory}/good/a.json`, '-'], `${JSON.stringify(anInstance())}\n{}\n`)
   t.equal(status, 65)
-  t.match(stdout, /^7 records: .*2 valid/m)
-  t.match(stdout, /5 faulty/)
+  t.match(stdout, /^8 records: .*2 valid/m)
+  t.match(stdout, /6 faulty/)
   for (const line of [
     'bad/one.json: srv-abcde: is not a good record:', '  /region must be the name of a region', '  /revision must be >= 1', 'two.yaml is neither JSON nor YAML', 'bad/three.json: srv-c: is not a good record:',
-    '  /userData is 16385 bytes, more than the limit of 16384', 'bad/four.json: srv-d: is not a good record:', '  /userData/sha256', '-:2: (no id): is not a good record:', '  /id is missing',
+    '  /userData is 16385 bytes, more than the limit of 16384', 'bad/four.json: srv-d: is not a good record:', 'bad/five.json: srv-e: is not a good record:', ' bytes as JSON, more than the limit of 262144', '  /userData/sha256', '-:2: (no id): is not a good record:', '  /id is missing',
   ]) t.ok(stderr.includes(line), line)
   t.match(await validate(['--user-data-max-bytes', '20000', 'validate', `${directory}/bad/three.json`]), { status: 0 }, 'a file by itself has no user-data')
   t.match(await validate(['validate', `${directory}/none`, `${directory}/bad/one.json`]), { status: 66, stderr: /none cannot be read: ENOENT/ })

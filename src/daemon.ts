@@ -18,6 +18,7 @@ import { Shares, UNKNOWN_PEERS } from './guest/share.ts'
 import { Tokens, tokenTime } from './guest/token.ts'
 import { listen, maxConnections, StartFailure, written, type Place } from './listen.ts'
 import { isOneAddress } from './metadata/address.ts'
+import type { Instance } from './metadata/instance.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotKeys, type SnapshotOwner } from './store/snapshot.ts'
 import type { Source } from './store/source.ts'
 import { Trust } from './store/trust.ts'
@@ -104,6 +105,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   await turn() // guests are answered between one step and the next
   const { buildOperatorServer } = await import('./operator/server.ts')
   const [{ Edge }, { explain }, { ClockWatch, LOOK_EVERY_MS }] = await Promise.all([import('./edge/edge.ts'), import('./explain.ts'), import('./clock.ts')])
+  const { AddressWatch, formatMissing } = await import('./addresses.ts')
   const [{ Watch }, { Strangers }] = await Promise.all([import('./store/watch.ts'), import('./store/strangers.ts')])
   const source = await buildSource(config.store, keys.trust)
   await turn()
@@ -136,28 +138,41 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   })
   const bornAtMs = now() - Math.max(0, snapshotAgeMs ?? now())
   const viewAgeSeconds = () => (now() - (watch.status().resyncedAtMs ?? bornAtMs)) / 1000
-  const status = () => watch.status()
-  metrics.readFrom({ meter, instances: () => view.size, contested: () => view.contested().size, watch: status, viewAgeSeconds, edge: () => edge.status() })
+  const addresses = new AddressWatch(guests.map(({ host }) => host), log)
+  metrics.readFrom({
+    meter, instances: () => view.size, contested: () => view.contested().size, watch: () => watch.status(), viewAgeSeconds, edge: () => edge.status(),
+    missingAddresses: () => addresses.missing().length,
+  })
   const strangers = new Strangers({
     find: (network, address) => view.find(network, address), lookUp: (network, address) => watch.lookUp(network, address),
     canAsk: () => watch.status().connected, questions: metrics.questions, now,
   })
   answering.askBy((network, address) => strangers.ask(network, address))
-  const readiness = () => ({ ...readinessOf(watch.status(), view, source, viewAgeSeconds()), edge: edge.status() })
+  const readiness = () => {
+    const state = readinessOf(watch.status(), view, source, viewAgeSeconds())
+    const missing = addresses.missing()
+    const problems = [...'problem' in state ? [state.problem] : [], ...missing.map(formatMissing)]
+    return { ...state, ready: state.ready && missing.length === 0, ...problems.length > 0 && { problem: problems.join('; ') }, edge: edge.status() }
+  }
   const revisionOf = (id: string) => {
     const held = view.get(id)
     const isAnswered = held?.instance.interfaces.some(({ network }) => config.listen.some((listener) => listener.network === network)) === true
     const isContested = [...view.contested().values()].some((ids) => ids.includes(id))
     return held === undefined || !isAnswered || isContested ? null : held.instance.revision
   }
+  /** Why a guest cannot reach the listeners of its networks, or null. */
+  const unreachable = ({ interfaces }: Instance) => {
+    const missing = guests.find(({ host }, i) => addresses.missing().includes(host) && interfaces.some(({ network }) => network === config.listen[i]!.network))
+    return missing === undefined ? null : formatMissing(missing.host)
+  }
   const holds = (id: string) => {
     const held = view.get(id)
-    return held === undefined ? null : edge.holds(held.instance)
+    return held === undefined ? null : unreachable(held.instance) ?? edge.holds(held.instance)
   }
   const networks = [...new Set(config.listen.map(({ network }) => network))]
   const { buildDiagnosis } = await import('./diagnosis.ts')
   const diagnosis = buildDiagnosis({ view, source, watch, networks, hypervisor, userDataMaxBytes: config.userDataMaxBytes, now })
-  const explained = (network: string, address: string) => explain({ view, edge, networks, diagnosis }, network, address)
+  const explained = (network: string, address: string) => explain({ view, edge, networks, diagnosis, unreachable }, network, address)
   const operatorServer = buildOperatorServer({
     allow: config.operator.allow, metrics: metrics.registry, readiness, revisionOf, holds, edge, explain: explained,
     diagnose: (id) => diagnosis.instance(id),
@@ -166,6 +181,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const looks = setInterval(() => { clock.look() }, LOOK_EVERY_MS)
   const stop = async () => {
     clearInterval(looks)
+    addresses.stop()
     edge.stop()
     await Promise.all([answering.stop(), operatorServer.close()])
     await watch.stop()
@@ -176,6 +192,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
     const listeners = guests.map(({ host, port }, i) => ({ network: config.listen[i]!.network, address: host, port }))
     edge.listens({ listeners, operator: { address: operator.host, port: operator.port }, limitedDscp: LIMITED_DSCP })
     if (fromSnapshot > 0) edge.isWhole()
+    await addresses.start()
     watch.start()
     const recordKeys = keys.trust?.names ?? []
     log.info({ guests: guests.map(written), operator: written(operator), store: source.description, hypervisor, recordKeys, fromSnapshot }, 'listening')

@@ -9,10 +9,11 @@ import type { Edge } from './edge/edge.ts'
 import { statusOf, type Refusal } from './guest/answers.ts'
 import { refusalOf } from './guest/identify.ts'
 import { canonicalAddress, overlap } from './metadata/address.ts'
+import type { Instance } from './metadata/instance.ts'
 import type { View } from './store/view.ts'
 
-/** What it is explained from. `networks`: those that guests are answered on here. */
-export interface Explained { readonly view: View, readonly edge: Edge, readonly networks: readonly string[], readonly diagnosis: Diagnosis }
+/** What it is explained from. `networks`: those that guests are answered on here; `unreachable`: why a guest cannot reach their listeners, or null. */
+export interface Explained { readonly view: View, readonly edge: Edge, readonly networks: readonly string[], readonly diagnosis: Diagnosis, readonly unreachable: (instance: Instance) => string | null }
 
 /** `answer`: "metadata", or the reason of the refusal that metrics and logs name, with its status. The rest where the address is an instance's. */
 export interface Explanation {
@@ -26,12 +27,14 @@ export interface Explanation {
   readonly userData?: string
   readonly hopLimit?: { readonly limit: number, readonly enforced: boolean }
   readonly firewall?: string
+  /** Why no packet of the guest arrives. */
+  readonly listener?: string
   /** What is wrong with its record in the store, or with the store. */
   readonly store?: string
 }
 
 /** Explains; undefined where that is no address. */
-export async function explain({ view, edge, networks, diagnosis }: Explained, network: string, text: string): Promise<Explanation | undefined> {
+export async function explain({ view, edge, networks, diagnosis, unreachable }: Explained, network: string, text: string): Promise<Explanation | undefined> {
   const address = canonicalAddress(text)
   if (address === undefined) return undefined
   const found = view.find(network, address)
@@ -48,6 +51,7 @@ export async function explain({ view, edge, networks, diagnosis }: Explained, ne
   const { instance, userData } = found
   const { httpTokens, httpPutResponseHopLimit: limit } = instance.options
   const held = edge.holds(instance)
+  const listener = unreachable(instance)
   const store = await diagnosis.instance(instance.id)
   return {
     ...said,
@@ -57,6 +61,7 @@ export async function explain({ view, edge, networks, diagnosis }: Explained, ne
     userData: instance.sealedAt !== undefined ? `sealed since ${instance.sealedAt}` : userData === null ? 'none' : `${String(userData.length)} bytes`,
     hopLimit: { limit, enforced: edge.limitsHops(instance) },
     ...held !== null && { firewall: held },
+    ...listener !== null && { listener },
     ...store !== null && { store },
   }
 }

@@ -113,6 +113,7 @@ interface Explained {
   readonly userData?: string
   readonly hopLimit?: { readonly limit: number, readonly enforced: boolean }
   readonly firewall?: string
+  readonly listener?: string
   readonly store?: string
 }
 
@@ -125,13 +126,14 @@ export async function explain(json: boolean, address: string, { network, operato
   if (response.status === 400) throw new Failure(EXIT.usage, `"${address}" is not an address`)
   if (response.status !== 200) throw new Failure(EXIT.unavailable, `the daemon said ${String(response.status)}`)
   const explanation = await response.json() as Explained
-  const { answer, status, because, instance, sessionTokens, userData, hopLimit, firewall, store } = explanation
+  const { answer, status, because, instance, sessionTokens, userData, hopLimit, firewall, listener, store } = explanation
   const lines = [`${address} on network ${network}: ${answer} (${String(status)}), since ${because}`]
   if (instance !== undefined) lines.push(`instance       ${instance.id}, revision ${String(instance.revision)}, on ${instance.hypervisors.join(', ')}`)
   if (sessionTokens !== undefined) lines.push(`session tokens ${sessionTokens}`)
   if (userData !== undefined) lines.push(`user-data      ${userData}`)
   if (hopLimit !== undefined) lines.push(`hop limit      ${String(hopLimit.limit)}, ${hopLimit.enforced ? 'enforced by the firewall' : 'not enforced by the firewall'}`)
   if (firewall !== undefined) lines.push(`firewall       ${firewall}`)
+  if (listener !== undefined) lines.push(`listener       ${listener}`)
   if (store !== undefined) lines.push(`store          ${store}`)
   print(json, explanation, lines.join('\n'))
 }

@@ -29,7 +29,7 @@ t.test('the units are clean for systemd\'s own checker', { skip: withoutAnalyze 
   const root = mkdtempSync(join(tmpdir(), 'imds-units-'))
   t.teardown(() => { rmSync(root, { recursive: true }) })
   cpSync('/usr/lib/systemd/system', join(root, 'usr/lib/systemd/system'), { recursive: true, verbatimSymlinks: true })
-  for (const executable of ['opt/imds/bin/node', 'usr/bin/ip']) {
+  for (const executable of ['opt/imds/bin/node', 'usr/bin/ip', 'usr/bin/sh', 'bin/sh']) {
     mkdirSync(join(root, executable, '..'), { recursive: true })
     writeFileSync(join(root, executable), '')
     chmodSync(join(root, executable), 0o755)
@@ -148,6 +148,8 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
     await shell(`systemctl stop imds-address.service; ip address add ${SERVICE}/32 dev lo`)
     await systemctl('start', 'imds-address.service')
     t.match(await shell('ip address show dev lo'), SERVICE)
+    await shell(`ip address delete ${SERVICE}/32 dev lo`)
+    await until(async () => (await shell('ip address show dev lo')).includes(SERVICE), 'the address to be put back')
     await systemctl('stop', 'imds-address.service')
     t.notMatch(await shell('ip address show dev lo'), SERVICE)
   })

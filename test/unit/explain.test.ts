@@ -14,6 +14,6 @@ test('of a contested address it names those who claim it, and no other quarrel',
     view.replace({ instance: parsed(anInstance({ id, interfaces })), userData: null, digest: id })
   }
   const diagnosis = { instance: () => Promise.resolve(null), address: () => Promise.resolve('') }
-  expect(await explain({ view, edge, networks: ['default'], diagnosis }, 'default', '10.0.0.2'))
+  expect(await explain({ view, edge, networks: ['default'], diagnosis, unreachable: () => null }, 'default', '10.0.0.2'))
     .toMatchObject({ answer: 'contested-address', status: 503, because: 'more than one instance claims it: 10.0.0.2 by srv-a and srv-b' })
 })

@@ -13,7 +13,13 @@ import type { Instance } from './metadata/instance.ts'
 import type { View } from './store/view.ts'
 
 /** What it is explained from. `networks`: those that guests are answered on here; `unreachable`: why a guest cannot reach their listeners, or null. */
-export interface Explained { readonly view: View, readonly edge: Edge, readonly networks: readonly string[], readonly diagnosis: Diagnosis, readonly unreachable: (instance: Instance) => string | null }
+export interface Explained {
+  readonly view: View
+  readonly edge: Edge
+  readonly networks: readonly string[]
+  readonly diagnosis: Diagnosis
+  readonly unreachable: (instance: Instance) => string | null
+}
 
 /** `answer`: "metadata", or the reason of the refusal that metrics and logs name, with its status. The rest where the address is an instance's. */
 export interface Explanation {

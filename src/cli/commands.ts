@@ -2,6 +2,7 @@
  * What imdsctl's commands do. Each prints its result, or throws a Failure that says how the program ends; anything else that is
  * thrown means that the store could not be used.
  */
+import { ID_RULE, isId } from '../metadata/instance.ts'
 import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Publisher, type SealResult, type StoreSettings } from '../store/open.ts'
 import { EXIT, Failure } from './failure.ts'
@@ -181,7 +182,7 @@ async function existing(publisher: Publisher, id: string): Promise<{ document: u
 }
 
 function checkId(id: string): void {
-  if (!/^srv-[0-9a-z]{1,32}$/.test(id)) throw new Failure(EXIT.usage, `"${id}" is not an id such as srv-x1y2z`)
+  if (!isId(id)) throw new Failure(EXIT.usage, `"${id}" is not ${ID_RULE}`)
 }
 
 function print(json: boolean, data: unknown, text: string): void {

@@ -4,6 +4,7 @@
  */
 import { readFile } from 'node:fs/promises'
 import { buffer } from 'node:stream/consumers'
+import { isId } from '../metadata/instance.ts'
 import { parse, sizeFaults, type Fault } from '../metadata/record.ts'
 import { userDataFaults } from '../store/assemble.ts'
 import { openStore, USER_DATA_MAX_BYTES } from '../store/open.ts'
@@ -151,7 +152,7 @@ function faultOutcome({ place, status, message }: RecordFault): Outcome {
 /** The id that an unchecked record says, for messages and to keep two of one instance in order. */
 function idOf({ document }: RecordInput): string {
   const id = (document as { id?: unknown } | null | undefined)?.id
-  return typeof id === 'string' && /^[\w.-]{1,64}$/.test(id) ? id : '(no id)'
+  return typeof id === 'string' && isId(id) ? id : '(no id)'
 }
 
 /** The only record of some paths, with user-data from a file of its own. */

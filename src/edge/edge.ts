@@ -10,7 +10,7 @@
 import type { Logger } from 'pino'
 import { isOneAddress, splitPrefix } from '../metadata/address.ts'
 import type { Instance } from '../metadata/instance.ts'
-import { linkOf } from './link.ts'
+import { Links } from './link.ts'
 import { parseRefusals, type EdgeRefusal } from './refusal.ts'
 import type { EdgeGuest, EdgeListener, EdgeView } from './view.ts'
 
@@ -44,7 +44,7 @@ const STALE_SECONDS = 30
 /** So many versions are remembered at most, for a firewall that is behind. */
 const MOST_VERSIONS = 32
 
-interface Version { readonly view: EdgeView, readonly instances: ReadonlyMap<string, Instance>, readonly sinceMs: number }
+interface Version { readonly view: EdgeView, readonly links: Links, readonly instances: ReadonlyMap<string, Instance>, readonly sinceMs: number }
 
 /** The daemon's side of the edge. */
 export class Edge {
@@ -111,7 +111,8 @@ export class Edge {
 
   /** True when the rules that are applied were made from this record, all of its interfaces included. */
   isApplied(instance: Instance): boolean {
-    return this.#applied?.instances.get(instance.id) === instance && this.#refusalOf(instance) === undefined
+    const { instances, links } = this.#applied ?? {}
+    return instances?.get(instance.id) === instance && instance.interfaces.every((one) => links?.of(one).ok === true) && this.#refusalOf(instance) === undefined
   }
 
   /** True when the answer to this record's guest for a token travels no further than its hop limit (contract D6). */
@@ -124,8 +125,9 @@ export class Edge {
   /** Why the guest of this record cannot be started yet, or null. */
   holds(instance: Instance): string | null {
     if (!this.#parts.required) return null
+    const links = this.#versions.at(-1)?.links ?? new Links(this.#parts.link, instance.interfaces)
     for (const one of instance.interfaces) {
-      const link = linkOf(this.#parts.link, one)
+      const link = links.of(one)
       if (!link.ok) return `the firewall keeps interface ${one.id} out: ${link.message}`
     }
     const refusal = this.#refusalOf(instance)
@@ -167,7 +169,8 @@ export class Edge {
       const instances = new Map([...this.#parts.instances()].map((instance) => [instance.id, instance]))
       const { link, epoch } = this.#parts
       const view = { version: `${epoch}.${String(++this.#count)}`, link, ...this.#places, guests: [...instances.values()].map(edgeGuest) }
-      this.#versions.push({ view, instances, sinceMs: this.#changedAtMs })
+      const links = new Links(link, [...instances.values()].flatMap(({ interfaces }) => interfaces))
+      this.#versions.push({ view, links, instances, sinceMs: this.#changedAtMs })
       // The applied one stays: what it let in is still let in.
       if (this.#versions.length > MOST_VERSIONS) this.#versions.splice(this.#applied === this.#versions[0] ? 1 : 0, 1)
       this.#changedAtMs = undefined

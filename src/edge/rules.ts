@@ -15,7 +15,7 @@
  * whatever it says, no word of it can end a set and begin a rule. What cannot be written is left out (that interface is kept out) and told.
  */
 import { ipv6Digits, isIpv4, isIpv6, isIpv6Prefix, isOneAddress } from '../metadata/address.ts'
-import { linkHead, linkOf } from './link.ts'
+import { linkHead, Links } from './link.ts'
 import type { EdgeRefusal } from './refusal.ts'
 import { hopChain, skeletonOf, TABLE } from './skeleton.ts'
 import type { EdgeGuest, EdgeInterface, EdgeListener, EdgeView } from './view.ts'
@@ -54,16 +54,17 @@ export function buildRules(view: EdgeView, refused: readonly EdgeRefusal[]): Edg
   const sets = new Sets()
   let interfaces = 0
   const hops = new Set<number>()
+  const links = new Links(view.link, view.guests.flatMap(({ interfaces }) => interfaces))
   for (const guest of view.guests) {
     for (const one of guest.interfaces) {
-      const message = faultOf(view.link, guest, one) ?? refusals.get(`${guest.id} ${one.id}`)
+      const message = faultOf(links, guest, one) ?? refusals.get(`${guest.id} ${one.id}`)
       if (message !== undefined) {
         faults.push({ instance: guest.id, message })
         continue
       }
       interfaces += 1
       hops.add(guest.httpPutResponseHopLimit)
-      addInterface(sets, view.link, listeners, guest.httpPutResponseHopLimit, one)
+      addInterface(sets, links, listeners, guest.httpPutResponseHopLimit, one)
     }
   }
   const skeleton = skeletonOf({ listeners, operatorPort: isPort(view.operator.port) ? view.operator.port : 0, linkHead: linkHead(view.link) })
@@ -105,8 +106,8 @@ export function listed({ sets }: EdgeRules): string[] {
 export const REMOVAL = `table ${TABLE}\ndelete table ${TABLE}\n`
 
 /** Why an interface cannot be let in, or undefined. */
-function faultOf(rule: string, guest: EdgeGuest, { id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }: EdgeInterface): string | undefined {
-  const link = linkOf(rule, { id, network })
+function faultOf(links: Links, guest: EdgeGuest, { id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }: EdgeInterface): string | undefined {
+  const link = links.of({ id, network })
   if (!link.ok) return `interface ${id}: ${link.message}`
   const { httpPutResponseHopLimit: limit } = guest
   const isGood = MAC.test(macAddress) && ipv4Addresses.every(isIpv4) && ipv6Addresses.every(isIpv6) && ipv6Prefixes.every(isIpv6Prefix)
@@ -114,8 +115,8 @@ function faultOf(rule: string, guest: EdgeGuest, { id, network, macAddress, ipv4
   return isGood ? undefined : `interface ${JSON.stringify(id)} is not described as a record must`
 }
 
-function addInterface(sets: Sets, rule: string, listeners: readonly EdgeListener[], limit: number, one: EdgeInterface): void {
-  const name = linkOf(rule, one)
+function addInterface(sets: Sets, links: Links, listeners: readonly EdgeListener[], limit: number, one: EdgeInterface): void {
+  const name = links.of(one)
   if (!name.ok) return
   const { link } = name
   sets.add('links', `"${link}"`)

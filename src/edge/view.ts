@@ -6,17 +6,18 @@
  */
 import Type, { type Static } from 'typebox'
 import { Compile } from 'typebox/compile'
+import { ID } from '../metadata/instance.ts'
 
 const Place = { address: Type.String({ maxLength: 64 }), port: Type.Integer({ minimum: 0, maximum: 65_535 }) }
 const Name = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$' })
 const Addresses = Type.Array(Type.String({ maxLength: 64 }))
 
 const InterfaceSchema = Type.Object({
-  id: Type.String({ pattern: '^int-[0-9a-z]{1,32}$' }), network: Name, macAddress: Type.String({ maxLength: 17 }),
+  id: Type.String({ pattern: ID }), network: Name, macAddress: Type.String({ maxLength: 17 }),
   ipv4Addresses: Addresses, ipv6Addresses: Addresses, ipv6Prefixes: Addresses,
 })
 const GuestSchema = Type.Object({
-  id: Type.String({ pattern: '^srv-[0-9a-z]{1,32}$' }), revision: Type.Integer({ minimum: 1 }),
+  id: Type.String({ pattern: ID }), revision: Type.Integer({ minimum: 1 }),
   httpPutResponseHopLimit: Type.Integer(), interfaces: Type.Array(InterfaceSchema),
 })
 const ListenerSchema = Type.Object({ network: Name, ...Place })

@@ -11,11 +11,23 @@ import type { InstanceSchema } from './record.ts'
 /** The network of an interface or a listener that names none. */
 export const DEFAULT_NETWORK = 'default'
 
+/** The form of every id, as a regular expression: safe in Redis keys, paths, file names and nftables rules. */
+export const ID = '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$'
+/** The same in words. */
+export const ID_RULE = 'an id: 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'
+
+const idForm = new RegExp(ID)
+
+/** True for text of the form of an id. */
+export function isId(text: string): boolean {
+  return idForm.test(text)
+}
+
 /** A record is at most this long as JSON, in bytes, unknown fields included. */
 export const RECORD_MAX_BYTES = 256 * 1024
 
 /** Which schema an instance was found good by: the first digits of its SHA-256. What was kept under another is checked again. */
-export const RECORD_FORM = 'e67c236343236146'
+export const RECORD_FORM = 'e5bba1a23bc0d687'
 
 type Deep<T> = T extends (infer U)[] ? readonly Deep<U>[] : T extends object ? { readonly [K in keyof T]: Deep<T[K]> } : T
 

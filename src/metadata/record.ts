@@ -19,7 +19,7 @@ import Format from 'typebox/format'
 import { Settings } from 'typebox/system'
 import Value from 'typebox/value'
 import { isIpv4, isIpv6, isIpv6Prefix, splitPrefix } from './address.ts'
-import { DEFAULT_NETWORK, frozen, RECORD_MAX_BYTES, type Instance } from './instance.ts'
+import { DEFAULT_NETWORK, frozen, ID, ID_RULE, RECORD_MAX_BYTES, type Instance } from './instance.ts'
 
 /** The schema number that this code reads and writes. */
 export const SCHEMA = 1
@@ -33,8 +33,8 @@ function text(hint: string, options: { pattern?: string, maxLength?: number, for
   return Type.String({ ...options, hint })
 }
 
-function id(prefix: string) {
-  return text(`an id such as ${prefix}-x1y2z`, { pattern: `^${prefix}-[0-9a-z]{1,32}$` })
+function id() {
+  return text(ID_RULE, { pattern: ID })
 }
 
 function fqdn() {
@@ -55,14 +55,14 @@ const ipv6Prefix = text('an IPv6 network of global or unique local addresses in 
   { format: 'imds-ipv6-prefix' })
 
 const CloudIp = Type.Object({
-  id: id('cip'),
+  id: id(),
   publicIpv4: ipv4,
   publicIpv6: Type.Optional(ipv6),
   fqdn: fqdn(),
 }, { description: 'A cloud IP that is mapped to the interface. Its addresses are translated: they never live on the interface.' })
 
 const Interface = Type.Object({
-  id: id('int'),
+  id: id(),
   macAddress: text('a MAC address in lower case with colons: 02:24:19:00:00:01', { pattern: '^[0-9a-f]{2}(:[0-9a-f]{2}){5}$' }),
   network: text('the name of a network', { pattern: NAME, default: DEFAULT_NETWORK }),
   ipv4Addresses: Type.Array(ipv4Interface, { default: [], maxItems: 64 }),
@@ -74,10 +74,10 @@ const Interface = Type.Object({
   cloudIps: Type.Array(CloudIp, { default: [], maxItems: 64 }),
 }, { description: 'A network interface. The first of the list is device 0.' })
 
-const ServerGroup = Type.Object({ id: id('grp'), name: text('a name on one line', { pattern: '^[^\\x00-\\x1f\\x7f]{1,255}$' }) })
+const ServerGroup = Type.Object({ id: id(), name: text('a name on one line', { pattern: '^[^\\x00-\\x1f\\x7f]{1,255}$' }) })
 
 const PublicKey = Type.Object({
-  user: id('usr'),
+  user: id(),
   key: text('one line of an authorized_keys file: type, base64 and a comment', {
     pattern: '^(ssh-|ecdsa-sha2-|sk-)[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,3}( [^\\x00-\\x1f\\x7f]*)?$', maxLength: 16384,
   }),
@@ -103,12 +103,12 @@ const UserData = Type.Object({
 export const InstanceSchema = Type.Object({
   schema: Type.Literal(SCHEMA, { hint: `the number ${String(SCHEMA)}` }),
   revision: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER, description: 'Grows with every change of the instance.' }),
-  id: id('srv'),
+  id: id(),
   fqdn: fqdn(),
-  account: id('acc'),
-  serverType: Type.Object({ id: id('typ'), handle: text('a handle', { pattern: NAME }) }),
-  image: id('img'),
-  zone: Type.Object({ id: id('zon'), handle: text('a handle', { pattern: NAME }) }),
+  account: id(),
+  serverType: Type.Object({ id: id(), handle: text('a handle', { pattern: NAME }) }),
+  image: id(),
+  zone: Type.Object({ id: id(), handle: text('a handle', { pattern: NAME }) }),
   region: text('the name of a region', { pattern: NAME }),
   interfaces: Type.Array(Interface, { minItems: 1, maxItems: 32 }),
   serverGroups: Type.Array(ServerGroup, { default: [], maxItems: 256 }),

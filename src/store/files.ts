@@ -15,6 +15,7 @@ import { join } from 'node:path'
 import { parse as parseYaml } from 'yaml'
 import { RECORD_MAX_BYTES } from '../metadata/instance.ts'
 import { sizeFaults } from '../metadata/record.ts'
+import { isId } from '../metadata/instance.ts'
 import { parsePending } from './pending.ts'
 import { fillUserData } from './publish.ts'
 import type { Index, Loaded, Source, SourceEvents } from './source.ts'
@@ -30,11 +31,12 @@ const FILE_MAX_BYTES = 4 * RECORD_MAX_BYTES
 
 /** The endings of a record's file, in the order in which they are looked for. */
 export const RECORD_ENDINGS = ['.json', '.yaml', '.yml'] as const
-const OURS = /^(srv-[0-9a-z]{1,32})\.(json|yaml|yml|user-data|removed|pending)$/
+const OURS = /^(.+)\.(?:json|yaml|yml|user-data|removed|pending)$/
 
 /** The id that a file of the store belongs to, or undefined for a file that is not ours. */
 export function idOfFile(name: string): string | undefined {
-  return OURS.exec(name)?.[1]
+  const [, id] = OURS.exec(name) ?? []
+  return id !== undefined && isId(id) ? id : undefined
 }
 
 /** Builds the source; nothing is opened before `start`. */

@@ -39,6 +39,7 @@
 
 local base = KEYS[1]
 local TOMBSTONE_SECONDS = 7 * 24 * 3600
+local ID_RULE = 'an id is 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'
 -- What daemons accept: src/metadata/record.ts, and for an encrypted value src/store/trust.ts.
 local RECORD_MAX_BYTES = 262144
 local ENCRYPTION_MAX_OVERHEAD_BYTES = 118
@@ -51,6 +52,7 @@ local TOO_LONG = 'RECORD is longer than ' .. RECORD_MAX_BYTES .. ' bytes'
 local function refused(...) return { 'refused', ... } end
 local function whole(number) return string.format('%.0f', number) end
 local function is_revision(n) return type(n) == 'number' and n >= 1 and n % 1 == 0 and n <= 9007199254740991 end
+local function is_id(value) return type(value) == 'string' and #value <= 64 and string.match(value, '^[A-Za-z0-9][A-Za-z0-9._-]*$') ~= nil end
 local function is_table(value) return type(value) == 'table' end
 local function count(map)
   local entries = 0
@@ -228,7 +230,7 @@ local function facts_of(text, lifts)
   local record = decoded(text)
   if not record then return nil, 'RECORD is not a JSON object' end
   if record.schema ~= 1 then return nil, 'schema is not 1' end
-  if type(record.id) ~= 'string' or not string.match(record.id, '^srv%-%w+$') then return nil, 'id is not an id such as srv-x1y2z' end
+  if not is_id(record.id) then return nil, ID_RULE end
   if not is_revision(record.revision) then return nil, 'revision is not a whole number of at least 1' end
   local fault = bound_fault(record, BOUNDS, '') or tags_fault(record.tags)
   if fault then return nil, fault end
@@ -365,6 +367,7 @@ redis.call('EXISTS', base .. ':nowhere', base .. ':nowhere-else')
 local verb = ARGV[1]
 if verb == 'put' or verb == 'unseal' then return put(ARGV[2], ARGV[3], ARGV[4], verb == 'unseal') end
 if verb == 'remove' and needs_keys(ARGV[2] or '') then return refused('encrypted') end
+if (verb == 'remove' or verb == 'remove-encrypted') and not is_id(ARGV[2]) then return refused('invalid', ID_RULE) end
 if verb == 'remove' or verb == 'remove-encrypted' then return remove(ARGV[2] or '', ARGV[3]) end
 if verb == 'mark-encrypted' then return mark_encrypted() end
 if verb == 'put-encrypted' or verb == 'unseal-encrypted' or verb == 'encrypt' then return put_encrypted(verb, ARGV[2], ARGV[3], ARGV[4], ARGV[5]) end

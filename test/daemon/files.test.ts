@@ -216,7 +216,7 @@ async function imdsctl(args: readonly string[], { input = '', env = {} }: { inpu
 }
 
 t.test('imdsctl puts, gets, lists and removes, and its exit status says how it went', async (t) => {
-  const directory = t.testdir({ 'good.yaml': stringify(local()), data: Buffer.from([0, 255, 10]), 'bad.json': JSON.stringify(local({ region: 1, id: 'x' })), 'no.json': '{', big: Buffer.alloc(16385) })
+  const directory = t.testdir({ 'good.yaml': stringify(local()), data: Buffer.from([0, 255, 10]), 'bad.json': JSON.stringify(local({ region: 1, id: 'x y' })), 'no.json': '{', big: Buffer.alloc(16385) })
   const env = { IMDS_STORE: `file:${join(directory, 'store')}` }
   const file = (name: string) => join(directory, name)
   t.match(await imdsctl(['put', file('good.yaml'), '--user-data', file('data')], { env }), { status: 0, stdout: /^published srv-abcde revision 1\n$/ })
@@ -235,7 +235,7 @@ t.test('imdsctl puts, gets, lists and removes, and its exit status says how it w
   t.equal((await imdsctl(['user-data', 'srv-abcde'], { env })).stdout.length, 0)
   t.match(await imdsctl(['remove', 'srv-abcde'], { env }), { status: 0, stdout: /^removed srv-abcde at revision 4/ })
   t.match(await imdsctl(['get', 'srv-abcde'], { env }), { status: 1, stderr: /has no srv-abcde/ })
-  t.match(await imdsctl(['get', 'abcde'], { env }), { status: 64 })
+  t.match(await imdsctl(['get', 'a b'], { env }), { status: 64 })
   t.match(await imdsctl(['frob'], { env }), { status: 64 })
   t.match(await imdsctl(['list']), { status: 64, stderr: /which store/ })
   t.match(await imdsctl(['-s', 'redis://127.0.0.1:1', '-r', 'gb1', 'list']), { status: 69, stderr: /cannot use the store/ })

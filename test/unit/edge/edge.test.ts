@@ -74,14 +74,31 @@ test('a firewall that has applied nothing, or another daemon\'s view, holds the 
 
 test('a guest whose link can have no name is held with the reason; without a required firewall nobody is', () => {
   const record = { interfaces: [{ id: 'int-muchtoolong', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }] }
-  expect(anEdge().edge.holds(parsed(anInstance(record)))).toBe('the firewall keeps interface int-muchtoolong out: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15')
+  expect(anEdge().edge.holds(parsed(anInstance(record)))).toBe('the firewall keeps interface int-muchtoolong out: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id')
   expect(anEdge(false).edge.holds(parsed(anInstance(record)))).toBeNull()
+})
+
+test('guests whose interfaces would share a link are held, and no hop limit of theirs counts as kept', async () => {
+  const { edge, put, ready } = anEdge(true, 'tap{interfaceId:11}')
+  ready()
+  const nic = (n: number) => ({ interfaces: [{ id: `port-tenant-${String(n)}`, macAddress: `02:24:19:00:00:0${String(n)}`, ipv4Addresses: [`10.0.0.${String(n * 4 + 2)}/30`] }] })
+  const first = put({ id: 'srv-a', ...nic(1) })
+  await edge.next('', '', undefined)
+  void edge.next('e.1', 'e.1', undefined)
+  expect([edge.holds(first), edge.limitsHops(first)]).toEqual([null, true])
+  const second = put({ id: 'srv-b', ...nic(2) })
+  await edge.next('e.1', 'e.1', undefined)
+  void edge.next('e.2', 'e.2', undefined)
+  for (const instance of [first, second]) {
+    expect(edge.holds(instance)).toMatch(/^the firewall keeps interface port-tenant-. out: its link tapport-tenant by the rule tap\{interfaceId:11\} would be that of interfaces port-tenant-1 and port-tenant-2$/)
+    expect(edge.limitsHops(instance)).toBe(false)
+  }
 })
 
 test('an interface that the firewall says nft refuses holds the gate of its instance, and is logged once', async () => {
   const { edge, put, ready, log } = anEdge()
   ready()
-  const [refused, other] = [put(), put({ id: 'srv-other' })]
+  const [refused, other] = [put(), put({ id: 'srv-other', interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'] }] })]
   await edge.next('', '', undefined)
   const words = formatRefusals([{ instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' }])
   for (let i = 0; i < 3; i++) void edge.next('e.1', 'e.1', words)

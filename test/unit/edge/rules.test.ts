@@ -52,15 +52,24 @@ test('one prefix inside of another, and one key twice, do not spoil the transact
 test('an interface whose link has no possible name is left out and told, and costs nobody else anything', () => {
   const view = aView({ guests: [guest({ id: 'int-muchtoolong' }), { ...guest({ id: 'int-b' }), id: 'srv-b' }] })
   const { faults, interfaces } = rulesOf(view)
-  expect(faults).toEqual([{ instance: 'srv-abcde', message: 'interface int-muchtoolong: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15' }])
+  expect(faults).toEqual([{ instance: 'srv-abcde', message: 'interface int-muchtoolong: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id' }])
   expect([interfaces, elements(view, 'links')]).toEqual([1, ['"tap-int-b"']])
 })
 
-test('an interface that nft has refused is left out with its words, and no other of its instance or with its id', () => {
+test('interfaces that would share a link of their own are left out, and those of a bridge are not', () => {
+  const two = [guest({ id: 'port-tenant-1' }), { ...guest({ id: 'port-tenant-2', macAddress: '02:24:19:00:00:ff', ipv4Addresses: ['10.0.0.6'] }), id: 'srv-b' }]
+  const { faults, interfaces, sets } = rulesOf(aView({ link: 'tap{interfaceId:11}', guests: [...two, { ...guest({ id: 'c' }), id: 'srv-c' }] }))
+  const message = 'its link tapport-tenant by the rule tap{interfaceId:11} would be that of interfaces port-tenant-1 and port-tenant-2'
+  expect(faults).toEqual([{ instance: 'srv-abcde', message: `interface port-tenant-1: ${message}` }, { instance: 'srv-b', message: `interface port-tenant-2: ${message}` }])
+  expect([interfaces, [...sets.get('links')!.keys()]]).toEqual([1, ['"tapc"']])
+  expect(rulesOf(aView({ link: 'br0', guests: two })).interfaces).toBe(2)
+})
+
+test('an interface that nft has refused is left out with its words, and no other of its instance', () => {
   const two = { ...guest({}), interfaces: ['int-a', 'int-b'].map((id) => ({ ...guest({}).interfaces[0]!, id })) }
-  const { faults, interfaces, sets } = buildRules(aView({ guests: [two, { ...guest({ id: 'int-a', macAddress: '02:24:19:00:00:ff' }), id: 'srv-b' }] }), [{ instance: 'srv-abcde', interface: 'int-a', message: 'nft: no' }])
+  const { faults, interfaces, sets } = buildRules(aView({ guests: [two, { ...guest({ id: 'int-c', macAddress: '02:24:19:00:00:ff' }), id: 'srv-b' }] }), [{ instance: 'srv-abcde', interface: 'int-a', message: 'nft: no' }])
   expect(faults).toEqual([{ instance: 'srv-abcde', message: 'interface int-a: nft: no' }])
-  expect([interfaces, [...sets.get('guests4')!.keys()].map((key) => key.split(' . ', 2).join())]).toEqual([2, ['"tap-int-b",02:24:19:00:00:ee', '"tap-int-a",02:24:19:00:00:ff']])
+  expect([interfaces, [...sets.get('guests4')!.keys()].map((key) => key.split(' . ', 2).join())]).toEqual([2, ['"tap-int-b",02:24:19:00:00:ee', '"tap-int-c",02:24:19:00:00:ff']])
 })
 
 test('a trial names no table but its own, which has no effect and is deleted', () => {
@@ -109,7 +118,7 @@ test('no word of a view, whatever it is, ends a set and begins a rule', () => {
 test('a document that is no view is refused before a word of it is used', () => {
   const good = aView()
   expect(parseEdgeView(JSON.parse(JSON.stringify(good)))).toEqual(good)
-  const bad = [null, 'x', [], {}, { ...good, version: '1; flush ruleset' }, { ...good, guests: [{}] }, { ...good, guests: [{ ...good.guests[0], id: 'x' }] }, { ...good, guests: [guest({ id: 'int-a"' })] }, { ...good, listeners: [{ ...V4, port: '80' }] }, { ...good, operator: {} }, { ...good, limitedDscp: undefined }, { ...good, limitedDscp: 0 }, { ...good, limitedDscp: '0x0b; flush ruleset' }]
+  const bad = [null, 'x', [], {}, { ...good, version: '1; flush ruleset' }, { ...good, guests: [{}] }, { ...good, guests: [{ ...good.guests[0], id: 'x y' }] }, { ...good, guests: [guest({ id: 'int-a"' })] }, { ...good, listeners: [{ ...V4, port: '80' }] }, { ...good, operator: {} }, { ...good, limitedDscp: undefined }, { ...good, limitedDscp: 0 }, { ...good, limitedDscp: '0x0b; flush ruleset' }]
   for (const document of bad) expect([document, parseEdgeView(document)]).toEqual([document, undefined])
 })
 

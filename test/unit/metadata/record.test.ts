@@ -29,6 +29,14 @@ test('what was kept under another schema is known as that', () => {
   expect(RECORD_FORM, 'the schema changed: set RECORD_FORM anew').toBe(createHash('sha256').update(JSON.stringify(InstanceSchema)).digest('hex').slice(0, 16))
 })
 
+test('an id may be that of any cloud', () => {
+  for (const id of ['a', 'srv-x1y2z', 'i-0123456789abcdef0', '1f9a7c3e-52d4-4b8e-9c1a-0d6f2e8b7a90', 'vm.example_1', 'A'.repeat(64)]) {
+    const interfaces = [{ id, macAddress: '02:24:19:00:00:ee', cloudIps: [{ id, publicIpv4: '10.0.0.1', fqdn: 'a.b' }] }]
+    const record = anInstance({ id, account: id, serverType: { id, handle: 'x' }, image: id, zone: { id, handle: 'x' }, interfaces, serverGroups: [{ id, name: 'x' }], publicKeys: [{ user: id, key: 'ssh-rsa AAAA' }] })
+    expect(faultsOf(record)).toEqual([])
+  }
+})
+
 test('parse does not change what it was given', () => {
   const record = anInstance()
   const before = JSON.stringify(record)
@@ -46,7 +54,7 @@ test('unknown fields are ignored at every depth, so that a publisher may be newe
 })
 
 test('all faults are told at once, each with its path, none with the record\'s values', () => {
-  const faults = faultsOf({ ...anInstance(), id: 'SECRET', revision: 0, region: undefined, zone: {}, interfaces: nic({ macAddress: 'SECRET', ipv4Addresses: ['SECRET'] }), publicKeys: [{ user: 'usr-a', key: 'SECRET' }] })
+  const faults = faultsOf({ ...anInstance(), id: 'SECRET!', revision: 0, region: undefined, zone: {}, interfaces: nic({ macAddress: 'SECRET', ipv4Addresses: ['SECRET'] }), publicKeys: [{ user: 'usr-a', key: 'SECRET' }] })
   expect(faults.map((fault) => fault.split(' ', 1)[0]).sort()).toEqual([
     '/id', '/interfaces/0/ipv4Addresses/0', '/interfaces/0/macAddress', '/publicKeys/0/key', '/region', '/revision', '/zone/handle', '/zone/id'])
   expect(faults.join()).not.toContain('SECRET')
@@ -60,8 +68,13 @@ describe('a record is faulty', () => {
     ['without a schema', anInstance({ schema: undefined }), /^\/schema/],
     ['with a revision that is no whole number', anInstance({ revision: 1.5 }), /^\/revision/],
     ['with a revision as text', anInstance({ revision: '1' }), /^\/revision/],
-    ['with an id of another kind', anInstance({ id: 'grp-abcde' }), /^\/id must be an id such as srv-/],
-    ['with an id in capitals', anInstance({ id: 'srv-ABCDE' }), /^\/id/],
+    ['without an id', anInstance({ id: '' }), /^\/id must be an id: 1 to 64 letters, digits, "\.", "_" or "-", beginning with a letter or digit$/],
+    ['with an id of 65 characters', anInstance({ id: 'a'.repeat(65) }), /^\/id must be an id: 1 to 64/],
+    ['with an id that begins with a point', anInstance({ id: '.a' }), /^\/id must be an id/],
+    ['with an id with a slash', anInstance({ id: 'a/b' }), /^\/id must be an id/],
+    ['with an id with a space', anInstance({ id: 'a b' }), /^\/id must be an id/],
+    ['with an id on two lines', anInstance({ id: 'a\n' }), /^\/id must be an id/],
+    ['with an id that is not of ASCII', anInstance({ id: 'é' }), /^\/id must be an id/],
     ['with a host name that is an address', anInstance({ fqdn: '10.0.0.2' }), /^\/fqdn/],
     ['with a host name on two lines', anInstance({ fqdn: 'a.example.com\nb' }), /^\/fqdn/],
     ['without interfaces', anInstance({ interfaces: [] }), /^\/interfaces/],

@@ -107,7 +107,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const [{ Edge }, { explain }, { ClockWatch, LOOK_EVERY_MS }] = await Promise.all([import('./edge/edge.ts'), import('./explain.ts'), import('./clock.ts')])
   const { AddressWatch, formatMissing } = await import('./addresses.ts')
   const [{ Watch }, { Strangers }] = await Promise.all([import('./store/watch.ts'), import('./store/strangers.ts')])
-  const source = await buildSource(config.store, keys.trust)
+  const source = await buildSource(config.store, keys.trust, config.userDataMaxBytes)
   await turn()
 
   const fromSnapshot = view.size
@@ -212,10 +212,10 @@ function trustOf(store: StoreConfig): Trust | null {
   return store.kind === 'files' || store.recordKeys === null ? null : new Trust(store.recordKeys, store.region)
 }
 
-async function buildSource(store: StoreConfig, trust: Trust | null): Promise<Source> {
-  if (store.kind === 'files') return (await import('./store/files.ts')).buildFileSource(store.directory)
+async function buildSource(store: StoreConfig, trust: Trust | null, userDataMaxBytes: number): Promise<Source> {
+  if (store.kind === 'files') return (await import('./store/files.ts')).buildFileSource(store.directory, userDataMaxBytes)
   const { buildRedisSource } = await import('./store/redis.ts')
-  return buildRedisSource(store, store.region, store.hypervisor, trust)
+  return buildRedisSource(store, store.region, store.hypervisor, trust, userDataMaxBytes)
 }
 
 function readinessOf({ ready, problem, connected, unconfirmed, faulty }: WatchStatus, view: View, source: Source, viewAgeSeconds: number) {

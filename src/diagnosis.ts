@@ -34,7 +34,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
   const { view, source, watch, networks, hypervisor, now } = parts
 
   const lookedUp = async (id: string): Promise<string> => {
-    const [loaded] = await inTime(source.load([id]))
+    const loaded = await inTime(first(source.load([id])))
     if (loaded === undefined || loaded.kind === 'absent') return `the store has no record of ${id}`
     const planned = plan(loaded, undefined, 'index', parts)
     if (planned.kind === 'fault') return formatFault(id, planned.fault)
@@ -94,6 +94,11 @@ export function formatStoreState({ connected, wasConnected, changedAtMs, lossRea
 
 function formatFault(id: string, { faults }: AssemblyFault): string {
   return `the record of ${id} in the store is faulty: ${faults.map(({ path, message }) => `${path} ${message}`.trim()).join('; ')}`
+}
+
+async function first<T>(items: AsyncIterable<T>): Promise<T | undefined> {
+  for await (const item of items) return item
+  return undefined
 }
 
 async function inTime<T>(answer: Promise<T>): Promise<T> {

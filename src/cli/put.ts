@@ -6,7 +6,7 @@ import { readFile } from 'node:fs/promises'
 import { buffer } from 'node:stream/consumers'
 import { isId } from '../metadata/instance.ts'
 import { parse, sizeFaults, type Fault } from '../metadata/record.ts'
-import { userDataFaults } from '../store/assemble.ts'
+import { sha256, userDataFaults } from '../store/assemble.ts'
 import { openStore, USER_DATA_MAX_BYTES } from '../store/open.ts'
 import { fillUserData, StoreUnavailable, type Publisher, type PutResult, type UserDataChange } from '../store/publish.ts'
 import { addressOwned, type Context } from './commands.ts'
@@ -51,10 +51,11 @@ export async function validate(json: boolean, paths: readonly string[], userData
 function checked(input: RecordInput, userDataMaxBytes: number): Outcome {
   const { userData } = input
   const bytes = userData instanceof Uint8Array ? userData : null
-  const document = fillUserData(input.document, bytes)
+  const digest = bytes && sha256(bytes)
+  const document = fillUserData(input.document, bytes, digest)
   const parsed = parse(document)
   if (!parsed.ok) return invalid(input, parsed.faults)
-  const faults = [...sizeFaults(document), ...userData === undefined ? [] : userDataFaults(parsed.instance, bytes, userDataMaxBytes)]
+  const faults = [...sizeFaults(document), ...userData === undefined ? [] : userDataFaults(parsed.instance, bytes, digest, userDataMaxBytes)]
   if (faults.length > 0) return invalid(input, faults)
   const { id, revision } = parsed.instance
   return { status: EXIT.done, kind: 'valid', text: `${input.place}: valid, ${id} revision ${String(revision)}`, json: { place: input.place, result: 'valid', id, revision } }

@@ -28,16 +28,21 @@ export function assemble(loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>
   if (!parsed.ok) return { reason: 'record', faults: parsed.faults }
   const { instance } = parsed
   if (instance.id !== loaded.id) return { reason: 'id', faults: [{ path: '/id', message: `is not the id that it is stored under, ${loaded.id}` }] }
-  const faults = userDataFaults(instance, loaded.userData, userDataMaxBytes)
+  const faults = userDataFaults(instance, loaded.userData, loaded.userDataSha256, userDataMaxBytes)
   if (faults.length > 0) return { reason: 'user-data', faults }
   return { instance, userData: instance.sealedAt === undefined ? loaded.userData : null, digest: loaded.digest }
 }
 
-/** What is wrong between a record and the bytes that came with it. */
-export function userDataFaults({ userData: told }: Instance, bytes: Uint8Array | null, maxBytes: number): Fault[] {
+/** What is wrong between a record and the bytes that came with it, whose SHA-256 is `digest`. */
+export function userDataFaults({ userData: told }: Instance, bytes: Uint8Array | null, digest: string | null, maxBytes: number): Fault[] {
   if (told === undefined) return bytes === null ? [] : [{ path: '/userData', message: 'is missing although user-data is there' }]
   if (bytes === null) return [{ path: '/userData', message: 'tells of user-data that is not there' }]
-  if (bytes.length > maxBytes) return [{ path: '/userData', message: `is ${String(bytes.length)} bytes, more than the limit of ${String(maxBytes)} (IMDS_USER_DATA_MAX_BYTES)` }]
+  if (bytes.length > maxBytes) return [{ path: '/userData', message: `is ${formatTooLong(bytes.length, maxBytes)}` }]
   if (told.size !== bytes.length) return [{ path: '/userData/size', message: `is not the ${String(bytes.length)} bytes that the user-data has` }]
-  return told.sha256 === sha256(bytes) ? [] : [{ path: '/userData/sha256', message: 'is not the digest of the user-data' }]
+  return told.sha256 === digest ? [] : [{ path: '/userData/sha256', message: 'is not the digest of the user-data' }]
+}
+
+/** Says that user-data has too many bytes. */
+export function formatTooLong(bytes: number, maxBytes: number): string {
+  return `${String(bytes)} bytes, more than the limit of ${String(maxBytes)} (IMDS_USER_DATA_MAX_BYTES)`
 }

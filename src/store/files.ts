@@ -13,12 +13,13 @@ import { statSync, watch, type FSWatcher } from 'node:fs'
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parse as parseYaml } from 'yaml'
-import { RECORD_MAX_BYTES } from '../metadata/instance.ts'
+import { isId, RECORD_MAX_BYTES } from '../metadata/instance.ts'
 import { sizeFaults } from '../metadata/record.ts'
-import { isId } from '../metadata/instance.ts'
+import { formatTooLong } from './assemble.ts'
 import { parsePending } from './pending.ts'
 import { fillUserData } from './publish.ts'
 import type { Index, Loaded, Source, SourceEvents } from './source.ts'
+import { sha256InSlices, TurnBudget } from './turn-budget.ts'
 
 /** A writer that puts record and user-data one after the other is given so long to finish. */
 const QUIET_MS = 10
@@ -39,22 +40,24 @@ export function idOfFile(name: string): string | undefined {
   return id !== undefined && isId(id) ? id : undefined
 }
 
-/** Builds the source; nothing is opened before `start`. */
-export function buildFileSource(directory: string): Source {
-  return new FileSource(directory)
+/** Builds the source; nothing is opened before `start`. User-data longer than `userDataMaxBytes` is not read. */
+export function buildFileSource(directory: string, userDataMaxBytes: number): Source {
+  return new FileSource(directory, userDataMaxBytes)
 }
 
 class FileSource implements Source {
   readonly description: string
   readonly #directory: string
+  readonly #userDataMaxBytes: number
   #watcher: FSWatcher | undefined
   #timers = new Map<string, NodeJS.Timeout>()
   #stopped = false
   /** Follows the path anew if it leads elsewhere: inotify follows a directory, and says nothing of the path to it. */
   #look = (): void => { /* not started */ }
 
-  constructor(directory: string) {
+  constructor(directory: string, userDataMaxBytes: number) {
     this.#directory = directory
+    this.#userDataMaxBytes = userDataMaxBytes
     this.description = `file:${directory}`
   }
 
@@ -87,14 +90,15 @@ class FileSource implements Source {
     this.#look()
     const names = await readdir(this.#directory)
     const ids = new Set(names.filter((name) => !name.endsWith('.user-data')).map(idOfFile).filter((id) => id !== undefined))
-    const all = await this.load([...ids])
-    return { initialised: true, digests: new Map(all.flatMap((loaded) => 'digest' in loaded ? [[loaded.id, loaded.digest] as const] : [])) }
+    const digests = new Map<string, string>()
+    for await (const loaded of this.load([...ids])) {
+      if ('digest' in loaded) digests.set(loaded.id, loaded.digest)
+    }
+    return { initialised: true, digests }
   }
 
-  async load(ids: readonly string[]): Promise<readonly Loaded[]> {
-    const all: Loaded[] = []
-    for (const id of ids) all.push(await loadFiles(this.#directory, id).then(bounded, (error: unknown) => unreadable(id, error)))
-    return all
+  async* load(ids: readonly string[]): AsyncIterable<Loaded> {
+    for (const id of ids) yield await loadFiles(this.#directory, id, this.#userDataMaxBytes).then(bounded, (error: unknown) => unreadable(id, error))
   }
 
   /** Nobody whom the view does not know: a resync reads every file. */
@@ -130,12 +134,12 @@ function identityOf(path: string): string | null {
 
 /**
  * What a directory holds under one id: one state of it, also while a writer changes its files. Rejects when a file that is there cannot
- * be read.
+ * be read. User-data longer than `userDataMaxBytes` is not read, but for that in a change that is not finished.
  */
-export async function loadFiles(directory: string, id: string): Promise<Loaded> {
+export async function loadFiles(directory: string, id: string, userDataMaxBytes = Infinity): Promise<Loaded> {
   let before = await stampsOf(directory, id)
   for (let attempt = 1; ; attempt++) {
-    const loaded = await load(directory, id, before)
+    const loaded = await load(directory, id, userDataMaxBytes, before)
     const after = await stampsOf(directory, id)
     if (attempt === ATTEMPTS || after.join() === before.join()) return loaded
     before = after
@@ -159,21 +163,25 @@ export function formatRecord(document: unknown): string {
 }
 
 /** Reads the files that are there: a file without a stamp is none. */
-async function load(directory: string, id: string, [pending = '', ...records]: readonly string[]): Promise<Loaded> {
+async function load(directory: string, id: string, userDataMaxBytes: number, [pending = '', ...records]: readonly string[]): Promise<Loaded> {
   const read = (ending: string) => ifThere(readFile(join(directory, id + ending)))
   const change = pending === '' ? null : await read('.pending')
   if (change !== null) return loadPending(id, change, () => read('.user-data'))
   const endings = RECORD_ENDINGS.filter((_ending, i) => records[i] !== '')
   const [ending] = endings
-  const [record = null, userData = null] = ending === undefined ? [] : await Promise.all([read(ending), read('.user-data')])
+  const stats = ending === undefined ? null : await ifThere(stat(join(directory, `${id}.user-data`)))
+  const isTooLong = stats !== null && stats.size > userDataMaxBytes
+  const [record = null, userData = null] = ending === undefined ? [] : await Promise.all([read(ending), isTooLong ? null : read('.user-data')])
   if (ending === undefined || record === null) return { kind: await read('.removed') === null ? 'absent' : 'removed', id }
-  const digest = digestOf(record, userData)
+  if (isTooLong) return { kind: 'user-data', id, digest: digestOf(record, `${String(stats.size)} ${String(stats.mtimeMs)}`), reason: `the user-data is ${formatTooLong(stats.size, userDataMaxBytes)}` }
+  const userDataSha256 = await sha256Of(userData)
+  const digest = digestOf(record, userDataSha256)
   if (endings.length > 1) return { kind: 'unreadable', id, digest, reason: `more than one record: ${endings.map((one) => id + one).join(', ')}` }
   if (record.length > FILE_MAX_BYTES) return { kind: 'unreadable', id, digest, reason: `${id}${ending} is ${String(record.length)} bytes, more than the limit of ${String(FILE_MAX_BYTES)}` }
   try {
     const text = record.toString('utf8')
     const document = (ending === '.json' ? JSON.parse(text) : parseYaml(text, { logLevel: 'error' })) as unknown
-    return { kind: 'record', id, digest, document: fillUserData(document, userData), userData }
+    return { kind: 'record', id, digest, document: fillUserData(document, userData, userDataSha256), userData, userDataSha256 }
   } catch (error) {
     return { kind: 'unreadable', id, digest, reason: `${id}${ending} is not ${ending === '.json' ? 'JSON' : 'YAML'}${lineOf(error)}` }
   }
@@ -184,10 +192,17 @@ async function loadPending(id: string, bytes: Buffer, readUserData: () => Promis
   if (change === undefined) return { kind: 'unreadable', id, digest: digestOf(bytes, null), reason: `${id}.pending is not a change that a writer left` }
   if (change.kind === 'remove') return { kind: 'removed', id }
   const userData = change.userData === 'keep' ? await readUserData() : change.userData === 'none' ? null : change.userData
-  return { kind: 'record', id, digest: digestOf(formatRecord(change.document), userData), document: fillUserData(change.document, userData), userData }
+  const userDataSha256 = await sha256Of(userData)
+  const digest = digestOf(formatRecord(change.document), userDataSha256)
+  return { kind: 'record', id, digest, document: fillUserData(change.document, userData, userDataSha256), userData, userDataSha256 }
 }
 
-function digestOf(record: string | Uint8Array, userData: Uint8Array | null): string {
+async function sha256Of(userData: Uint8Array | null): Promise<string | null> {
+  return userData === null ? null : sha256InSlices(userData, new TurnBudget())
+}
+
+/** `userData` tells apart what is in the user-data's file; null: there is none. */
+function digestOf(record: string | Uint8Array, userData: string | null): string {
   return createHash('sha256').update(record).update(userData ?? 'none').digest('hex')
 }
 

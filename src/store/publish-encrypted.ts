@@ -11,6 +11,7 @@ import { sha256, userDataFaults } from './assemble.ts'
 import type { UserDataChange, Written } from './publish.ts'
 import { readStored } from './stored.ts'
 import { isEncrypted, type Trust } from './trust.ts'
+import { TurnBudget } from './turn-budget.ts'
 
 /** The script's answer: its words as publish.lua has them. */
 export type ScriptAnswer = readonly [verdict: string, ...details: string[]]
@@ -35,7 +36,7 @@ export async function writeEncrypted(
 ): Promise<ScriptAnswer | Written> {
   const { id, revision } = instance
   const before = await store.values(id)
-  const stored = before && readStored(id, before.record, before.userData, trust)
+  const stored = before && await readStored(id, before.record, before.userData, trust, new TurnBudget())
   const held = stored?.kind === 'record' ? stored : undefined
   const bytes = userData === 'keep' ? held?.userData ?? null : userData === 'none' ? null : userData
   if (userData === 'keep' && (bytes === null ? undefined : sha256(bytes)) !== instance.userData?.sha256) return { result: 'user-data-changed' }
@@ -59,11 +60,14 @@ export async function encryptAnew(store: ScriptedStore, trust: Trust, id: string
     if (held === undefined) return 'absent'
     const isPlain = !isEncrypted(held.record)
     if (isPlain && !fromPlain) return 'plain'
-    const stored = readStored(id, held.record, held.userData, isPlain ? null : trust)
+    const stored = await readStored(id, held.record, held.userData, isPlain ? null : trust, new TurnBudget())
     if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
     if (!isPlain && stored.keys.every((name) => name === trust.current)) return 'unchanged'
     const parsed = parse(stored.document)
-    if (!parsed.ok || parsed.instance.id !== id || userDataFaults(parsed.instance, stored.userData, Infinity).length > 0) throw new Error(`the store's record of ${id} is faulty: publish a good one`)
+    const digest = stored.userData && sha256(stored.userData)
+    if (!parsed.ok || parsed.instance.id !== id || userDataFaults(parsed.instance, stored.userData, digest, Infinity).length > 0) {
+      throw new Error(`the store's record of ${id} is faulty: publish a good one`)
+    }
     const answer = await store.script('encrypt', ...argumentsOf(trust, parsed.instance, stored.document, stored.userData), held.digest)
     if (answer[0] !== 'refused') return 'encrypted'
     if (attempt === ATTEMPTS || answer[1] === 'invalid') throw new Error(`the store refused to have ${id} encrypted: ${answer.slice(1).join(' ')}`)
@@ -83,7 +87,7 @@ function argumentsOf(trust: Trust, { id, revision, interfaces, hypervisors }: In
 /** Does the store have these very contents? Their ciphertext differs each time. */
 async function holds(store: ScriptedStore, trust: Trust, id: string, document: unknown, bytes: Uint8Array | null): Promise<boolean> {
   const held = await store.values(id)
-  const stored = held && readStored(id, held.record, held.userData, trust)
+  const stored = held && await readStored(id, held.record, held.userData, trust, new TurnBudget())
   if (stored?.kind !== 'record' || JSON.stringify(stored.document) !== JSON.stringify(document)) return false
   return bytes === null || stored.userData === null ? bytes === stored.userData : stored.userData.equals(bytes)
 }

@@ -14,6 +14,7 @@ import {
 } from './publish.ts'
 import { readStored } from './stored.ts'
 import type { Trust } from './trust.ts'
+import { TurnBudget } from './turn-budget.ts'
 
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
 /** For so long a failover, or a slot that a Cluster moves, is waited for. */
@@ -64,7 +65,7 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
   async get(id: string): Promise<Published | undefined> {
     const values = await this.values(id)
     if (values === undefined) return undefined
-    const stored = readStored(id, values.record, values.userData, this.#trust)
+    const stored = await readStored(id, values.record, values.userData, this.#trust, new TurnBudget())
     if (stored.kind !== 'record') throw new Error(`${id} cannot be read: ${stored.reason}`)
     return { document: stored.document, userData: stored.userData }
   }

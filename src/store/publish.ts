@@ -117,10 +117,11 @@ export async function publish(backend: Backend, document: unknown, userData: Use
   for (let attempt = 1; ; attempt++) {
     const id = idOf(document)
     const bytes = userData === 'keep' ? (id === undefined ? undefined : await backend.get(id))?.userData ?? null : userData === 'none' ? null : userData
-    const complete = fillUserData(document, bytes)
+    const digest = bytes && sha256(bytes)
+    const complete = fillUserData(document, bytes, digest)
     const parsed = parse(complete)
     if (!parsed.ok) return { result: 'invalid', faults: parsed.faults }
-    const faults = [...sizeFaults(complete), ...userDataFaults(parsed.instance, bytes, userDataMaxBytes)]
+    const faults = [...sizeFaults(complete), ...userDataFaults(parsed.instance, bytes, digest, userDataMaxBytes)]
     if (faults.length > 0) return { result: 'invalid', faults }
     const written = await backend.write(parsed.instance, complete, userData, false)
     if ('sealedAt' in written) {
@@ -160,8 +161,8 @@ function idOf(document: unknown): string | undefined {
   return typeof id === 'string' ? id : undefined
 }
 
-/** The document with the `userData` that fits the bytes, unless it brings its own. */
-export function fillUserData(document: unknown, bytes: Uint8Array | null): unknown {
+/** The document with the `userData` that fits the bytes, whose SHA-256 is `digest`, unless it brings its own. */
+export function fillUserData(document: unknown, bytes: Uint8Array | null, digest: string | null): unknown {
   if (bytes === null || typeof document !== 'object' || document === null || Array.isArray(document) || 'userData' in document) return document
-  return { ...document, userData: { size: bytes.length, sha256: sha256(bytes) } }
+  return { ...document, userData: { size: bytes.length, sha256: digest } }
 }

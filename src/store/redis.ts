@@ -10,23 +10,30 @@
 import type { Redis } from 'ioredis'
 import { ipv6Digits } from '../metadata/address.ts'
 import { RECORD_MAX_BYTES } from '../metadata/instance.ts'
+import { formatTooLong } from './assemble.ts'
 import { again, attempt, check, close, connectTo, connectToRegion, describeUrl, reasonOf, redirection, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf } from './keys.ts'
 import type { Index, Loaded, Source, SourceEvents } from './source.ts'
 import { readStored } from './stored.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES, type Trust } from './trust.ts'
+import { sha256InSlices, TurnBudget } from './turn-budget.ts'
 
 const HEARTBEAT_MS = 5000
+/** One read of several instances has at most so many bytes of records and user-data, or those of one instance. */
+const READ_BYTES = 4 * 1024 * 1024
 /** Answers of a server that does not have the region any more, or cannot serve it. */
 const NOT_HERE = /^(MOVED|CLUSTERDOWN|LOADING|MASTERDOWN|NOAUTH) /
 
 /** Builds the source; nothing connects before `start`. With `trust` only what is encrypted is believed; null: records are plain. */
-export function buildRedisSource(settings: RedisSettings, region: string, hypervisor: string, trust: Trust | null): Source {
-  return new RedisSource(settings, region, hypervisor, trust)
+export function buildRedisSource(settings: RedisSettings, region: string, hypervisor: string, trust: Trust | null, userDataMaxBytes: number): Source {
+  return new RedisSource(settings, region, hypervisor, trust, userDataMaxBytes)
 }
 
 /** What is open now. `end` closes it, for a reason. */
 interface Session { readonly commands: Connection, readonly end: (reason: string) => void }
+
+/** An instance to read; `userDataBytes` is 0 where its length is not known. */
+interface ToRead { readonly id: string, readonly userDataBytes: number }
 
 class RedisSource implements Source {
   readonly description: string
@@ -34,15 +41,18 @@ class RedisSource implements Source {
   readonly #keys: ReturnType<typeof keysOf>
   readonly #hypervisor: string
   readonly #trust: Trust | null
+  readonly #userDataMaxBytes: number
+  readonly #budget = new TurnBudget()
   readonly #stopping = new AbortController()
   #session: Session | undefined
 
-  constructor(settings: RedisSettings, region: string, hypervisor: string, trust: Trust | null) {
+  constructor(settings: RedisSettings, region: string, hypervisor: string, trust: Trust | null, userDataMaxBytes: number) {
     this.description = describeUrl(settings.url)
     this.#settings = settings
     this.#keys = keysOf(region)
     this.#hypervisor = hypervisor
     this.#trust = trust
+    this.#userDataMaxBytes = userDataMaxBytes
   }
 
   start(events: SourceEvents): void {
@@ -54,16 +64,24 @@ class RedisSource implements Source {
     return { initialised: region !== null, digests: new Map(Object.entries(digests as Record<string, string>)) }
   }
 
-  async load(ids: readonly string[]): Promise<readonly Loaded[]> {
-    const replies = await this.#ask(ids.flatMap((id) => [
-      ['hmgetBuffer', this.#keys.instance(id), 'record', 'user-data', 'digest'],
-      ['get', this.#keys.tombstone(id)],
-    ]))
-    return ids.map((id, i) => {
-      const [values, tombstone] = replies.slice(2 * i, 2 * i + 2)
-      if (isWrongType(values) || isWrongType(tombstone)) return { kind: 'unreadable', id, digest: '', reason: 'a key of this instance has a wrong type' }
-      return this.#loaded(id, valueOf(values) as (Buffer | null)[], valueOf(tombstone) as string | null)
-    })
+  /** Several ids: asks for the lengths of their values first, so that each read is bounded in bytes. One id is read at once, in one round trip. */
+  async* load(ids: readonly string[]): AsyncIterable<Loaded> {
+    const fields = ids.length === 1 ? [] : ids.flatMap((id) => ['record', 'user-data'].map((field) => ['hstrlen', this.#keys.instance(id), field]))
+    const lengths = (await this.#ask(fields)).map((reply) => isWrongType(reply) ? 0 : valueOf(reply) as number)
+    let some: ToRead[] = []
+    let bytes = 0
+    for (const [i, id] of ids.entries()) {
+      const [recordBytes = 0, userDataBytes = 0] = lengths.slice(2 * i, 2 * i + 2)
+      const toRead = recordBytes + (this.#isTooLong(userDataBytes) ? 0 : userDataBytes)
+      if (some.length > 0 && bytes + toRead > READ_BYTES) {
+        yield* this.#read(some)
+        some = []
+        bytes = 0
+      }
+      some.push({ id, userDataBytes })
+      bytes += toRead
+    }
+    yield* this.#read(some)
   }
 
   async owner(network: string, address: string): Promise<string | null> {
@@ -77,13 +95,34 @@ class RedisSource implements Source {
     return digits.startsWith(range) ? id : null
   }
 
-  #loaded(id: string, [record, userData, digest]: (Buffer | null)[], tombstone: string | null): Loaded {
-    if (record == null) return { kind: tombstone === null ? 'absent' : 'removed', id }
-    const most = RECORD_MAX_BYTES + (this.#trust === null ? 0 : ENCRYPTION_MAX_OVERHEAD_BYTES)
-    if (record.length > most) {
-      return { kind: 'unreadable', id, digest: digest?.toString() ?? '', reason: `the record is ${String(record.length)} bytes, more than the limit of ${String(most)}` }
+  async* #read(some: readonly ToRead[]): AsyncIterable<Loaded> {
+    const replies = await this.#ask(some.flatMap(({ id, userDataBytes }) => [
+      ['hmgetBuffer', this.#keys.instance(id), 'record', 'digest', ...this.#isTooLong(userDataBytes) ? [] : ['user-data']],
+      ['get', this.#keys.tombstone(id)],
+    ]))
+    for (const { id, userDataBytes } of some) {
+      const [values, tombstone] = replies.splice(0, 2) // not kept while the others are processed
+      if (isWrongType(values) || isWrongType(tombstone)) yield { kind: 'unreadable', id, digest: '', reason: 'a key of this instance has a wrong type' }
+      else yield await this.#loaded(id, valueOf(values) as (Buffer | null)[], valueOf(tombstone) as string | null, userDataBytes)
     }
-    return { id, digest: digest?.toString() ?? '', ...readStored(id, record, userData ?? null, this.#trust) }
+  }
+
+  /** `userData` is undefined where it was not read since it is too long. */
+  async #loaded(id: string, [record, digestText, userData]: (Buffer | null)[], tombstone: string | null, userDataBytes: number): Promise<Loaded> {
+    if (record == null) return { kind: tombstone === null ? 'absent' : 'removed', id }
+    const digest = digestText?.toString() ?? ''
+    const most = RECORD_MAX_BYTES + (this.#trust === null ? 0 : ENCRYPTION_MAX_OVERHEAD_BYTES)
+    if (record.length > most) return { kind: 'unreadable', id, digest, reason: `the record is ${String(record.length)} bytes, more than the limit of ${String(most)}` }
+    const bytes = userData?.length ?? userDataBytes
+    if (this.#isTooLong(bytes)) return { kind: 'user-data', id, digest, reason: `the user-data is ${formatTooLong(bytes, this.#userDataMaxBytes)}` }
+    const stored = await readStored(id, record, userData ?? null, this.#trust, this.#budget)
+    if (stored.kind !== 'record') return { id, digest, ...stored }
+    return { id, digest, ...stored, userDataSha256: stored.userData && await sha256InSlices(stored.userData, this.#budget) }
+  }
+
+  /** Whether it is too long in any case: encrypted, a value is a little longer than its contents. */
+  #isTooLong(userDataBytes: number): boolean {
+    return userDataBytes > this.#userDataMaxBytes + ENCRYPTION_MAX_OVERHEAD_BYTES
   }
 
   async stop(): Promise<void> {

@@ -5,12 +5,25 @@
  * once, in `assemble` and `watch`.
  */
 
-/** What a store holds under one id. `document` is not checked yet; `unreadable` says why there is none, `untrusted` why it is not believed. */
+/**
+ * What a store holds under one id. `document` is not checked yet; `unreadable` says why there is none, `untrusted` why it is not believed,
+ * `user-data` why its user-data was not even read.
+ */
 export type Loaded =
-  | { readonly kind: 'record', readonly id: string, readonly digest: string, readonly document: unknown, readonly userData: Uint8Array | null }
-  | { readonly kind: 'unreadable' | 'untrusted', readonly id: string, readonly digest: string, readonly reason: string }
+  | LoadedRecord
+  | { readonly kind: 'unreadable' | 'untrusted' | 'user-data', readonly id: string, readonly digest: string, readonly reason: string }
   | { readonly kind: 'removed', readonly id: string }
   | { readonly kind: 'absent', readonly id: string }
+
+/** A record and its user-data, with the SHA-256 of that (lower-case hexadecimal), which a source computes in slices. Null: there is none. */
+export interface LoadedRecord {
+  readonly kind: 'record'
+  readonly id: string
+  readonly digest: string
+  readonly document: unknown
+  readonly userData: Uint8Array | null
+  readonly userDataSha256: string | null
+}
 
 /** What a store says of this hypervisor's instances, without their records. */
 export interface Index {
@@ -38,8 +51,8 @@ export interface Source {
   start(events: SourceEvents): void
   /** Reads the index. Rejects when the store does not answer. */
   index(): Promise<Index>
-  /** Reads some instances, in the order asked. Rejects when the store does not answer. */
-  load(ids: readonly string[]): Promise<readonly Loaded[]>
+  /** Reads some instances, in the order asked, and only a few at a time: as fast as they are taken. Rejects when the store does not answer. */
+  load(ids: readonly string[]): AsyncIterable<Loaded>
   /** Who has an address, as the store's index says: a hint like a notice. Null: nobody. Rejects when the store does not answer. */
   owner(network: string, address: string): Promise<string | null>
   stop(): Promise<void>

@@ -5,20 +5,21 @@
  * was encrypted for this id, record and user-data for one revision; a plain value is a fault.
  */
 import { isEncrypted, type Decrypted, type Trust } from './trust.ts'
+import type { TurnBudget } from './turn-budget.ts'
 
 /** What was found. `keys` names the keys of both values; empty where they are plain. */
 export type Stored =
   | { readonly kind: 'record', readonly document: unknown, readonly userData: Buffer | null, readonly keys: readonly string[] }
   | { readonly kind: 'unreadable' | 'untrusted', readonly reason: string }
 
-/** Reads a record and its user-data (null: there is none). */
-export function readStored(id: string, record: Buffer, userData: Buffer | null, trust: Trust | null): Stored {
+/** Reads a record and its user-data (null: there is none), which is decrypted in slices. */
+export async function readStored(id: string, record: Buffer, userData: Buffer | null, trust: Trust | null, budget: TurnBudget): Promise<Stored> {
   if (trust === null) {
     return isEncrypted(record) ? { kind: 'unreadable', reason: 'the record is encrypted, and no keys are configured' } : readDocument(record, userData, [])
   }
   const decrypted = trust.decrypt('record', id, record)
   if ('distrust' in decrypted) return { kind: 'untrusted', reason: `the record ${decrypted.distrust}` }
-  const bytes = userData === null ? null : trust.decrypt('user-data', id, userData)
+  const bytes = userData === null ? null : await trust.decryptInSlices('user-data', id, userData, budget)
   if (bytes !== null && 'distrust' in bytes) return { kind: 'untrusted', reason: `the user-data ${bytes.distrust}` }
   const { revision } = decrypted
   if (bytes !== null && bytes.revision !== revision) return { kind: 'untrusted', reason: `the user-data is of revision ${String(bytes.revision)}, the record of ${String(revision)}` }

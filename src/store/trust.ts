@@ -17,6 +17,7 @@
  * What this cannot tell: whether a value is the latest. An older one, with its own revision, is as authentic.
  */
 import { createCipheriv, createDecipheriv, createSecretKey, hkdfSync, randomBytes, type KeyObject } from 'node:crypto'
+import { slices, type TurnBudget } from './turn-budget.ts'
 
 const ALGORITHM = 'aes-256-gcm'
 const NONCE_BYTES = 12
@@ -124,6 +125,20 @@ export class Trust {
     if ('distrust' in decryption) return decryption
     const { start, revision, key, update, end } = decryption
     const bytes = update(value.subarray(start, value.length - TAG_BYTES))
+    return end() ?? { bytes, revision, key }
+  }
+
+  /** `decrypt` for values of any length. */
+  async decryptInSlices(kind: ValueKind, id: string, value: Buffer, budget: TurnBudget): Promise<Decrypted | Distrust> {
+    const decryption = this.decrypting(kind, id, { head: value.subarray(0, HEAD_BYTES), tag: value.subarray(-TAG_BYTES), length: value.length })
+    if ('distrust' in decryption) return decryption
+    const { start, revision, key, update, end } = decryption
+    const bytes = Buffer.allocUnsafe(value.length - TAG_BYTES - start)
+    let at = 0
+    for (const slice of slices(value.subarray(start, value.length - TAG_BYTES))) {
+      at += update(slice).copy(bytes, at)
+      await budget.spend(slice.length)
+    }
     return end() ?? { bytes, revision, key }
   }
 

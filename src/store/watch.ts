@@ -6,11 +6,15 @@
  * missed, is looked up by its address.
  *
  * One loop does all reading of records, one read at a time. So of two states of a record the older one is never applied last, whatever
- * connections the store's answers take. An iteration of the loop reads one batch of at most BATCH ids, taken in turn from look-ups, notices
- * and the resync, and then the index if a resync is due. So none of them holds up the others: each has a third of a batch for sure, and n
- * ids are read within n / 33 iterations, rounded up, whatever else arrives. Within each kind the order is first come, first served; an id
- * that is named again while it waits is read once. A resync that is asked for while another is under way begins when that one is
- * complete. What could not be read is read again, after 1 to 2 s, so a resync completes even if connections are lost again and again.
+ * connections the store's answers take. An iteration of the loop reads one batch of ids, taken in turn from look-ups, notices and the resync,
+ * and then the index if a resync is due. So none of them holds up the others: a batch has up to BATCH ids (fewer where user-data may be
+ * long: #batchSize), each kind has a third of it for sure, and n ids are read within n / 33 iterations (n / 3 in the smallest batches),
+ * rounded up, whatever else arrives. Within each kind the order is first come, first served; an id that is named again while it waits is
+ * read once. A resync that is asked for while another is under way begins when that one is complete. What could not be read is read again,
+ * after 1 to 2 s, so a resync completes even if connections are lost again and again.
+ *
+ * Guests are answered meanwhile: the source reads a batch in parts that are bounded in bytes, each instance is applied when it is read, and
+ * a TurnBudget ends the turn of the event loop after a few milliseconds. Beyond the view, a resync holds the ids and one such part.
  *
  * What is read changes the view as `plan` says. What is faulty is counted, and logged once for each state of it.
  * Where nearly all that the index names is faulty (problem.ts) a resync confirms nothing: the watch is not ready, and the view stays.
@@ -22,10 +26,14 @@ import { plan, type Origin } from './plan.ts'
 import { formatStoreProblem } from './problem.ts'
 import type { Loaded, Source } from './source.ts'
 import { Told } from './told.ts'
+import { TurnBudget } from './turn-budget.ts'
 import type { View } from './view.ts'
 
-/** Ids in one read. */
+/** The most ids in one batch. */
 const BATCH = 100
+/** Where user-data may be long a batch has fewer ids, SMALL_BATCH at least, so that its user-data has at most about so many bytes. */
+const BATCH_BYTES = 64 * 1024 * 1024
+const SMALL_BATCH = 10
 const RETRY_MS = 1000
 /** After a reconnect a host that has a view waits up to so long, so that a thousand hosts do not storm a new primary. */
 const RESYNC_JITTER_MS = 2000
@@ -82,6 +90,7 @@ export interface WatchStatus {
 /** Follows a store until stopped. */
 export class Watch {
   readonly #parts: WatchParts
+  readonly #batchSize: number
   /** Ids that unknown peers led to, and who waits for each. */
   readonly #lookUps = new Map<string, PromiseWithResolvers<void>>()
   /** Ids that notices named. */
@@ -93,6 +102,8 @@ export class Watch {
   /** Id -> digest of what was read last, for ids that the index names although they run elsewhere: unchanged needs no second reading. */
   readonly #elsewhere = new Map<string, string>()
   readonly #told: Told
+  /** What the loop may do in a turn of the event loop. */
+  readonly #budget = new TurnBudget()
   #connected = false
   /** Why the store cannot be used since it was lost; undefined when it was not tried yet. */
   #lossReason: string | undefined
@@ -110,6 +121,7 @@ export class Watch {
 
   constructor(parts: WatchParts) {
     this.#parts = parts
+    this.#batchSize = Math.max(SMALL_BATCH, Math.min(BATCH, Math.floor(BATCH_BYTES / parts.userDataMaxBytes)))
     this.#told = new Told(parts.view, parts.metrics.recordFaults, parts.log)
   }
 
@@ -227,6 +239,7 @@ export class Watch {
     this.#stale = new Set()
     this.#named = digests
     for (const [id, digest] of digests) {
+      await this.#budget.spend(0)
       const isKnown = (view.get(id)?.digest ?? this.#elsewhere.get(id)) === digest
       if (isKnown) this.#told.present(id)
       if (!isKnown || this.#told.faultOf(id) !== undefined) this.#stale.add(id)
@@ -254,30 +267,35 @@ export class Watch {
     const { batch, waiting } = this.#take()
     if (batch.size === 0) return
     try {
-      for (const loaded of await this.#parts.source.load([...batch.keys()])) this.#applySafely(loaded, batch.get(loaded.id)!)
+      for await (const loaded of this.#parts.source.load([...batch.keys()])) {
+        if (this.#stopped) throw new Error('stopping')
+        this.#applySafely(loaded, batch.get(loaded.id)!)
+        batch.delete(loaded.id)
+        waiting.get(loaded.id)?.resolve()
+        await this.#budget.spend(0)
+      }
     } catch (error) {
       for (const [id, origin] of batch) {
         if (origin === 'index') this.#stale?.add(id)
         else if (origin === 'notice') this.#dirty.add(id)
       }
-      for (const { reject } of waiting) reject(error)
+      for (const { reject } of waiting.values()) reject(error)
       throw error
     }
     this.#told.contested()
-    for (const { resolve } of waiting) resolve()
   }
 
   /** Takes ids out of what is to be read, one of each kind in turn: the next batch with the strongest reason for each id, and who waits for it. */
-  #take(): { batch: ReadonlyMap<string, Origin>, waiting: readonly PromiseWithResolvers<void>[] } {
+  #take(): { batch: Map<string, Origin>, waiting: ReadonlyMap<string, PromiseWithResolvers<void>> } {
     const batch = new Map<string, Origin>()
-    const waiting: PromiseWithResolvers<void>[] = []
+    const waiting = new Map<string, PromiseWithResolvers<void>>()
     const kinds = [this.#lookUps.keys(), this.#dirty.values(), (this.#stale ?? []).values()]
-    for (let n = 0, ended = 0; batch.size < BATCH && ended < kinds.length; n++) {
+    for (let n = 0, ended = 0; batch.size < this.#batchSize && ended < kinds.length; n++) {
       const { value: id, done } = kinds[n % kinds.length]!.next()
       ended = done === true ? ended + 1 : 0
       if (id === undefined) continue
       const lookUp = this.#lookUps.get(id)
-      if (lookUp !== undefined) waiting.push(lookUp)
+      if (lookUp !== undefined) waiting.set(id, lookUp)
       this.#lookUps.delete(id)
       const isNoticed = this.#dirty.delete(id)
       batch.set(id, this.#stale?.delete(id) === true ? 'index' : isNoticed ? 'notice' : 'peer')

@@ -8,6 +8,7 @@ import { parse } from '../../src/metadata/record.ts'
 import { parseTarget } from '../../src/metadata/target.ts'
 import { buildTree, resolve, VERSION_LIST, type Tree } from '../../src/metadata/tree.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
+import { sha256 } from '../../src/store/assemble.ts'
 import { fillUserData } from '../../src/store/publish.ts'
 import { aFullInstance } from '../support/instance.ts'
 import { diceOf } from './dice.ts'
@@ -93,7 +94,7 @@ function speech(record: Record<string, unknown>, userData: Buffer): Pick<FuzzGue
   const latin1 = (body: string | Uint8Array) => typeof body === 'string' ? body : Buffer.from(body).toString('latin1')
   const built = () => {
     if (tree !== undefined) return tree
-    const parsed = parse(fillUserData(record, userData))
+    const parsed = parse(fillUserData(record, userData, sha256(userData)))
     if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
     return tree = buildTree(parsed.instance, userData, {})
   }

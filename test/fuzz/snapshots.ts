@@ -74,7 +74,7 @@ export async function aSnapshotBench(trust: Trust | null): Promise<SnapshotBench
 }
 
 function assembled(seed: number, userData: Buffer | null): Assembled {
-  const parsed = parse(fillUserData(generateRecord(seed), userData))
+  const parsed = parse(fillUserData(generateRecord(seed), userData, userData && sha256(userData)))
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
   return { instance: parsed.instance, userData, digest: sha256(Buffer.from(String(seed))) }
 }

@@ -29,7 +29,7 @@ async function aStore(t: Test): Promise<Publisher> {
 
 /** The store as a daemon asks it. */
 async function aSource(t: Test): Promise<Source> {
-  const source = buildRedisSource({ url: redis.url }, 'gb1', 'hv1', null)
+  const source = buildRedisSource({ url: redis.url }, 'gb1', 'hv1', null, 16_384)
   const said: string[] = []
   const say = (word: string) => { said.push(word) }
   source.start({ notice: say, connected: () => { say('connected') }, disconnected: say })

@@ -36,8 +36,11 @@ async function refused(t: Test, redis: TestRedis, user: string, commands: readon
 
 t.test('with the users of deploy/redis.acl all of imds works, and Redis refuses nothing', async (t) => {
   const redis = await aRedisWithUsers(t)
-  const daemon = await aDaemon(t, as(redis, 'imds-hv1'), {}, { IMDS_RESYNC_SECONDS: '1' })
   const store = await aStore(t, as(redis, 'imds-publisher'))
+  for (const n of ['3', '4']) { // several instances are read with other commands than one
+    await store.put(record(1, { id: `srv-n${n}`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:f0', ipv4Addresses: [`10.0.1.${n}/24`] }] }))
+  }
+  const daemon = await aDaemon(t, as(redis, 'imds-hv1'), {}, { IMDS_RESYNC_SECONDS: '1' })
   const prefix = { id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.2/30'], ipv6Prefixes: ['2a02:1348:178:1::/64'] }
   const first = record(1)
   await store.put({ ...first, interfaces: [...first['interfaces'] as object[], prefix] }, Buffer.from('one'))

@@ -34,7 +34,7 @@ export class SteppedSource implements Source {
   put(document: Record<string, unknown>): void {
     const { id, revision } = document as { id: string, revision: number }
     const digest = `${id} ${String(revision)}`
-    this.records.set(id, { kind: 'record', id, digest, document, userData: null })
+    this.records.set(id, { kind: 'record', id, digest, document, userData: null, userDataSha256: null })
     this.digests.set(id, digest)
   }
 
@@ -49,9 +49,9 @@ export class SteppedSource implements Source {
     return this.#request('index', () => ({ initialised: this.initialised, digests: new Map(this.digests) }))
   }
 
-  load(ids: readonly string[]): Promise<readonly Loaded[]> {
+  async* load(ids: readonly string[]): AsyncIterable<Loaded> {
     for (const id of ids) this.reads.set(id, (this.reads.get(id) ?? 0) + 1)
-    return this.#request(ids, () => ids.map((id) => this.records.get(id) ?? { kind: 'absent', id } as const))
+    yield* await this.#request(ids, () => ids.map((id) => this.records.get(id) ?? { kind: 'absent', id } as const))
   }
 
   owner(network: string, address: string): Promise<string | null> {

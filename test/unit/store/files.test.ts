@@ -2,7 +2,7 @@
  * The files of an instance: how they are read while they change, and how they are written.
  */
 import { execFileSync } from 'node:child_process'
-import { lstatSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { lstatSync, mkdtempSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { open, type FileHandle } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -83,4 +83,23 @@ test('a new file is complete on the disk before it has its name, is its owner\'s
   expect(lstatSync(path).mode & 0o777).toBe(0o600)
   await FILE_SYSTEM.remove(path)
   await FILE_SYSTEM.remove(path)
+})
+
+test('user-data beyond the limit is a fault, it is not read, and the digest changes with its file', async () => {
+  const directory = aDirectory()
+  const path = join(directory, `${ID}.user-data`)
+  writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
+  writeFileSync(path, '')
+  const digests = new Set<string>()
+  for (const bytes of [2 ** 42, 2 ** 42 + 1]) { // more than a read could give
+    truncateSync(path, bytes)
+    const loaded = await loadFiles(directory, ID, 16_384)
+    expect(loaded).toMatchObject({ kind: 'user-data', reason: `the user-data is ${String(bytes)} bytes, more than the limit of 16384 (IMDS_USER_DATA_MAX_BYTES)` })
+    if ('digest' in loaded) digests.add(loaded.digest)
+  }
+  truncateSync(path, 16_384)
+  const good = await loadFiles(directory, ID, 16_384)
+  expect(good).toMatchObject({ kind: 'record', document: { userData: { size: 16_384 } } })
+  if ('digest' in good) digests.add(good.digest)
+  expect(digests.size).toBe(3)
 })

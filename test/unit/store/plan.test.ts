@@ -8,7 +8,7 @@ import { anInstance } from '../../support/instance.ts'
 const ID = 'srv-abcde'
 const ORIGINS: readonly Origin[] = ['index', 'notice', 'peer']
 const current: Assembled = { instance: parsed(anInstance()), userData: null, digest: 'one' }
-const record = (change: Record<string, unknown> = {}, digest = 'two'): Loaded => ({ kind: 'record', id: ID, digest, document: anInstance(change), userData: null })
+const record = (change: Record<string, unknown> = {}, digest = 'two'): Loaded => ({ kind: 'record', id: ID, digest, document: anInstance(change), userData: null, userDataSha256: null })
 const kinds = (loaded: Loaded, held: Assembled | undefined, hypervisor: string | null = 'hv1') =>
   ORIGINS.map((origin) => plan(loaded, held, origin, { hypervisor, userDataMaxBytes: 16_384 }).kind)
 

@@ -1,7 +1,9 @@
 import { createCipheriv, createHash, hkdfSync } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
 import { readStored } from '../../../src/store/stored.ts'
-import { isEncrypted, parseRecordKeys } from '../../../src/store/trust.ts'
+import { HEAD_BYTES, isEncrypted, parseRecordKeys } from '../../../src/store/trust.ts'
+import { SLICE_BYTES, TurnBudget } from '../../../src/store/turn-budget.ts'
+import { mostBytesPerTurn } from '../../support/bytes-per-turn.ts'
 import { random } from '../../support/generate.ts'
 import { anInstance } from '../../support/instance.ts'
 import { aTrust, keyLines } from '../../support/record-keys.ts'
@@ -136,26 +138,45 @@ describe('a file of keys', () => {
   })
 })
 
+describe('a value that is decrypted in slices', () => {
+  const bytes = Buffer.alloc(5 * SLICE_BYTES + 7, 'abc')
+  const value = trust.encrypt('user-data', ID, 3, bytes)
+  test.each([0, 1, SLICE_BYTES, bytes.length])('is the value: %i bytes', async (length) => {
+    const part = bytes.subarray(0, length)
+    expect(await trust.decryptInSlices('user-data', ID, trust.encrypt('user-data', ID, 3, part), new TurnBudget())).toEqual({ bytes: part, revision: 3, key: 'k1' })
+  })
+  test('is decrypted over several turns of the event loop', async () => {
+    const { ciphered } = await mostBytesPerTurn(() => trust.decryptInSlices('user-data', ID, value, new TurnBudget()))
+    expect(ciphered).toBeGreaterThan(0)
+    expect(ciphered).toBeLessThanOrEqual(4 * SLICE_BYTES)
+  })
+  test.each([HEAD_BYTES, SLICE_BYTES, 3 * SLICE_BYTES, value.length - 1])('is not believed when byte %i was changed', async (at) => {
+    const changed = Buffer.from(value)
+    changed[at]! ^= 1
+    expect(await trust.decryptInSlices('user-data', ID, changed, new TurnBudget())).toEqual({ distrust: 'is not authentic: changed, or made with another key or for another place' })
+  })
+})
+
 describe('record and user-data are read together', () => {
   const record = (revision: number) => trust.encrypt('record', ID, revision, Buffer.from(JSON.stringify(anInstance({ revision }))))
   const userData = (revision: number) => trust.encrypt('user-data', ID, revision, Buffer.from('mine'))
-  test('of one revision they are good, and without user-data there is none', () => {
-    expect(readStored(ID, record(3), userData(3), trust)).toMatchObject({ kind: 'record', document: { revision: 3 }, userData: Buffer.from('mine'), keys: ['k1', 'k1'] })
-    expect(readStored(ID, record(3), null, trust)).toMatchObject({ kind: 'record', userData: null, keys: ['k1'] })
+  test('of one revision they are good, and without user-data there is none', async () => {
+    expect(await readStored(ID, record(3), userData(3), trust, new TurnBudget())).toMatchObject({ kind: 'record', document: { revision: 3 }, userData: Buffer.from('mine'), keys: ['k1', 'k1'] })
+    expect(await readStored(ID, record(3), null, trust, new TurnBudget())).toMatchObject({ kind: 'record', userData: null, keys: ['k1'] })
   })
-  test.each<[string, () => object, string, RegExp]>([
-    ['user-data of another revision', () => readStored(ID, record(3), userData(2), trust), 'untrusted', /^the user-data is of revision 2, the record of 3$/],
-    ['plain user-data', () => readStored(ID, record(3), Buffer.from('mine'), trust), 'untrusted', /^the user-data is not encrypted/],
-    ['a plain record', () => readStored(ID, Buffer.from(JSON.stringify(anInstance())), null, trust), 'untrusted', /^the record is not encrypted/],
-    ['a record in the place of user-data', () => readStored(ID, record(3), record(3), trust), 'untrusted', /^the user-data is not authentic/],
-    ['a record that says another revision', () => readStored(ID, trust.encrypt('record', ID, 4, Buffer.from(JSON.stringify(anInstance({ revision: 3 })))), null, trust), 'untrusted', /says another revision/],
-    ['a record that is no JSON', () => readStored(ID, trust.encrypt('record', ID, 4, Buffer.from('{')), null, trust), 'unreadable', /is not JSON/],
-    ['without keys, an encrypted record', () => readStored(ID, record(3), null, null), 'unreadable', /is encrypted, and no keys/],
-  ])('%s is a fault', (_what, read, kind, reason) => {
-    expect(read()).toMatchObject({ kind })
-    expect((read() as { reason: string }).reason).toMatch(reason)
+  test.each<[string, () => Promise<object>, string, RegExp]>([
+    ['user-data of another revision', () => readStored(ID, record(3), userData(2), trust, new TurnBudget()), 'untrusted', /^the user-data is of revision 2, the record of 3$/],
+    ['plain user-data', () => readStored(ID, record(3), Buffer.from('mine'), trust, new TurnBudget()), 'untrusted', /^the user-data is not encrypted/],
+    ['a plain record', () => readStored(ID, Buffer.from(JSON.stringify(anInstance())), null, trust, new TurnBudget()), 'untrusted', /^the record is not encrypted/],
+    ['a record in the place of user-data', () => readStored(ID, record(3), record(3), trust, new TurnBudget()), 'untrusted', /^the user-data is not authentic/],
+    ['a record that says another revision', () => readStored(ID, trust.encrypt('record', ID, 4, Buffer.from(JSON.stringify(anInstance({ revision: 3 })))), null, trust, new TurnBudget()), 'untrusted', /says another revision/],
+    ['a record that is no JSON', () => readStored(ID, trust.encrypt('record', ID, 4, Buffer.from('{')), null, trust, new TurnBudget()), 'unreadable', /is not JSON/],
+    ['without keys, an encrypted record', () => readStored(ID, record(3), null, null, new TurnBudget()), 'unreadable', /is encrypted, and no keys/],
+  ])('%s is a fault', async (_what, read, kind, reason) => {
+    expect(await read()).toMatchObject({ kind })
+    expect((await read() as { reason: string }).reason).toMatch(reason)
   })
-  test('without keys records are plain, as they always were', () => {
-    expect(readStored(ID, Buffer.from(JSON.stringify(anInstance())), Buffer.from('mine'), null)).toEqual({ kind: 'record', document: anInstance(), userData: Buffer.from('mine'), keys: [] })
+  test('without keys records are plain, as they always were', async () => {
+    expect(await readStored(ID, Buffer.from(JSON.stringify(anInstance())), Buffer.from('mine'), null, new TurnBudget())).toEqual({ kind: 'record', document: anInstance(), userData: Buffer.from('mine'), keys: [] })
   })
 })

@@ -1,7 +1,12 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { expect, test } from 'vitest'
+import { buildFileSource } from '../../../src/store/files.ts'
 import { sha256InSlices, SLICE_BYTES, slices, TurnBudget } from '../../../src/store/turn-budget.ts'
-import { sha256 } from '../../../src/store/assemble.ts'
+import { assemble, sha256 } from '../../../src/store/assemble.ts'
 import { mostBytesPerTurn } from '../../support/bytes-per-turn.ts'
+import { anInstance } from '../../support/instance.ts'
 
 const MIB = 1024 * 1024
 
@@ -37,4 +42,30 @@ test('a budget whose time is used up ends the turn, however few the bytes', asyn
   setImmediate(() => { isNextTurn = true })
   await budget.spend(1)
   expect(isNextTurn).toBe(true)
+})
+
+test('a store of files hashes its user-data in slices, for the index, the record and the check of both', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-turns-'))
+  try {
+    for (const [id, size] of [['srv-large', 16 * MIB], ['srv-small', 5]] as const) {
+      writeFileSync(join(directory, `${id}.json`), JSON.stringify(anInstance({ id })))
+      writeFileSync(join(directory, `${id}.user-data`), Buffer.alloc(size, id))
+    }
+    const source = buildFileSource(directory, 16 * MIB)
+    const found: string[] = []
+    const { hashed } = await mostBytesPerTurn(async () => {
+      const { digests } = await source.index()
+      for await (const loaded of source.load([...digests.keys()])) {
+        if (loaded.kind !== 'record') throw new Error(loaded.kind)
+        const assembled = assemble(loaded, 16 * MIB)
+        if ('reason' in assembled) throw new Error(JSON.stringify(assembled.faults))
+        found.push(assembled.instance.id)
+      }
+    })
+    expect(found.sort()).toEqual(['srv-large', 'srv-small'])
+    expect(hashed).toBeGreaterThan(0)
+    expect(hashed).toBeLessThanOrEqual(MIB + SLICE_BYTES)
+  } finally {
+    rmSync(directory, { recursive: true })
+  }
 })

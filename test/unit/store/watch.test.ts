@@ -27,7 +27,7 @@ afterEach(async () => {
 interface Host { source: SteppedSource, view: View, watch: Watch, log: Record<string, unknown>[], confirmed: (() => void)[], failed: () => number }
 
 /** A watch of a store with the instances 1 to `count`, connected. */
-function aHost(count: number): Host {
+function aHost(count: number, userDataMaxBytes = 16_384): Host {
   const source = new SteppedSource()
   for (let n = 1; n <= count; n++) source.put(record(n))
   const view = new View({}, () => 0)
@@ -37,7 +37,7 @@ function aHost(count: number): Host {
   const none = { inc: () => { /* not counted */ } }
   const metrics = { notices: none, resyncs: { inc: ({ result }: { result: string }) => { if (result === 'failed') failed += 1 } }, recordFaults: none, revisionsBack: none }
   const watch = new Watch({
-    source, view, hypervisor: 'hv1', userDataMaxBytes: 16_384, resyncMs: 3_600_000, metrics, changed: () => { /* nothing depends on it */ },
+    source, view, hypervisor: 'hv1', userDataMaxBytes, resyncMs: 3_600_000, metrics, changed: () => { /* nothing depends on it */ },
     confirmed: () => { for (const call of confirmed) call() },
     log: pino({ level: 'info' }, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } }),
   })
@@ -307,4 +307,104 @@ test('look-ups of more peers than fit do not hold up a notice', async () => {
   await source.roundTrip()
   await source.next()
   expect(view.get(id(299))?.instance.revision).toBe(2)
+})
+
+test.each([[16_384, 100], [65_536, 100], [1_048_576, 64], [8_388_608, 10], [16_777_216, 10]])('with up to %i bytes of user-data a batch has %i ids, a third of each kind', async (limit, size) => {
+  const { source, watch } = aHost(250, limit)
+  await source.roundTrip()
+  const first = await source.next(isLoad)
+  for (let n = 301; n <= 400; n++) source.events.notice(id(n))
+  for (let n = 401; n <= 500; n++) {
+    source.owners.set(`default 10.2.0.${String(n - 400)}`, id(n))
+    void watch.lookUp('default', `10.2.0.${String(n - 400)}`).catch(() => { /* stopped */ })
+  }
+  for (const request of source.requests.filter(({ ids }) => ids === 'owner')) {
+    request.execute()
+    request.reply()
+  }
+  first?.execute()
+  first?.reply()
+  const batch = (await source.next(isLoad))?.ids as readonly string[]
+  expect(batch).toHaveLength(size)
+  for (const [from, to] of [[1, 250], [301, 400], [401, 500]] as const) {
+    const numbers = batch.map((one) => Number(one.slice('srv-n'.length))).filter((n) => n >= from && n <= to)
+    expect(numbers.length).toBeGreaterThanOrEqual(Math.floor(size / 3))
+  }
+})
+
+test('an instance is in the view as soon as it is read, and nothing enters it after the stop', async () => {
+  const { source, view, watch } = aHost(3)
+  const { promise: wait, resolve: next } = Promise.withResolvers<undefined>()
+  source.load = async function* (ids) {
+    for (const [i, one] of ids.entries()) {
+      if (i === 1) await wait
+      yield source.records.get(one)!
+    }
+  }
+  await source.roundTrip()
+  await source.next()
+  expect([...view.ids()]).toEqual([id(1)])
+  await watch.stop()
+  next(undefined)
+  await source.next()
+  expect([...view.ids()]).toEqual([id(1)])
+})
+
+test('when a read fails half-way, the rest of it is read again', async () => {
+  const host = aHost(3)
+  const { source, view } = host
+  const load = source.load.bind(source)
+  source.load = async function* (ids) {
+    source.load = load
+    yield await Promise.resolve(source.records.get(ids[0]!)!)
+    throw new Error('no answer')
+  }
+  await source.roundTrip()
+  await source.next()
+  expect([...view.ids()]).toEqual([id(1)])
+  await expect.poll(() => source.requests.length, { timeout: 5_000 }).toBe(1)
+  expect(source.requests[0]!.ids).toEqual([id(2), id(3)])
+  await source.drain()
+  expect(host.watch.status().ready).toBe(true)
+})
+
+/** Takes longer than one turn of the event loop should. */
+function work(): void {
+  for (const startedMs = performance.now(); performance.now() - startedMs < 5;) { /* work */ }
+}
+
+/** How many turns of the event loop pass until the condition holds. */
+async function turnsUntil(condition: () => boolean): Promise<number> {
+  let turns = 0
+  for (; !condition(); turns++) await new Promise((resolve) => { setImmediate(resolve) })
+  return turns
+}
+
+test('guests are answered while instances are processed and the index is compared', async () => {
+  const { source, view, confirmed } = aHost(20)
+  const entries = new class extends Map<string, string> {
+    override* [Symbol.iterator](): MapIterator<[string, string]> {
+      for (const entry of this.entries()) {
+        work()
+        yield entry
+      }
+    }
+  }(source.digests)
+  const { promise: asked, resolve: ask } = Promise.withResolvers<undefined>()
+  source.index = () => {
+    ask(undefined)
+    return Promise.resolve({ initialised: true, digests: entries })
+  }
+  source.load = async function* (ids) {
+    for (const one of ids) {
+      work()
+      yield await Promise.resolve(source.records.get(one)!)
+    }
+  }
+  let isConfirmed = false
+  confirmed.push(() => { isConfirmed = true })
+  await asked
+  const turns = await turnsUntil(() => isConfirmed)
+  expect(view.size).toBe(20)
+  expect(turns).toBeGreaterThanOrEqual(39)
 })

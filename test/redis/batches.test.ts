@@ -1,0 +1,105 @@
+/**
+ * How much the daemon reads from Redis at once, and how much of it one turn of the event loop hashes and decrypts.
+ */
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { assemble } from '../../src/store/assemble.ts'
+import { openStore } from '../../src/store/open.ts'
+import { buildRedisSource } from '../../src/store/redis.ts'
+import type { Loaded, Source } from '../../src/store/source.ts'
+import type { Trust } from '../../src/store/trust.ts'
+import { SLICE_BYTES } from '../../src/store/turn-budget.ts'
+import { mostBytesPerTurn } from '../support/bytes-per-turn.ts'
+import { until } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+import { aTrust, keyLines } from '../support/record-keys.ts'
+import { startRedis, type TestRedis } from '../support/redis.ts'
+
+const MIB = 1024 * 1024
+const LIMIT = 16 * MIB
+const id = (n: number) => `srv-n${String(n)}`
+
+let redis: TestRedis
+t.before(async () => { redis = await startRedis() })
+t.teardown(() => redis.stop())
+
+/** Publishes the instances 1, 2, ... with so many bytes of user-data each. */
+async function publish(t: Test, sizes: readonly number[], isEncrypted = false): Promise<void> {
+  await redis.client.flushall()
+  const keys = join(t.testdir(), 'keys')
+  writeFileSync(keys, keyLines('k1'))
+  const store = await openStore({ url: redis.url, region: 'gb1', userDataMaxBytes: LIMIT, recordKeysFile: isEncrypted ? keys : undefined })
+  for (const [i, size] of sizes.entries()) {
+    const { result } = await store.put(anInstance({ id: id(i + 1), interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.0.0.${String(i + 1)}/8`] }] }), Buffer.alloc(size, id(i)))
+    t.equal(result, 'published')
+  }
+  await store.close()
+}
+
+/** The store as a daemon reads it. */
+async function aSource(t: Test, trust: Trust | null, userDataMaxBytes = LIMIT): Promise<Source> {
+  const source = buildRedisSource({ url: redis.url }, 'gb1', 'hv1', trust, userDataMaxBytes)
+  let isConnected = false
+  const connected = () => { isConnected = true }
+  source.start({ notice: () => { /* none is awaited */ }, connected, disconnected: (reason) => { t.fail(reason) } })
+  t.teardown(() => source.stop())
+  await until(() => isConnected, 'the connection')
+  return source
+}
+
+async function calls(command: string): Promise<number> {
+  return Number(new RegExp(`^cmdstat_${command}:calls=(\\d+)`, 'm').exec(await redis.client.info('commandstats'))?.[1] ?? 0)
+}
+
+for (const isEncrypted of [false, true]) {
+  const what = isEncrypted ? 'encrypted' : 'plain'
+  t.test(`${what} user-data of any length is read whole, and no turn of the event loop hashes or decrypts much of it`, async (t) => {
+    const sizes = [LIMIT, 16_384, 0, 3 * MIB, ...Array.from({ length: 60 }, () => 65_536)]
+    await publish(t, sizes, isEncrypted)
+    const source = await aSource(t, isEncrypted ? aTrust('gb1', 'k1') : null)
+    const found: Loaded[] = []
+    const { hashed, ciphered } = await mostBytesPerTurn(async () => {
+      for await (const loaded of source.load(sizes.map((_size, i) => id(i + 1)))) {
+        if (loaded.kind === 'record') t.notMatch(assemble(loaded, LIMIT), { reason: String })
+        found.push(loaded)
+      }
+    })
+    t.same(found.map((loaded) => [loaded.kind, loaded.id, 'userData' in loaded && loaded.userData?.length]), sizes.map((size, i) => ['record', id(i + 1), size]))
+    t.ok(hashed > 0 && hashed <= MIB + SLICE_BYTES, `${String(hashed)} bytes hashed`)
+    t.equal(ciphered > 0, isEncrypted)
+    t.ok(ciphered <= MIB + SLICE_BYTES, `${String(ciphered)} bytes decrypted`)
+  })
+}
+
+t.test('one read has at most 4 MiB, or one instance; what is not taken yet is not read', async (t) => {
+  await publish(t, [1.5 * MIB, 1.5 * MIB, 1.5 * MIB, 6 * MIB, 16, 16])
+  const source = await aSource(t, null)
+  await redis.client.config('RESETSTAT')
+  const reads: [string, number][] = []
+  for await (const loaded of source.load([1, 2, 3, 4, 5, 6].map(id))) reads.push([loaded.id, await calls('hmget')])
+  t.same(reads, [[id(1), 2], [id(2), 2], [id(3), 3], [id(4), 4], [id(5), 6], [id(6), 6]])
+})
+
+t.test('user-data beyond the limit is a fault, and of several instances it is not even read', async (t) => {
+  await publish(t, [8 * MIB, 16])
+  const source = await aSource(t, null, 16_384)
+  await redis.client.config('RESETSTAT')
+  const found: Loaded[] = []
+  for await (const loaded of source.load([id(1), id(2)])) found.push(loaded)
+  const reason = 'the user-data is 8388608 bytes, more than the limit of 16384 (IMDS_USER_DATA_MAX_BYTES)'
+  t.match(found, [{ kind: 'user-data', id: id(1), digest: /^[0-9a-f]+$/, reason }, { kind: 'record', id: id(2) }])
+  t.ok(Number(/total_net_output_bytes:(\d+)/.exec(await redis.client.info('stats'))?.[1]) < MIB)
+  for await (const loaded of source.load([id(1)])) t.match(loaded, { kind: 'user-data', id: id(1), reason })
+})
+
+t.test('one instance is read in one round trip, several in two', async (t) => {
+  await publish(t, [16, 16])
+  const source = await aSource(t, null)
+  for (const [ids, lengths] of [[[id(1)], 0], [[id(1), id(2)], 4]] as const) {
+    await redis.client.config('RESETSTAT')
+    for await (const loaded of source.load(ids)) t.equal(loaded.kind, 'record')
+    t.equal(await calls('hstrlen'), lengths)
+    t.equal(await calls('hmget'), ids.length)
+  }
+})

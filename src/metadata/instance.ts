@@ -46,9 +46,9 @@ export function rangesOf(instance: Instance): { network: string, range: string }
 
 /** Freezes a value to the bottom. */
 export function frozen<T>(value: T): Deep<T> {
-  if (typeof value === 'object' && value !== null && !Object.isFrozen(value)) {
+  if (!Object.isFrozen(value)) { // all that is no object is
     Object.freeze(value)
-    for (const part of Object.values(value)) frozen(part)
+    for (const part of Object.values(value as object)) frozen(part)
   }
   return value as Deep<T>
 }

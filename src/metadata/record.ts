@@ -134,8 +134,8 @@ export const InstanceSchema = Type.Object({
 /** The schema with the bounds of earlier versions: a snapshot of theirs may hold such records, and they stay served. */
 const FormerSchema = Type.Object({
   ...InstanceSchema.properties,
-  tags: Type.Record(Type.String(), Type.String({ maxLength: 4096 }), { default: {} }),
-  blockDevices: Type.Record(BlockDeviceName, BlockDevice, { default: {} }),
+  tags: Type.Record(Type.String(), Type.String({ maxLength: 4096 })),
+  blockDevices: Type.Record(BlockDeviceName, BlockDevice),
 })
 
 /** One thing that is wrong with a record: where (a JSON pointer) and what would be right. Never holds the record's own values. */
@@ -216,8 +216,8 @@ function known({ properties, patternProperties, items, maxItems = 0, maxProperti
     const given = Object.entries(properties).filter(([name]) => fields[name] !== undefined)
     return Object.fromEntries(given.map(([name, shape]) => [name, known(shape, fields[name])]))
   }
-  const [pattern, shape] = Object.entries(patternProperties ?? {})[0] ?? []
-  if (pattern === undefined || shape === undefined) return null
+  if (patternProperties === undefined) return null
+  const [pattern, shape] = Object.entries(patternProperties)[0]!
   const isKnown = new RegExp(pattern, 'u')
   const names = Object.keys(fields).slice(0, maxProperties + 1)
   const kept = names.length > maxProperties ? names : names.filter((name) => isKnown.test(name) && !UNSAFE_NAMES.includes(name))

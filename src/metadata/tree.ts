@@ -33,7 +33,7 @@ export const VERSION_LIST: Content = textContent(VERSIONS.join('\n'))
  * whatever is given.
  */
 export function buildTree(instance: Instance, userData: Uint8Array | null, provider: Provider): Tree {
-  const nodes = new Map<string, Node>([['', directory()]])
+  const nodes = new Map<string, Node>()
   for (const { pattern, since, entries } of CATEGORIES) {
     for (const { parameters, value, earlier } of entries({ instance, provider })) {
       const from = visibleFrom(since)

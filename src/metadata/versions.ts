@@ -52,7 +52,5 @@ export function versionPosition(version: string): number | undefined {
 
 /** The position of the first listed version at or after `since` (`1.0`, or a date in ISO form). */
 export function visibleFrom(since: string): number {
-  if (since === '1.0') return 0
-  const position = VERSIONS.findIndex((version) => version >= since)
-  return position === -1 ? LATEST : position
+  return VERSIONS.findIndex((version) => version >= since) // as texts: 1.0 is before every date, latest after it
 }

@@ -109,6 +109,10 @@ describe('every category', () => {
       const { status, headers, text } = await guest.ask(`/${version}/meta-data/${path}`)
       const visible = position >= VERSIONS.indexOf(since)
       expect([version, status]).toEqual([version, visible ? 200 : 404])
+      const above = path.lastIndexOf('/') + 1
+      const listing = await guest.ask(`/${version}/meta-data/${path.slice(0, above)}`)
+      const names = listing.status === 200 ? listing.text.split('\n') : []
+      expect([version, names.some((name) => name === path.slice(above) || name === `${path.slice(above)}/`)]).toEqual([version, visible])
       if (version !== 'latest') continue
       expect(text).toBe(value)
       expect(headers['content-type']).toBe('text/plain')
@@ -189,6 +193,10 @@ describe('what does not apply is neither listed nor answered (B3)', () => {
     ['C4', 'addresses by SLAAC', { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'], ipv6Addresses: ['fd00::2/64'] }] },
       [`${MAC0}/ipv6s`, `${MAC0}/subnet-ipv6-cidr-blocks`]],
     ['C4', 'an interface without a prefix length', { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2'] }] }, ['network', `${MAC0}/mac`]],
+    ['C4', 'one interface of two without a prefix length',
+      { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }, { id: 'int-b', macAddress: '02:24:19:00:00:0a', ipv4Addresses: ['10.1.0.2'] }] }, ['network', `${MAC0}/mac`, `${MAC1}/mac`]],
+    ['C4', 'an IPv6 address without a prefix length', { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'], ipv6Addresses: ['fd00::2'], dhcpv6: true }] },
+      [`${MAC0}/subnet-ipv6-cidr-blocks`]],
     ['C5', 'tags not enabled', { tags: { Name: 'x' } }, ['tags', 'tags/instance', 'tags/instance/Name']],
     ['C5', 'no tag that a path can name', { tags: { 'a b': 'x', '5=x': 'y' }, options: { instanceMetadataTags: 'enabled' } }, ['tags', 'tags/instance', 'tags/instance/a b', 'tags/instance/5=x']],
     ['H3', 'no identity document yet', {}, ['../dynamic', '../dynamic/instance-identity/document']],
@@ -205,6 +213,12 @@ describe('what does not apply is neither listed nor answered (B3)', () => {
       expect(names).not.toContain(decodeURIComponent(full.slice(slash + 1)))
     }
   })
+})
+
+test('C5: a tag may begin like a name that none may have', async () => {
+  const tagged = aGuestServer()
+  tagged.put(anInstance({ tags: { _index: 'x', _index2: 'a', '.': 'x', '.hidden': 'b', '..': 'x', '..x': 'c' }, options: { instanceMetadataTags: 'enabled' } }))
+  expect((await tagged.ask('/latest/meta-data/tags/instance/')).text).toBe('..x\n.hidden\n_index2')
 })
 
 describe('C7: user-data', () => {

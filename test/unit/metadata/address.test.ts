@@ -1,6 +1,6 @@
 import { Address6 } from 'ip-address'
 import { describe, expect, test } from 'vitest'
-import { canonicalAddress, ipv6Digits, isIpv6Prefix, overlap } from '../../../src/metadata/address.ts'
+import { canonicalAddress, ipv6Digits, isIpv6Prefix, isOneAddress, overlap } from '../../../src/metadata/address.ts'
 import { random } from '../../support/generate.ts'
 
 test.each([
@@ -8,6 +8,11 @@ test.each([
   ['10.0.0', undefined], ['', undefined], ['x', undefined], ['10.0.0.256', undefined],
   ['fd00::2/64', undefined], ['fd00::g', undefined], ['fd00:2', undefined],
 ])('the canonical form of "%s" is %s', (address, canonical) => { expect(canonicalAddress(address)).toBe(canonical) })
+
+test.each([
+  ['169.254.169.254', true], ['127.0.0.1', true], ['fd00:ec2::254', true], ['0.0.0.1', true], ['::1', true],
+  ['0.0.0.0', false], ['::', false], ['FD00::1', false], ['localhost', false], ['127.1', false], ['fd00::1/64', false],
+])('packets can be sent to a listener on %s: %s', (address, isOne) => { expect(isOneAddress(address)).toBe(isOne) })
 
 test.each([
   ['2a02:1348:178:1::/64', '2a02134801780001'], ['2a02:1348:178::/48', '2a0213480178'], ['fd00::/124', 'fd00000000000000000000000000000'],

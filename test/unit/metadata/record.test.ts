@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { RECORD_FORM, RECORD_MAX_BYTES, rangesOf } from '../../../src/metadata/instance.ts'
-import { InstanceSchema, parse, restore, sizeFaults } from '../../../src/metadata/record.ts'
+import { InstanceSchema, parse, restore, sealOf, sizeFaults } from '../../../src/metadata/record.ts'
 import { parsed } from '../../support/guest.ts'
 import { aFullInstance, anInstance } from '../../support/instance.ts'
 import { recordTable } from '../../support/record-table.ts'
@@ -63,7 +63,11 @@ test('all faults are told at once, each with its path, none with the record\'s v
 describe('a record is faulty', () => {
   const ROWS: [string, unknown, RegExp][] = [
     ['that is no object', [], /^ must be a JSON object/],
-    ['that is nothing', null, /^ must be a JSON object/],
+    ['that is nothing', null, /^ must be a JSON object$/],
+    ['that is a text', 'srv-a', /^ must be a JSON object$/],
+    ['that is not there', undefined, /^ must be a JSON object$/],
+    ['without an id', anInstance({ id: undefined }), /^\/id is missing: must be an id such as srv-x1y2z$/],
+    ['without a list of interfaces', anInstance({ interfaces: undefined }), /^\/interfaces is missing$/],
     ['of another schema', anInstance({ schema: 2 }), /^\/schema must be the number 1/],
     ['without a schema', anInstance({ schema: undefined }), /^\/schema/],
     ['with a revision that is no whole number', anInstance({ revision: 1.5 }), /^\/revision/],
@@ -80,6 +84,16 @@ describe('a record is faulty', () => {
     ['without interfaces', anInstance({ interfaces: [] }), /^\/interfaces/],
     ['with a MAC address in capitals', anInstance({ interfaces: nic({ macAddress: '02:24:19:00:00:EE' }) }), /macAddress must be a MAC address in lower case/],
     ['with an IPv4 address with leading zeros', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.02'] }) }), /ipv4Addresses\/0 must be an IPv4 address/],
+    ['with a prefix length of 0', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/0'] }) }), /ipv4Addresses\/0/],
+    ['with a prefix length that is a fraction', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/1.5'] }) }), /ipv4Addresses\/0/],
+    ['with a prefix length that is no number', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/NaN'] }) }), /ipv4Addresses\/0/],
+    ['with a prefix length behind what is no address', anInstance({ interfaces: nic({ ipv6Addresses: ['10.0.0.2/64'] }) }), /ipv6Addresses\/0/],
+    ['with a prefix length of IPv6 that is too long', anInstance({ interfaces: nic({ ipv6Addresses: ['fd00::2/129'] }) }), /ipv6Addresses\/0/],
+    ['with a cloud IP that is no IPv4 address', anInstance({ interfaces: nic({ cloudIps: [{ id: 'cip-a', publicIpv4: '10.0.0', fqdn: 'a.b' }] }) }), /publicIpv4 must be an IPv4 address/],
+    ['with a cloud IP with a longer form of an IPv6 address', anInstance({ interfaces: nic({ cloudIps: [{ id: 'cip-a', publicIpv4: '10.0.0.1', publicIpv6: 'fd00:0::1', fqdn: 'a.b' }] }) }), /publicIpv6 must be an IPv6 address/],
+    ['with one interface twice', anInstance({ interfaces: [...nic({}), { id: 'int-a', macAddress: '02:24:19:00:00:ef' }] }), /interfaces\/1\/id is the same interface as \/interfaces\/0\/id/],
+    ['with one IPv6 address twice', anInstance({ interfaces: [...nic({ ipv6Addresses: ['fd00::2'] }), { id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv6Addresses: ['fd00::2/64'] }] }), /interfaces\/1\/ipv6Addresses\/0 is the same address as \/interfaces\/0/],
+    ['with one cloud IP twice', anInstance({ interfaces: nic({ cloudIps: many(2, (i) => ({ id: `cip-${String(i)}`, publicIpv4: '10.0.0.1', fqdn: 'a.b' })) }) }), /cloudIps\/1\/publicIpv4 is the same cloud IP/],
     ['with a prefix length that is too long', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/33'] }) }), /ipv4Addresses\/0/],
     ['with a prefix length with a leading zero', anInstance({ interfaces: nic({ ipv4Addresses: ['10.0.0.2/08'] }) }), /ipv4Addresses\/0/],
     ['with an IPv6 address in a longer form', anInstance({ interfaces: nic({ ipv6Addresses: ['fd00:0::2'] }) }), /ipv6Addresses\/0 must be an IPv6 address in its shortest/],
@@ -115,9 +129,30 @@ describe('a record is faulty', () => {
     ['with a tag whose key is endless', anInstance({ tags: { ['x'.repeat(100_000)]: 'x'.repeat(257) } }), /^\/tags must not have more than 256 characters\n\/tags has a name that is too long$/],
     ['with a tag whose value has 257 characters', anInstance({ tags: { a: '😀'.repeat(257) } }), /^\/tags\/a must not have more than 256 characters$/],
     ['with 257 block devices', anInstance({ blockDevices: Object.fromEntries(many(257, (i) => [`ebs${String(i)}`, 'sda'])) }), /^\/blockDevices must not have more than 256/],
+    ['with 257 block devices, some of them unknown', anInstance({ blockDevices: Object.fromEntries(many(257, (i) => [i < 9 ? `nvme${String(i)}` : `ebs${String(i)}`, 'sda'])) }), /^\/blockDevices must not have more than 256/],
     ['on one hypervisor twice', anInstance({ hypervisors: ['a', 'a'] }), /hypervisors\/1 is the same hypervisor/],
   ]
   test.each(ROWS)('%s', (_what, record, fault) => { expect(faultsOf(record).join('\n')).toMatch(fault) })
+})
+
+test('a prefix length may be 1 to 32, of IPv6 1 to 128', () => {
+  const addresses = { ipv4Addresses: ['10.0.0.2/1', '10.0.0.3/32', '10.0.0.4'], ipv6Addresses: ['fd00::2/1', 'fd00::3/128', 'fd00::4'] }
+  expect(parsed(anInstance({ interfaces: nic(addresses) })).interfaces[0]).toMatchObject(addresses)
+})
+
+test('what a record does not say, and has no default, is absent', () => {
+  const instance = parsed(anInstance({ userData: undefined }))
+  expect([Object.hasOwn(instance, 'userData'), Object.hasOwn(instance, 'sealedAt')]).toEqual([false, false])
+})
+
+test('an unknown block device counts, and is left out', () => {
+  const { blockDevices } = parsed(anInstance({ blockDevices: { nvme0: 'x', ...Object.fromEntries(many(255, (i) => [`ebs${String(i)}`, 'sda'])) } }))
+  expect([Object.keys(blockDevices).length, 'nvme0' in blockDevices]).toEqual([255, false])
+})
+
+test('the seal of a document is the time that it says, be the rest of it good or not', () => {
+  for (const time of ['2026-11-20T15:04:05Z', '2026-11-20T15:04:05.12345678901234Z', '2026-12-31T23:59:59-23:59']) expect(sealOf({ sealedAt: time })).toBe(time)
+  for (const none of [undefined, null, 'x', {}, { sealedAt: 1 }, { sealedAt: '2026-11-20' }, { sealedAt: ['2026-11-20T15:04:05Z'] }, { sealedAt: '2026-11-20T15:04:05.123456789012345Z' }]) expect(sealOf(none)).toBeUndefined()
 })
 
 test('a tag named like a part of JavaScript does no harm: it is left out', () => {
@@ -139,6 +174,7 @@ test('a record that an older daemon kept, without a field that is new, is restor
   delete kept.interfaces[0]!.ipv6Prefixes
   expect(restore(kept)).toEqual(parsed(anInstance()))
   expect(restore({ ...kept, revision: 0 })).toBeUndefined()
+  expect(restore({ ...parsed(anInstance()), hypervisors: ['a', 'a'] })).toBeUndefined()
 })
 
 test('a record within the bounds of an earlier version is restored as it was', () => {

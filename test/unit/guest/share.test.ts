@@ -1,4 +1,5 @@
 import { EventEmitter } from 'node:events'
+import { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import { Connections } from '../../../src/guest/connections.ts'
@@ -134,8 +135,9 @@ class FakeSocket extends EventEmitter {
   writableLength = 0
   bytesRead = 0
   wasReset = false
+  destroyed = false
   resetAndDestroy() {
-    this.wasReset = true
+    this.wasReset = this.destroyed = true
     this.emit('close')
   }
 }
@@ -161,4 +163,47 @@ test('F1: a closed connection makes room for another', () => {
   sockets[0]!.emit('close')
   sockets[1]!.emit('close')
   expect(connections.add(new FakeSocket() as unknown as Socket, share)).toBeLessThanOrEqual(1)
+})
+
+test('F2: an answer that is taken or followed by more requests has its time anew, and one is ended after 20 s, not before', () => {
+  const [connections, share] = [new Connections(), new Share(GUEST, null)]
+  const [socket, reader] = [new FakeSocket(), new FakeSocket()]
+  for (const one of [socket, reader]) connections.add(one as unknown as Socket, share)
+  socket.writableLength = reader.writableLength = 1_000
+  expect(connections.endStalled(0)).toBe(0)
+  reader.bytesRead = 10
+  expect([connections.endStalled(19_999), socket.wasReset]).toEqual([0, false])
+  expect([connections.endStalled(20_000), socket.wasReset, reader.wasReset]).toEqual([1, true, false])
+  expect([connections.endStalled(39_998), connections.endStalled(39_999), reader.wasReset]).toEqual([0, 1, true])
+})
+
+test('F1: all connections of one share are reset, those of others stay, in any order of closing', () => {
+  const [connections, mine, other] = [new Connections(), new Share(GUEST, null), new Share(GUEST, null)]
+  const sockets = Array.from({ length: 9 }, () => new FakeSocket())
+  sockets.forEach((socket, i) => { connections.add(socket as unknown as Socket, i % 3 === 0 ? mine : other) })
+  for (const i of [8, 0, 4]) sockets[i]!.emit('close')
+  expect(connections.endAll(mine)).toBe(2)
+  expect(sockets.map(({ wasReset }) => wasReset)).toEqual([false, false, false, true, false, false, true, false, false])
+  expect([connections.endAll(mine), mine.isOpen, other.isOpen]).toEqual([0, false, true])
+  expect(connections.endAll(other)).toBe(4)
+  expect(other.isOpen).toBe(false)
+})
+
+test('a connection knows its last answer until that one is sent', () => {
+  const connections = new Connections()
+  const socket = new FakeSocket() as unknown as Socket
+  const anAnswer = () => new ServerResponse(new IncomingMessage(socket))
+  const [first, second] = [anAnswer(), anAnswer()]
+  connections.answers(socket, first) // not a connection of this listener
+  connections.sent(socket, first)
+  expect(connections.lastAnswer(socket)).toBeUndefined()
+  connections.add(socket, new Share(GUEST, null))
+  connections.answers(socket, first)
+  connections.answers(socket, second)
+  connections.sent(socket, first)
+  expect(connections.lastAnswer(socket)).toBe(second)
+  connections.sent(socket, second)
+  expect(connections.lastAnswer(socket)).toBeUndefined()
+  connections.answers(socket, null)
+  expect(connections.lastAnswer(socket)).toBeNull()
 })

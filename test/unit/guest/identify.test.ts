@@ -1,0 +1,19 @@
+import { expect, test } from 'vitest'
+import { peerAddress, refusalOf, type Guest } from '../../../src/guest/identify.ts'
+
+test.each([
+  ['10.0.0.2', '10.0.0.2'], ['::ffff:10.0.0.2', '10.0.0.2'], ['fd00::2', 'fd00::2'], ['fe80::1%eth0', 'fe80::1'], ['::ffff:a00:2', '::ffff:a00:2'], ['64:ff9b::10.0.0.2', '64:ff9b::10.0.0.2'],
+  ['', ''], [undefined, ''],
+])('invariant 1: a peer at %s has the address "%s"', (remoteAddress, address) => { expect(peerAddress({ remoteAddress })).toBe(address) })
+
+test.each([
+  ['enabled', 'disabled', '10.0.0.2', null], ['enabled', 'disabled', 'fd00::2', 'ipv6-disabled'], ['enabled', 'enabled', 'fd00::2', null],
+  ['disabled', 'enabled', '10.0.0.2', 'endpoint-disabled'], ['disabled', 'disabled', 'fd00::2', 'endpoint-disabled'],
+] as const)('with the endpoint %s and IPv6 %s, at %s: %s', (httpEndpoint, httpProtocolIpv6, address, refusal) => {
+  const guest: Guest = { instance: { id: 'srv-a', options: { httpEndpoint, httpProtocolIpv6, httpTokens: 'optional' } }, paths: 1, resolve: () => undefined }
+  expect(refusalOf(guest, address)).toBe(refusal)
+})
+
+test('E2: nothing is answered to a peer that no instance, or more than one, claims', () => {
+  expect([refusalOf('unknown', '10.0.0.2'), refusalOf('contested', '10.0.0.2')]).toEqual(['unknown-peer', 'contested-address'])
+})

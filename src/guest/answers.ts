@@ -5,7 +5,6 @@
  * reason that metrics and logs name (contract A7; the page is reference/imds.md 3.1). Every answer has its exact length.
  */
 import type { ServerResponse } from 'node:http'
-import type { Socket } from 'node:net'
 import type { Content } from '../metadata/tree.ts'
 
 /** `page`: a GET gets the XHTML page. `ordinary`: no news to an operator. */
@@ -83,29 +82,13 @@ function withTtl(headers: readonly string[], ttlSeconds: number | null): readonl
   return ttlSeconds === null ? headers : [...headers, TTL_HEADER, String(ttlSeconds)]
 }
 
-/** The other end is given so long to take a last answer and close, in ms. */
-const LINGER_MS = 1_000
-
-/** Answers on a bare socket, where no request could be read, and closes it; see `closeSoon`. */
-export function sendRefusalRaw(socket: Socket, refusal: Refusal, unread: 'drop' | 'leave' = 'drop'): void {
+/** A refusal for a bare socket, where no request could be read. Nothing may follow it on the connection. */
+export function refusalText(refusal: Refusal): string {
   const { status, headers, body } = PREPARED[refusal]
   const lines = [`HTTP/1.1 ${String(status)} ${REASONS[status] ?? ''}`]
   for (let i = 0; i < headers.length; i += 2) lines.push(`${headers[i] ?? ''}: ${headers[i + 1] ?? ''}`)
   lines.push(`Date: ${new Date().toUTCString()}`, 'Connection: close')
-  closeSoon(socket, `${lines.join('\r\n')}\r\n\r\n${body}`, unread)
-}
-
-/**
- * Closes a connection once what is under way on it, and `text`, is sent, with a bound on how long that takes. `unread`: bytes that the
- * other end has sent are read and dropped, or left alone, which may cost it the answer.
- */
-export function closeSoon(socket: Socket, text = '', unread: 'drop' | 'leave' = 'drop'): void {
-  socket.on('error', () => { /* reset by the other end: there is nobody left to answer */ })
-  const timer = setTimeout(() => { socket.destroy() }, LINGER_MS)
-  socket.on('close', () => { clearTimeout(timer) })
-  if (unread === 'drop') socket.resume() // unread bytes would turn the close into a reset that takes the answer with it
-  if (socket.writable) socket.end(text, 'latin1')
-  if (unread === 'leave') socket.destroySoon()
+  return `${lines.join('\r\n')}\r\n\r\n${body}`
 }
 
 function prepare({ status, page, headers }: RefusalRow): Prepared {

@@ -10,6 +10,7 @@
  */
 import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import { isLingering } from './linger.ts'
 import type { Share } from './share.ts'
 
 /** An answer that nobody takes is given up after so long, in ms; up to LOOK_EVERY_MS later. */
@@ -53,6 +54,11 @@ export class Connections {
     return share.opened()
   }
 
+  /** The share that a connection counts in. */
+  shareOf(socket: Connected): Share | undefined {
+    return socket[CONNECTION]?.share
+  }
+
   /** The last answer of a connection that is still under way, which nothing that is said without a request may overtake; null once that is said. */
   lastAnswer(socket: Connected): ServerResponse | null | undefined {
     return socket[CONNECTION]?.lastAnswer
@@ -75,6 +81,18 @@ export class Connections {
     const ended = this.#open.filter((connection) => connection.share === share && !connection.socket.destroyed)
     for (const { socket } of ended) socket.resetAndDestroy()
     return ended.length
+  }
+
+  /** Ends every connection that lingers: its answer is sent. */
+  endLingering(): void {
+    for (const { socket } of this.#open) {
+      if (isLingering(socket)) socket.destroy() // closes later: nothing leaves the array here
+    }
+  }
+
+  /** Ends every connection. */
+  destroyAll(): void {
+    for (const { socket } of this.#open) socket.destroy()
   }
 
   /** Ends every connection whose answer was not taken; gives how many there were. */

@@ -44,17 +44,11 @@ export interface Asked {
 export interface Decision { readonly route: Route, readonly content: Content | null, readonly outcome: Outcome, readonly ttlSeconds: number | null }
 
 /**
- * Whether nothing more is read of a connection once this request is answered: where its end is not certain, where Node loses what came
- * behind it in its packet (an upgrade), and where a body follows.
+ * Whether a request is the last of its connection: where its end is not certain, where Node loses what follows it in its packet (an upgrade),
+ * and where it has a body, which is discarded without being parsed.
  */
-export function isLast(method: string, headers: IncomingHttpHeaders, outcome: Outcome): boolean {
-  if (outcome === 'malformed-request' || headers.upgrade !== undefined) return true
-  return method !== 'PUT' && hasBody(headers)
-}
-
-/** Whether a request says that a body follows its head. */
-export function hasBody(headers: IncomingHttpHeaders): boolean {
-  return headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0'
+export function isLast(headers: IncomingHttpHeaders, outcome: Outcome): boolean {
+  return outcome === 'malformed-request' || headers.upgrade !== undefined || headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0'
 }
 
 /** What Node's codes mean where no request could be read. */

@@ -3,7 +3,7 @@
  *
  *   socket -> identify -> fair share -> parse the target -> session token -> resolve -> answer
  *
- * It runs as Fastify's first hook, before a body is looked at: whatever a request brings is drained by Node and ignored (contract A4).
+ * It runs as Fastify's first hook, before a body is read: bodies are read and discarded after the answer (contract A4; linger.ts).
  * To the router every target is `/`: the tree knows what a path is, and looking for a route in vain costs a fifth of the rate. An
  * answer goes out in one write with its headers ready, past Fastify's own reply, which would add a charset and cost a third of the
  * rate. LIMITS end slow and idle connections. Two answers wait: that of an address which the view does not know, since the
@@ -14,11 +14,12 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks' // the global one is a getter
 import type { Logger } from 'pino'
-import { closeSoon, sendContent, sendRefusal, sendRefusalRaw, type Refusal } from './answers.ts'
+import { refusalText, sendContent, sendRefusal, type Refusal } from './answers.ts'
 import type { Complaints } from './complaints.ts'
 import { Connections, LOOK_EVERY_MS } from './connections.ts'
-import { decide, hasBody, isLast, REFUSED_UNREAD, type Decision, type Rules } from './decide.ts'
+import { decide, isLast, REFUSED_UNREAD, type Decision, type Rules } from './decide.ts'
 import { peerAddress, refusalOf, type Directory, type Found } from './identify.ts'
+import { closeSoon, closeUnread, LINGER_MS } from './linger.ts'
 import { isCounted, type RequestMeter } from './meter.ts'
 import type { Share, Shares } from './share.ts'
 import { Targets } from './targets.ts'
@@ -53,8 +54,10 @@ const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSe
 const MAKE_ROOM_EVERY_MS = 100
 /** An answer that tells a guest to ask less comes after so long, in ms: what it asks too much costs nearly nothing. */
 const WAIT_MS = 100
-/** Connections beyond a guest's share are held, not read, and told so; beyond so many times its share they are reset. */
+/** Connections beyond a guest's share are held, not read, and refused; beyond so many times its share they are reset. */
 const RESET_ABOVE = 4
+/** They linger for so long at most, in ms, and so do those whose request took all of its time. */
+const SHORT_LINGER_MS = 1_000
 
 /** An answer waits for no more others than these. */
 const READY_AT_ONCE = 64
@@ -93,6 +96,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   server.server.maxConnections = maxConnections
   Object.assign(server.server, { httpAllowHalfOpen: true }) // undocumented: who has closed its side is still sent what it asked for
   server.server.on('connection', admit)
+  server.server.closeAllConnections = () => { connections.destroyAll() } // Node's own leaves out one that asked for CONNECT
   const looks = setInterval(() => {
     meter.dropped('stalled', connections.endStalled(performance.now()))
     shares.sweep(performance.now())
@@ -107,13 +111,14 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     complaints.dropped(network, maxConnections)
     if (performance.now() < makeRoomAtMs) return
     makeRoomAtMs = performance.now() + MAKE_ROOM_EVERY_MS
-    server.server.closeIdleConnections() // who asks comes before who has asked
+    server.server.closeIdleConnections() // a guest that asks comes before one that has its answer
+    connections.endLingering()
   })
   server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => server.server.emit('request', request, response))
-  server.server.on('connect', (request: IncomingMessage, socket: Socket) => {
+  server.server.on('connect', ({ socket }: IncomingMessage) => {
     socket.on('error', () => { /* reset: there is nobody left to answer. Node has taken its own listener away */ })
-    const found = directory.find(network, peerAddress(request.socket))
-    refuseRaw(socket, found, refusalOf(found, peerAddress(request.socket)) ?? 'method-not-allowed', 'CONNECT')
+    const found = directory.find(network, peerAddress(socket))
+    refuseRaw(socket, found, refusalOf(found, peerAddress(socket)) ?? 'method-not-allowed', 'CONNECT')
   })
   return server
 
@@ -127,7 +132,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
       socket.resetAndDestroy()
     } else if (used > 1 || share.isPenalized(performance.now())) {
       process.nextTick(() => { socket.pause() }) // after Node's own start of reading, and before it reads
-      wait(socket, () => { refuseRaw(socket, found, used > 1 ? 'too-many-connections' : 'over-share', '', 'leave') })
+      wait(socket, () => { refuseRaw(socket, found, used > 1 ? 'too-many-connections' : 'over-share', '', SHORT_LINGER_MS) })
     }
   }
 
@@ -184,12 +189,17 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     for (const send of ready.splice(0)) send()
   }
 
-  function answer({ method = '', headers }: IncomingMessage, response: ServerResponse, address: string, found: Found, decision: Decision, startedMs: number): void {
+  function answer(request: IncomingMessage, response: ServerResponse, address: string, found: Found, decision: Decision, startedMs: number): void {
+    const { method = '', headers } = request
     const { route, content, outcome, ttlSeconds } = decision
-    if (isLast(method, headers, outcome)) response.shouldKeepAlive = false
+    const last = isLast(headers, outcome)
+    if (last) {
+      response.shouldKeepAlive = false
+      lingerAtEnd(request.socket)
+    }
     if (outcome === 'served') sendContent(response, content!, ttlSeconds)
     else sendRefusal(response, outcome, method === 'GET', ttlSeconds)
-    if (response.socket?.writableLength === 0 && !hasBody(headers)) connections.sent(response.socket, response)
+    if (response.socket?.writableLength === 0 && !last) connections.sent(response.socket, response)
     const durationMs = performance.now() - startedMs
     meter.answered(route, method, outcome, durationMs / 1000)
     if (outcome !== 'served') complaints.refused(network, address, idOf(found), outcome)
@@ -225,34 +235,54 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     }
     const found = directory.find(network, address)
     if (error.code === 'HPE_CLOSED_CONNECTION') endAfterAnswers(socket) // more than the last request: nobody waits for an answer to it
-    else refuseRaw(socket, found, refusalOf(found, address) ?? REFUSED_UNREAD[error.code ?? ''] ?? 'malformed-request', '')
+    else {
+      const refusal = REFUSED_UNREAD[error.code ?? ''] ?? 'malformed-request'
+      refuseRaw(socket, found, refusalOf(found, address) ?? refusal, '', refusal === 'request-timeout' ? SHORT_LINGER_MS : LINGER_MS)
+    }
   }
 
   /**
    * Answers of former requests may still be on their way: a refusal that overtook them would be taken for one of them. So would one that
    * follows the answer to the very request whose body is at fault: that one only ends the connection.
    */
-  function refuseRaw(socket: Socket, found: Found, refusal: Refusal, method: string, unread: 'drop' | 'leave' = 'drop'): void {
+  function refuseRaw(socket: Socket, found: Found, refusal: Refusal, method: string, lingerMs = LINGER_MS): void {
     const last = connections.lastAnswer(socket)
     if (last === null) return
     meter.answered('unknown', method, refusal, null)
     complaints.refused(network, peerAddress(socket), idOf(found), refusal)
     if (last?.req.complete === false) endAfterAnswers(socket)
-    else afterAnswers(socket, () => { sendRefusalRaw(socket, refusal, unread) })
+    else afterAnswers(socket, () => { close(socket, refusalText(refusal), lingerMs) })
   }
 
   function endAfterAnswers(socket: Socket): void {
     const last = connections.lastAnswer(socket)
     if (last?.writableEnded === false) last.shouldKeepAlive = false // one that waits says so itself
-    afterAnswers(socket, () => { closeSoon(socket) })
+    afterAnswers(socket, () => { close(socket) })
   }
 
   function afterAnswers(socket: Socket, act: () => void): void {
     const last = connections.lastAnswer(socket)
     if (last === null) return
+    lingerAtEnd(socket)
     connections.answers(socket, null)
     if (last === undefined || last.writableFinished) act()
     else last.once('finish', act)
+  }
+
+  /** After the last answer of a connection Node closes it at once, by `destroySoon`. Let it linger instead, since more may arrive. */
+  function lingerAtEnd(socket: Socket): void {
+    socket.destroySoon = () => {
+      connections.answers(socket, null)
+      close(socket)
+    }
+  }
+
+  /** A peer that is penalized, or has used up what is read and discarded for it, is not read any more. */
+  function close(socket: Socket, text = '', lingerMs = LINGER_MS): void {
+    const share = connections.shareOf(socket)
+    const mayDiscard = (bytes: number) => share?.discard(performance.now(), bytes) === true
+    if (share?.isPenalized(performance.now()) === false && mayDiscard(0)) closeSoon(socket, text, lingerMs, mayDiscard)
+    else closeUnread(socket, text)
   }
 
   function shareOf(found: Found, address: string): Share {

@@ -1,5 +1,5 @@
 /**
- * The fair share of a peer: a token bucket of requests and a number of connections (contract F1).
+ * The fair share of a peer: a token bucket of requests, one of bytes that are only discarded, and a number of connections (contract F1).
  *
  * An instance has one share for all of its addresses, so a guest that asks too much is slowed down and nobody else is (invariant 6).
  * An unknown peer has a smaller one for its address, or for its /64 of IPv6, since one peer has all addresses of a /64. All unknown peers
@@ -34,6 +34,8 @@ export const UNKNOWN_PEERS: UnknownAllowance = {
 const TREES_AT_ONCE = 5
 /** A peer that goes on sending requests beyond its share is not read for so long. */
 const PENALTY_MS = 5_000
+/** A peer that may make a request may also send so many bytes that are read and discarded: one read of them costs less than a request. */
+const DISCARDED_PER_REQUEST = 131_072
 /** So many shares of unknown peers are remembered, and those with open connections. One takes some 300 bytes. */
 const MOST_UNKNOWN = 4_096
 
@@ -43,6 +45,8 @@ export class Share {
   /** What all peers of a kind have together; null where there is no such limit. */
   readonly #together: Share | null
   #spent = 0
+  /** In requests, of DISCARDED_PER_REQUEST bytes. */
+  #discarded = 0
   #penaltyUntilMs = 0
   #atMs = 0
   #connections = 0
@@ -58,6 +62,15 @@ export class Share {
     if (this.#spent > this.#allowance.burst - 1 && this.#spent > TREES_AT_ONCE * (guest?.paths ?? 0) - 1) return false
     if (this.#together !== null && !this.#together.spend(nowMs, null)) return false
     this.#spent += 1
+    return true
+  }
+
+  /** Takes bytes out that are read and discarded. False when there are none left: then nothing more is to be read. */
+  discard(nowMs: number, bytes: number): boolean {
+    this.#settle(nowMs)
+    if (this.#discarded > this.#allowance.burst - 1) return false
+    if (this.#together !== null && !this.#together.discard(nowMs, bytes)) return false
+    this.#discarded += bytes / DISCARDED_PER_REQUEST
     return true
   }
 
@@ -90,11 +103,13 @@ export class Share {
   /** Whether nothing of it is in use. */
   isWhole(nowMs: number): boolean {
     this.#settle(nowMs)
-    return this.#connections === 0 && this.#spent === 0 && !this.isPenalized(nowMs)
+    return this.#connections === 0 && this.#spent === 0 && this.#discarded === 0 && !this.isPenalized(nowMs)
   }
 
   #settle(nowMs: number): void {
-    this.#spent = Math.max(0, this.#spent - (nowMs - this.#atMs) / 1000 * this.#allowance.perSecond)
+    const earned = (nowMs - this.#atMs) / 1000 * this.#allowance.perSecond
+    this.#spent = Math.max(0, this.#spent - earned)
+    this.#discarded = Math.max(0, this.#discarded - earned)
     this.#atMs = nowMs
   }
 }

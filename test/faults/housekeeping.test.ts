@@ -105,6 +105,23 @@ t.test('connections that only idle make room for those that ask', async (t) => {
   for (const socket of idle) socket.destroy()
 })
 
+t.test('connections that have their answer and only send on make room for those that ask', async (t) => {
+  const { daemon } = await aHost(t, () => ['prlimit', '--nofile=128'])
+  const sending: Socket[] = []
+  const drip = setInterval(() => { for (const socket of sending) if (socket.writable) socket.write('x') }, 100)
+  t.teardown(() => {
+    clearInterval(drip)
+    for (const socket of sending) socket.destroy()
+  })
+  while (await daemon.metric(DROPPED) === 0) {
+    const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: `127.0.0.${String(2 + sending.length % 50)}`, allowHalfOpen: true }).on('error', () => { /* dropped */ }).resume()
+    socket.write('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n')
+    await new Promise((resolve) => { socket.once('end', resolve).once('close', resolve) })
+    sending.push(socket)
+  }
+  t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 200)
+})
+
 t.test('the clock set back by a day while the daemon was down: guests are answered from the snapshot, the operator is told once', async (t) => {
   const { daemon, env } = await aHost(t, () => [])
   await daemon.stop()

@@ -16,7 +16,7 @@ export interface Plan {
 /** What came back. `broken`: the connection was reset, so that answers may be lost; `stuck`: it did not end in time, and how. */
 export interface Sent { readonly plan: Plan, readonly text: string, readonly broken: boolean, readonly stuck?: string }
 
-/** Ends for certain after so long, in ms: the daemon gives a request 10 s, looks once a second, and lingers for one. */
+/** Ends for certain after so long, in ms: the daemon gives a request 10 s, looks once a second, and then lingers for one; or it answers at once and lingers for 10 s. */
 const HOLD_MS = 20_000
 /** A connection whose sender has closed its side is over at once; this is slack for a busy machine, in ms. */
 const END_MS = 10_000

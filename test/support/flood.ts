@@ -7,7 +7,7 @@ import type { Seen } from './booters.ts'
 import { startHeld } from './held.ts'
 
 /** The ways in which a guest may flood; null: it does not. */
-export const FLOODS = [null, 'keep-alive', 'pipelining', 'new connections', 'slow headers', 'never reading'] as const
+export const FLOODS = [null, 'keep-alive', 'pipelining', 'new connections', 'slow headers', 'bodies', 'never reading'] as const
 
 const FLOODER = new URL('flooder.ts', import.meta.url).pathname
 const BOOTERS = new URL('booters.ts', import.meta.url).pathname

@@ -48,6 +48,13 @@ const KINDS: Record<string, [number, (socket: Socket) => void]> = {
     const drip = setInterval(() => { socket.write('x') }, 500)
     socket.resume().on('close', () => { clearInterval(drip) })
   }],
+  bodies: [64, (socket) => {
+    socket.write(`POST /latest/meta-data/ HTTP/1.1\r\nHost: x\r\nContent-Length: ${String(2 ** 40)}\r\n\r\n`)
+    const body = Buffer.alloc(65_536)
+    const push = () => { if (socket.writable && socket.write(body)) setImmediate(push) }
+    socket.on('data', () => { answered += 1 }).on('drain', push)
+    push()
+  }],
   'never reading': [64, (socket) => {
     socket.pause().write(USER_DATA.repeat(PIPELINED))
   }],

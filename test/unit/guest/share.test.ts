@@ -45,6 +45,36 @@ test('F1: what is refused costs nothing: a guest that goes on asking gets its ra
   expect(through).toBe(1_000)
 })
 
+test('F2: for each request that a peer may make, 128 KiB of its may be read and discarded, beside its requests', () => {
+  const MIB = 2 ** 20
+  const share = new Share(GUEST, null)
+  const discarded = (nowMs: number) => {
+    let bytes = 0
+    while (share.discard(nowMs, 131_072)) bytes += 131_072
+    return bytes / MIB
+  }
+  expect(discarded(0)).toBe(75)
+  expect(discarded(1_000)).toBe(12.5)
+  expect(share.isWhole(1_000)).toBe(false)
+  expect(atOnce(share, 1_000, 50)).toBe(600)
+  expect([share.isWhole(6_900), share.isWhole(7_001)]).toEqual([false, true])
+})
+
+test('F2: what one unknown peer may have discarded is a fraction of what all of them may, and one beyond it charges the others nothing', () => {
+  const shares = new Shares(GUEST, UNKNOWN_PEERS)
+  const discards = (address: string, most = 100_000) => {
+    let times = 0
+    while (times < most && shares.ofUnknown('default', address).discard(0, 131_072)) times += 1
+    return times
+  }
+  const peers = Math.floor(UNKNOWN_PEERS.together.burst / UNKNOWN_PEERS.each.burst)
+  for (let i = 0; i < peers; i++) {
+    expect(discards(`10.0.0.${String(i)}`)).toBe(UNKNOWN_PEERS.each.burst)
+    for (let again = 0; again < 100; again++) expect(discards(`10.0.0.${String(i)}`)).toBe(0)
+  }
+  expect(discards('10.0.1.1')).toBe(UNKNOWN_PEERS.together.burst - peers * UNKNOWN_PEERS.each.burst)
+})
+
 test('F1: a guest that pipelines beyond its share is not read for 5 s, and no longer', () => {
   const share = new Share(GUEST, null)
   expect(share.isPenalized(1_000)).toBe(false)

@@ -1,0 +1,220 @@
+/**
+ * Connections that the daemon ends while the guest still sends: the answer arrives all the same (contract A4, A9), and what is read after it is
+ * bounded (F2).
+ */
+import { readFileSync, writeFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { LINGER_BYTES, LINGER_MS } from '../../src/guest/linger.ts'
+import { openStore } from '../../src/store/open.ts'
+import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { anInstance } from '../support/instance.ts'
+
+const ID = '/latest/meta-data/instance-id'
+const MIB = 2 ** 20
+/** Each way of sending is repeated so often: an answer that is lost now and then is a defect too. */
+const TIMES = 8
+const [GUEST, OTHER] = ['127.0.0.2', '127.0.0.3']
+/** Two instances claim them. Each has a share, as an unknown peer has, which is smaller than a guest's. */
+const CONTESTED = Array.from({ length: 17 }, (_, i) => `127.0.1.${String(i + 1)}`)
+
+/** A daemon whose guests have the default share, or an endless one. */
+async function aDaemon(t: Test, share: 'default' | 'endless'): Promise<TestDaemon> {
+  const directory = t.testdir()
+  const record = (id: string, n: number, ...addresses: string[]) => anInstance({ id, interfaces: [{ id: `int-${String(n)}`, macAddress: `02:24:19:00:00:0${String(n)}`, ipv4Addresses: addresses.map((address) => `${address}/8`) }] })
+  const store = await openStore({ url: `file:${directory}` })
+  await store.put(record('srv-guest', 1, GUEST))
+  await store.put(record('srv-other', 2, OTHER))
+  for (const n of [3, 4]) writeFileSync(join(directory, `srv-${String(n)}.json`), JSON.stringify(record(`srv-${String(n)}`, n, ...CONTESTED)))
+  const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, ...share === 'default' && { IMDS_GUEST_BURST: '600', IMDS_GUEST_CONNECTIONS: '64' } })
+  t.teardown(() => daemon.stop())
+  await until(async () => (await daemon.operator('/readyz')).status === 200 && (await daemon.get(ID, GUEST)).status === 200, 'the instances')
+  return daemon
+}
+
+interface Sent { readonly text: string, readonly error: string | undefined, readonly sentAll: boolean }
+
+/**
+ * Sends like a client that reads nothing before all is sent (Python's http.client, most of C's): where the connection is reset meanwhile, the
+ * answer is lost. `pauseMs` between pieces of 64 KiB.
+ */
+async function send({ guestPort }: TestDaemon, bytes: string, { from = GUEST, pauseMs = 0 }: { from?: string | undefined, pauseMs?: number } = {}): Promise<Sent> {
+  const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from })
+  const closed = new Promise((resolve) => socket.on('close', resolve))
+  let [text, error] = ['', undefined as string | undefined]
+  socket.on('error', (one: NodeJS.ErrnoException) => { error = one.code })
+  await Promise.race([once(socket, 'connect').catch(() => { /* reset: `error` says so */ }), closed])
+  socket.pause()
+  const data = Buffer.from(bytes, 'latin1')
+  for (let at = 0; at < data.length && !socket.destroyed; at += 65_536) {
+    const isTaken = new Promise((resolve) => socket.write(data.subarray(at, at + 65_536), resolve))
+    await Promise.race([isTaken, closed])
+    if (pauseMs > 0) await sleep(pauseMs)
+  }
+  const sentAll = !socket.destroyed && error === undefined
+  socket.setEncoding('latin1').on('data', (chunk: string) => { text += chunk }).resume()
+  await closed
+  return { text, error, sentAll }
+}
+
+const statusesOf = (text: string) => [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => status).join()
+/** One line a connection: the statuses, the error, whether all was sent. */
+const summary = ({ text, error, sentAll }: Sent) => `${statusesOf(text)} ${error ?? (sentAll ? 'all sent' : 'cut')}`
+const chunked = (size: number) => `${(65_000).toString(16)}\r\n${'x'.repeat(65_000)}\r\n`.repeat(Math.ceil(size / 65_000)) + '0\r\n\r\n'
+const request = (line: string, size: number, ...headers: string[]) => `${[line, 'Host: x', `Content-Length: ${String(size)}`, ...headers].join('\r\n')}\r\n\r\n${'x'.repeat(size)}`
+const TTL = 'X-aws-ec2-metadata-token-ttl-seconds: 60'
+const ENDLESS = `POST ${ID} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n`
+
+let uses = 0
+const anUnknown = () => `127.1.0.${String(uses++ % 250 + 1)}`
+const aContested = () => CONTESTED[uses++ % CONTESTED.length]!
+
+const WAYS: readonly (readonly [what: string, bytes: (size: number) => string, status: string, from?: () => string])[] = [
+  ['GET', (size) => request(`GET ${ID} HTTP/1.1`, size), '200'],
+  ['GET that asks for the end of the connection', (size) => request(`GET ${ID} HTTP/1.1`, size, 'Connection: close'), '200'],
+  ['GET in HTTP/1.0', (size) => request(`GET ${ID} HTTP/1.0`, size), '200'],
+  ['GET in chunks', (size) => `GET ${ID} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${chunked(size)}`, '200'],
+  ['GET with Expect: 100-continue that does not wait', (size) => request(`GET ${ID} HTTP/1.1`, size, 'Expect: 100-continue'), '100,200'],
+  ['GET of what is not there', (size) => request('GET /latest/none HTTP/1.1', size), '404'],
+  ['GET with a wrong token', (size) => request(`GET ${ID} HTTP/1.1`, size, 'X-aws-ec2-metadata-token: none'), '401'],
+  ['POST', (size) => request(`POST ${ID} HTTP/1.1`, size), '405'],
+  ['POST that is forwarded', (size) => request(`POST ${ID} HTTP/1.1`, size, 'X-Forwarded-For: 10.0.0.1'), '403'],
+  ['PUT for a token', (size) => request('PUT /latest/api/token HTTP/1.1', size, TTL), '200'],
+  ['PUT for a token, in chunks', (size) => `PUT /latest/api/token HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n${TTL}\r\n\r\n${chunked(size)}`, '200'],
+  ['PUT for a token, behind a GET', (size) => `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n${request('PUT /latest/api/token HTTP/1.1', size, TTL)}`, '200,200'],
+  ['PUT of an unknown peer', (size) => request('PUT /latest/api/token HTTP/1.1', size, TTL), '503', anUnknown],
+  ['GET of a contested address', (size) => request(`GET ${ID} HTTP/1.1`, size), '503', aContested],
+  ['POST whose body breaks off into something else', (size) => `POST ${ID} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nZ\r\n${'x'.repeat(size)}`, '405'],
+  ['encoding that is refused', (size) => `POST ${ID} HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${chunked(size)}`, '400'],
+  ['request that is none', (size) => `garbage\r\n\r\n${'x'.repeat(size)}`, '400'],
+  ['head without end', (size) => `GET ${ID} HTTP/1.1\r\nX: ${'x'.repeat(size)}`, '400'],
+  ['CONNECT', (size) => `CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n${'x'.repeat(size)}`, '405'],
+  ['CONNECT with a body', (size) => request('CONNECT x:1 HTTP/1.1', size), '405'],
+  ['upgrade', (size) => `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n${'x'.repeat(size)}`, '200'],
+  ['last request with more behind it', (size) => `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n${'x'.repeat(size)}`, '200'],
+]
+
+t.test('A9: the answer arrives while the guest still sends', async (t) => {
+  const daemon = await aDaemon(t, 'endless')
+  for (const [what, bytes, status, from] of WAYS) {
+    await t.test(what, async (t) => {
+      for (const [size, pauseMs] of [[MIB, 0], [5 * MIB, 0], [MIB, 30]] as const) {
+        const sent: Sent[] = []
+        for (let i = 0; i < (pauseMs === 0 ? TIMES : 1); i++) sent.push(await send(daemon, bytes(size), { pauseMs, from: from?.() }))
+        t.same(sent.map(summary), sent.map(() => `${status} all sent`), `${String(size / MIB)} MiB${pauseMs === 0 ? '' : ', slowly'}`)
+      }
+    })
+  }
+  t.same(daemon.log.filter(({ level }) => level === 'error' || level === 'fatal'), [])
+})
+
+t.test('A9: a guest with too many connections gets its answer while it still sends', async (t) => {
+  const daemon = await aDaemon(t, 'default')
+  const open = await Promise.all(Array.from({ length: 64 }, () => hold(daemon, GUEST)))
+  for (const size of [MIB, 5 * MIB]) {
+    for (let i = 0; i < TIMES; i++) t.equal(summary(await send(daemon, request(`POST ${ID} HTTP/1.1`, size))), '503 all sent', `${String(size / MIB)} MiB`)
+  }
+  for (const socket of open) socket.destroy()
+})
+
+t.test('A9: a guest beyond its share of requests gets its answer while it still sends', async (t) => {
+  const daemon = await aDaemon(t, 'default')
+  const [socket, statuses] = [await hold(daemon, GUEST), new Set<string>()]
+  let text = ''
+  socket.setEncoding('latin1').on('data', (chunk: string) => { text += chunk })
+  socket.write(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(550))
+  await until(() => text.split('HTTP/1.1 200').length > 550, '550 answers')
+  while (!statuses.has('503 all sent')) {
+    const sent = await Promise.all(Array.from({ length: 60 }, () => send(daemon, request(`POST ${ID} HTTP/1.1`, MIB / 2))))
+    for (const one of sent) statuses.add(summary(one))
+  }
+  t.same([...statuses].sort(), ['405 all sent', '503 all sent'].slice(statuses.size === 1 ? 1 : 0))
+  socket.destroy()
+})
+
+t.test('F2: what is read of a connection after its last answer is bounded', async (t) => {
+  const daemon = await aDaemon(t, 'default')
+  /** All that the daemon has read, in bytes. */
+  const read = () => Number(/^rchar: (\d+)$/m.exec(readFileSync(`/proc/${String(daemon.process.pid)}/io`, 'utf8'))?.[1])
+
+  await t.test('in bytes', async (t) => {
+    const before = read()
+    const socket = await hold(daemon, GUEST, ENDLESS)
+    await push(socket)
+    t.ok(read() - before >= LINGER_BYTES && read() - before < LINGER_BYTES + MIB, `${String(read() - before)} bytes`)
+  })
+
+  await t.test('in time: a silent one ends, then those that send a little all the time; meanwhile they are connections of the guest', async (t) => {
+    const holdSome = (many: number) => Promise.all(Array.from({ length: many }, () => hold(daemon, OTHER, ENDLESS)))
+    const dripping = await holdSome(63)
+    const extra: Socket[] = []
+    const drip = setInterval(() => { for (const socket of [...dripping, ...extra]) if (socket.writable) socket.write('x') }, 100)
+    t.teardown(() => { clearInterval(drip) })
+    const [silent] = await holdSome(1)
+    const another = async () => statusesOf((await send(daemon, `GET ${ID} HTTP/1.0\r\n\r\n`, { from: OTHER })).text)
+    t.equal(await another(), '503', 'there is no room for another')
+    extra.push(...await holdSome(1))
+    await closed(extra[0]!)
+    t.same(dripping.filter((socket) => socket.closed), [], 'one beyond the share ends before those that began earlier')
+    await until(async () => await another() === '200', 'the silent one to end')
+    const [one] = await holdSome(1)
+    t.equal(await another(), '503', 'it left one place: the others are still there')
+    await Promise.all(dripping.map(closed))
+    for (const socket of [silent!, one!]) socket.destroy()
+  })
+
+  await t.test('in all by the guest\'s share; and of one that is penalized nothing is read', async (t) => {
+    const [before, startedMs] = [read(), performance.now()]
+    let connections = 0
+    for (; performance.now() - startedMs < 3_000; connections += 32) await Promise.all(Array.from({ length: 32 }, async () => push(await hold(daemon, GUEST, ENDLESS))))
+    const discarded = (601 + 100 * (performance.now() - startedMs) / 1_000) * MIB / 8
+    const withHeads = connections * MIB / 8 // Node reads 64 KiB at once, and once more before it stops
+    t.ok(read() - before < discarded + withHeads, `${String(Math.round((read() - before) / MIB))} MiB, of at most ${String(Math.round(discarded / MIB))} and ${String(Math.round(withHeads / MIB))} with ${String(connections)} heads`)
+    await push(await hold(daemon, OTHER, `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(3_000)))
+    const atMs = performance.now()
+    const now = read()
+    const refused = await Promise.all(Array.from({ length: 16 }, () => send(daemon, `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`, { from: OTHER })))
+    await Promise.all(Array.from({ length: 16 }, async () => push(await hold(daemon, OTHER, ENDLESS))))
+    t.ok(performance.now() - atMs < 5_000, 'within the penalty')
+    t.same(refused.map(({ text }) => statusesOf(text)), refused.map(() => '503'))
+    t.ok(read() - now < MIB, `${String(read() - now)} bytes`)
+  })
+
+  await t.test('by the end of the daemon, also after a CONNECT, which Node no longer counts as a connection of its server', async (t) => {
+    await until(async () => (await daemon.get(ID, OTHER).catch(() => null))?.status === 200, 'the end of the penalty')
+    for (const bytes of [ENDLESS, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n']) {
+      const socket = await hold(daemon, OTHER, bytes)
+      await once(socket, 'end')
+      const drip = setInterval(() => { if (socket.writable) socket.write('x') }, 100)
+      t.teardown(() => { clearInterval(drip) })
+    }
+    const stopped = daemon.stop()
+    t.equal(await Promise.race([stopped.then(() => 'stopped'), sleep(LINGER_MS / 2).then(() => 'lingering')]), 'stopped')
+    await stopped
+  })
+})
+
+function closed(socket: Socket): Promise<void> {
+  return new Promise((resolve) => {
+    if (socket.closed) resolve()
+    else socket.on('close', () => { resolve() })
+  })
+}
+
+/** Sends without end until the daemon closes. */
+async function push(socket: Socket): Promise<void> {
+  const [zeros, end] = [Buffer.alloc(65_536), closed(socket)]
+  while (!socket.destroyed) await Promise.race([new Promise((resolve) => socket.write(zeros, resolve)), end])
+}
+
+/** A connection that is open, and what was sent on it. */
+async function hold({ guestPort }: TestDaemon, from: string, bytes = ''): Promise<Socket> {
+  const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from, allowHalfOpen: true })
+  socket.resume().on('error', () => { /* reset by the daemon: what some tests wait for */ })
+  await Promise.race([once(socket, 'connect').catch(() => { /* reset */ }), closed(socket)])
+  if (bytes !== '') socket.write(bytes, 'latin1')
+  return socket
+}

@@ -112,7 +112,7 @@ t.test('A4: a HEAD has the GET\'s headers and no body', async (t) => {
 })
 
 t.test('invariant 6: connections that are reset in the middle of anything end themselves only', async (t) => {
-  for (const bytes of ['CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', 'garbage\r\n\r\n', `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`, `POST ${ID} HTTP/1.1\r\nContent-Length: 9\r\n\r\nx`, 'GET /']) {
+  for (const bytes of ['CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', 'garbage\r\n\r\n', `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na', `POST ${ID} HTTP/1.1\r\nContent-Length: 9\r\n\r\nx`, 'GET /']) {
     for (let i = 0; i < 20; i++) {
       const socket = connect(daemon.guestPort, '127.0.0.1')
       await once(socket, 'connect')

@@ -189,7 +189,7 @@ export class SnapshotWriter {
   /** The view was found to be in step with the store: says so in the file's time. */
   confirmed(): void {
     this.#asOfMs = Date.now()
-    if (this.#changes !== this.#written || this.#writing !== undefined) return
+    if (this.#changes !== this.#written) return
     const { path, instances } = this.#parts
     if (!this.#isOurs) {
       // A file that could not be read may be the last good state, under another key: an empty view does not replace it.
@@ -245,8 +245,7 @@ export class SnapshotWriter {
     const temporary = `${path}.tmp`
     const asOf = new Date(this.#asOfMs) // of what is written, not of changes and confirmations that come meanwhile
     try {
-      await this.#writeFile(temporary)
-      await utimes(temporary, asOf, asOf)
+      await this.#writeFile(temporary, asOf)
       await rename(temporary, path)
     } catch (error) {
       await rm(temporary, { force: true }).catch(() => { /* the first error says more */ })
@@ -256,7 +255,7 @@ export class SnapshotWriter {
     await directory.sync().finally(() => directory.close())
   }
 
-  async #writeFile(path: string): Promise<void> {
+  async #writeFile(path: string, asOf: Date): Promise<void> {
     const { owner, instances, keys: { trust, key } } = this.#parts
     const file = await open(path, 'w', 0o600)
     try {
@@ -291,6 +290,7 @@ export class SnapshotWriter {
       const sha256 = hash.digest('hex')
       await file.writeFile(update(lineOf({ instances: count, sha256, mac: macOf(sha256, key) })))
       await file.writeFile(end())
+      await file.utimes(asOf, asOf)
       await file.sync()
     } finally {
       await file.close()

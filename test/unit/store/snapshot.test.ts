@@ -310,8 +310,10 @@ test.each(['read', 'written'])('a confirmation that nothing changed renews the t
   utimesSync(path, new Date(0), new Date(0))
   writer.confirmed()
   await eventually(() => { expect(Date.now() - statSync(path).mtimeMs).toBeLessThan(60_000) })
+  const { written: writesBefore } = writes
   await writer.stop()
   expect(statSync(path).ino).toBe(ino)
+  expect(writes.written).toBe(writesBefore)
 })
 
 test('a file that was taken away is written again', async () => {
@@ -402,13 +404,16 @@ test('small values are gathered, so that a file of 200 instances is written in f
   expect(parts.length).toBeLessThanOrEqual(2 + Math.ceil(statSync(path).size / SLICE_BYTES) + 1)
 })
 
-test('the whole file is flushed to the disk before it takes its place, and the directory after that', async () => {
-  const flushed: { files: string[], bytes: number }[] = []
+test.each([['plain', null], ['encrypted', aTrust('gb1', 'k1')]])('the whole %s file and its time are flushed to the disk before it takes its place, and the directory after that', async (_what, trust) => {
+  const flushed: { files: string[], bytes: number, mtimeMs: number }[] = []
   const sync = vi.spyOn(await fileHandles(), 'sync').mockImplementation(async function (this: FileHandle) {
-    const { size } = await this.stat()
+    const { size, mtimeMs } = await this.stat()
     await this.datasync()
-    flushed.push({ files: readdirSync(directory), bytes: size })
+    flushed.push({ files: readdirSync(directory), bytes: size, mtimeMs })
   })
-  await written().finally(() => { sync.mockRestore() })
-  expect(flushed).toEqual([{ files: ['view.snapshot.tmp'], bytes: statSync(path).size }, { files: ['view.snapshot'], bytes: statSync(directory).size }])
+  const asOfMs = Date.now() - 7_200_000
+  const writer = aWriter({ asOfMs, keys: { trust, key: KEY } })
+  writer.changed()
+  await writer.stop().finally(() => { sync.mockRestore() })
+  expect(flushed).toMatchObject([{ files: ['view.snapshot.tmp'], bytes: statSync(path).size, mtimeMs: asOfMs }, { files: ['view.snapshot'], bytes: statSync(directory).size }])
 })

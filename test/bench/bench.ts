@@ -15,6 +15,7 @@ import { rate } from './rate.ts'
 import { asMarkdown, asText, machine, type Table } from './report.ts'
 import { resync } from './resync.ts'
 import type { Effort } from './rounds.ts'
+import { stalls } from './stalls.ts'
 import { start } from './start.ts'
 import { tokens } from './tokens.ts'
 import { views } from './views.ts'
@@ -22,7 +23,7 @@ import { views } from './views.ts'
 /** A part measures something and gives its tables. */
 export type Part = (bench: { readonly built: Built, readonly redisUrl: string, readonly effort: Effort }) => Promise<readonly Table[]>
 
-const PARTS: Readonly<Record<string, Part>> = { rate, tokens, flood, views, publish, start, resync }
+const PARTS: Readonly<Record<string, Part>> = { rate, tokens, flood, views, publish, start, resync, stalls }
 const FULL: Effort = { warmUpSeconds: 5, rounds: 3, seconds: 5 }
 const QUICK: Effort = { warmUpSeconds: 2, rounds: 3, seconds: 2 }
 

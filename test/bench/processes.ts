@@ -57,11 +57,13 @@ export async function startBare({ bare }: Built, body: string): Promise<Server> 
   return { ...server, port }
 }
 
-/** Starts the daemon and waits until it holds `instances`. Its log goes to a file of the build's folder. */
-export async function startImds({ main, directory }: Built, env: Readonly<Record<string, string>>, instances: number): Promise<Server & { readonly operatorPort: number }> {
+/** Starts the daemon, with `more` arguments of Node's, and waits until it holds `instances`. Its log goes to a file of the build's folder. */
+export async function startImds(
+  { main, directory }: Built, env: Readonly<Record<string, string>>, instances: number, more: readonly string[] = [],
+): Promise<Server & { readonly operatorPort: number }> {
   const [port, operatorPort] = [await freePort(), await freePort()]
   const log = openSync(join(directory, 'log'), 'a')
-  const server = startProcess([main], {
+  const server = startProcess([...more, main], {
     IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`, IMDS_STATE_DIR: directory, ...ENDLESS_SHARE, ...env,
   }, log)
   closeSync(log)
@@ -94,6 +96,16 @@ async function untilAnswers(port: number, path: string): Promise<void> {
 /** Resident memory of a process, in MiB. */
 export function residentMib(pid: number): number {
   return Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${String(pid)}/status`, 'utf8'))?.[1]) * 1024 / MIB
+}
+
+/** The most memory that a process had resident, in MiB, since it started or since `forgetPeak`. */
+export function peakMib(pid: number): number {
+  return Number(/VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${String(pid)}/status`, 'utf8'))?.[1]) * 1024 / MIB
+}
+
+/** Lets the peak of resident memory begin anew. */
+export function forgetPeak(pid: number): void {
+  writeFileSync(`/proc/${String(pid)}/clear_refs`, '5')
 }
 
 /** CPU time that a process has used, in user and kernel, in seconds; with that of its children that have ended, where asked. */

@@ -1,0 +1,201 @@
+/**
+ * How long does one turn of the daemon's event loop keep guests waiting while large user-data is read, written or restored?
+ *
+ * Three phases of a daemon, by the size of user-data, plain and encrypted:
+ *
+ * - resync: a running daemon has one instance; then its database is exchanged for one with many more (SWAPDB, so there is no notice).
+ *   Measured until all of them are in the view and in the snapshot.
+ * - snapshot: one small instance changes, and the whole snapshot is written again.
+ * - start: from that snapshot, without Redis. Measured from the start of the process to the first answer.
+ *
+ * A guest asks for a leaf every few milliseconds in the first two. Measured are the CPU time of each turn (turns.ts), the guest's longest
+ * wait, and the peak of resident memory.
+ */
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { Agent, get } from 'node:http'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Redis } from 'ioredis'
+import { openStore } from '../../src/store/open.ts'
+import { request, until } from '../support/daemon.ts'
+import { keyLines } from '../support/record-keys.ts'
+import { freePort } from '../support/redis.ts'
+import type { Part } from './bench.ts'
+import { HYPERVISOR, recordOf, userDataOf } from './population.ts'
+import { forgetPeak, peakMib, residentMib, startImds, startProcess, type Built } from './processes.ts'
+import { quantile } from './report.ts'
+
+const KIB = 1024
+const MIB = 1024 * KIB
+const DEFAULT_LIMIT = 16 * KIB
+/** How many instances, with how many bytes of user-data each. A size above the default limit needs IMDS_USER_DATA_MAX_BYTES. */
+const SIZES = [[1_000, 16 * KIB], [200, MIB], [64, 8 * MIB], [8, 16 * MIB]] as const
+const WARM_UP_MS = 2_000
+/** Between a guest's requests: without it nearly all turns would be those of answers, and no quantile would show a long one. */
+const PAUSE_MS = 3
+/** For one phase. */
+const PATIENCE_MS = 60_000
+const REGION = 'stalls'
+const PATH = '/latest/meta-data/instance-id'
+const TURNS = ['--disable-warning=ExperimentalWarning', '--import', new URL('turns.ts', import.meta.url).pathname]
+
+/** The longest turns and the peak of memory in each phase. */
+export const stalls: Part = async ({ built, redisUrl }) => {
+  const rows: string[][] = []
+  for (const isEncrypted of [false, true]) {
+    for (const [count, bytes] of SIZES) {
+      const name = `${String(count)} x ${bytes >= MIB ? `${String(bytes / MIB)} MiB` : `${String(bytes / KIB)} KiB`}${isEncrypted ? ', encrypted' : ''}`
+      const report = (phase: string, figures: readonly string[]) => { rows.push([`${name}: ${phase}`, ...figures]) }
+      await measure(built, redisUrl, count, bytes, isEncrypted, report).catch((error: unknown) => { // of a build that never completes a resync
+        report('failed', [(error as Error).message])
+      })
+    }
+  }
+  return [{
+    title: 'Large user-data: turns of the event loop, and memory',
+    columns: ['user-data', 'turns', 'CPU ms of a turn, p50', 'p99.9', 'longest', 'turns > 10 ms', 'longest wait, ms', 'user-data MiB', 'peak MiB more'],
+    rows,
+    notes: [
+      'The aim of resync and snapshot: p99.9 of at most 10 ms at the default limit of user-data (16 KiB), 50 ms at any allowed one.',
+      'The start reads the snapshot in one turn: nobody is answered before, and the programs are loaded in it, too. Its longest wait is the time to the first answer.',
+      'peak MiB more: than before the phase, at the start than nothing.',
+    ],
+  }]
+}
+
+async function measure(
+  built: Built, redisUrl: string, count: number, bytes: number, isEncrypted: boolean, report: (phase: string, figures: readonly string[]) => void,
+): Promise<void> {
+  const redis = new Redis(redisUrl)
+  const directory = mkdtempSync(join(built.directory, 'stalls-'))
+  const keys = join(directory, 'keys')
+  const snapshot = join(directory, 'view.snapshot')
+  writeFileSync(keys, keyLines('k1'))
+  const limit = Math.max(bytes, DEFAULT_LIMIT)
+  const env = {
+    IMDS_STORE: redisUrl, IMDS_REGION: REGION, IMDS_HYPERVISOR: HYPERVISOR, IMDS_STATE_DIR: directory, IMDS_RESYNC_SECONDS: '1',
+    IMDS_USER_DATA_MAX_BYTES: String(limit), TURNS_FILE: join(directory, 'turns'), ...isEncrypted && { IMDS_RECORD_KEYS_FILE: keys },
+  }
+  const publish = async (url: string, from: number, to: number, revision: number) => {
+    const store = await openStore({ url, region: REGION, userDataMaxBytes: limit, recordKeysFile: isEncrypted ? keys : undefined })
+    for (let position = from; position < to; position++) {
+      const { result } = await store.put(recordOf(position, REGION, revision), userDataOf(position, position === 0 ? 0 : bytes))
+      if (result !== 'published') throw new Error(`${String(position)} could not be published: ${result}`)
+    }
+    await store.close()
+  }
+  const userDataMib = (count * bytes / MIB).toFixed(0)
+  try {
+    await redis.flushall()
+    await publish(redisUrl, 0, 1, 1)
+    await publish(`${redisUrl}/1`, 0, count + 1, 1)
+    const imds = await startImds(built, env, 1, TURNS)
+    const guest = new Guest(imds.port)
+    try {
+      await guest.during(() => sleep(WARM_UP_MS))
+      const phase = async (name: string, task: () => Promise<unknown>) => {
+        const beforeMib = residentMib(imds.pid)
+        forgetPeak(imds.pid)
+        process.kill(imds.pid, 'SIGUSR2')
+        const longestMs = await guest.during(task)
+        process.kill(imds.pid, 'SIGUSR2')
+        report(name, [...figures(await turnsOf(env.TURNS_FILE)), longestMs.toFixed(0), userDataMib, (peakMib(imds.pid) - beforeMib).toFixed(0)])
+      }
+      const isWritten = () => statSync(snapshot).size > count * bytes && !existsSync(`${snapshot}.tmp`)
+      await phase('resync', async () => {
+        await redis.swapdb(0, 1)
+        await slowlyUntil(async () => (JSON.parse((await request(imds.operatorPort, '/readyz')).body.toString()) as { instances: number }).instances === count + 1)
+        await slowlyUntil(isWritten)
+      })
+      const { ino } = statSync(snapshot)
+      await phase('snapshot', async () => {
+        await publish(redisUrl, 0, 1, 2)
+        await slowlyUntil(() => statSync(snapshot).ino !== ino && isWritten())
+      })
+    } finally {
+      guest.close()
+      await imds.stop()
+    }
+    report('start', [...await startFromSnapshot(built, env, userDataMib)])
+  } finally {
+    await redis.flushall()
+    redis.disconnect()
+    rmSync(directory, { recursive: true })
+  }
+}
+
+async function startFromSnapshot(built: Built, env: Readonly<Record<string, string>> & { readonly TURNS_FILE: string }, userDataMib: string): Promise<string[]> {
+  const port = await freePort()
+  const startedMs = performance.now()
+  const imds = startProcess([...TURNS, built.main], {
+    ...env, IMDS_STORE: 'redis://127.0.0.1:1', IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', TURNS_FROM_START: '1',
+  }, 'ignore')
+  try {
+    await until(() => request(port, PATH).then(({ status }) => status === 200, () => false), 'an answer', PATIENCE_MS)
+    const tookMs = performance.now() - startedMs
+    process.kill(imds.pid, 'SIGUSR2')
+    return [...figures(await turnsOf(env.TURNS_FILE)), tookMs.toFixed(0), userDataMib, peakMib(imds.pid).toFixed(0)]
+  } finally {
+    await imds.stop()
+  }
+}
+
+/** The turns, in milliseconds of CPU time, that a daemon writes when a measurement ends. */
+async function turnsOf(file: string): Promise<readonly number[]> {
+  await until(() => existsSync(file), 'the turns')
+  const turns = JSON.parse(readFileSync(file, 'utf8')) as number[]
+  rmSync(file)
+  return turns
+}
+
+function figures(turns: readonly number[]): string[] {
+  return [String(turns.length), quantile(turns, 0.5).toFixed(2), quantile(turns, 0.999).toFixed(1), Math.max(...turns).toFixed(1), String(turns.filter((ms) => ms > 10).length)]
+}
+
+/** Asks seldom, so that it is no load of its own. */
+async function slowlyUntil(condition: () => boolean | Promise<boolean>): Promise<void> {
+  for (const deadline = performance.now() + PATIENCE_MS; !await condition();) {
+    if (performance.now() > deadline) throw new Error(`no end within ${String(PATIENCE_MS / 1000)} s`)
+    await sleep(100)
+  }
+}
+
+/** The guest at 127.0.0.1, with a connection that it keeps. */
+class Guest {
+  readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 })
+  readonly #port: number
+
+  constructor(port: number) {
+    this.#port = port
+  }
+
+  /** Asks every few milliseconds for as long as something lasts, and gives its longest wait in milliseconds. */
+  async during(task: () => Promise<unknown>): Promise<number> {
+    let longestMs = 0
+    let isOver = false as boolean // TypeScript does not see that the task's end sets it
+    const over = () => { isOver = true }
+    const done = task()
+    done.then(over, over)
+    while (!isOver) {
+      const startedMs = performance.now()
+      await this.#ask()
+      longestMs = Math.max(longestMs, performance.now() - startedMs)
+      await sleep(PAUSE_MS)
+    }
+    await done
+    return longestMs
+  }
+
+  close(): void {
+    this.#agent.destroy()
+  }
+
+  #ask(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      get({ host: '127.0.0.1', port: this.#port, path: PATH, agent: this.#agent }, (response) => {
+        if (response.statusCode !== 200) reject(new Error(`the guest got ${String(response.statusCode)}`))
+        response.resume().on('end', resolve).on('error', reject)
+      }).on('error', reject)
+    })
+  }
+}

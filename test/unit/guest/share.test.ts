@@ -1,8 +1,9 @@
 import { EventEmitter } from 'node:events'
 import { IncomingMessage, ServerResponse } from 'node:http'
-import type { Socket } from 'node:net'
+import { Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import { Connections } from '../../../src/guest/connections.ts'
+import { closeSoon } from '../../../src/guest/linger.ts'
 import { Share, Shares, UNKNOWN_PEERS } from '../../../src/guest/share.ts'
 import { sizeFaults } from '../../../src/metadata/record.ts'
 import { buildTree } from '../../../src/metadata/tree.ts'
@@ -93,6 +94,23 @@ test('F1: an unknown peer can take only a fraction of what all of them have toge
   for (let i = 0; i < 200; i++) through += atOnce(shares.ofUnknown('default', `10.0.1.${String(i)}`), 0, 0)
   expect(through).toBe(together.burst)
   expect(atOnce(shares.of('srv-a'), 0, 50)).toBe(600)
+})
+
+test('F1: bytes that are only discarded have a bucket of their own: 128 KiB for each request of the share', () => {
+  const atOnceBytes = (share: Share, nowMs: number) => {
+    let pieces = 0
+    while (pieces < 100_000 && share.discard(nowMs, 65_536)) pieces += 1
+    return pieces * 65_536
+  }
+  const share = new Share(GUEST, null)
+  expect(atOnceBytes(share, 0)).toBe(GUEST.burst * 131_072 - 65_536) // what is left would not take a request's bytes
+  expect(atOnceBytes(share, 1_000)).toBe(GUEST.perSecond * 131_072)
+  expect([atOnce(share, 1_000, 50), share.isWhole(6_000)]).toEqual([GUEST.burst, false])
+  expect([share.isWhole(6_999), share.isWhole(7_000)]).toEqual([false, true])
+  const shares = new Shares(GUEST, UNKNOWN_PEERS)
+  let bytes = 0
+  for (let i = 0; i < 100; i++) bytes += atOnceBytes(shares.ofUnknown('default', `10.0.1.${String(i)}`), 0)
+  expect(bytes).toBe(UNKNOWN_PEERS.together.burst * 131_072 - 65_536)
 })
 
 test('F1: the penalty of an unknown peer does not hold for another', () => {
@@ -217,6 +235,18 @@ test('F1: all connections of one share are reset, those of others stay, in any o
   expect([connections.endAll(mine), mine.isOpen, other.isOpen]).toEqual([0, false, true])
   expect(connections.endAll(other)).toBe(4)
   expect(other.isOpen).toBe(false)
+})
+
+test('connections that linger are ended, or all of them', () => {
+  const connections = new Connections()
+  const [lingering, open] = [new Socket(), new Socket()]
+  for (const socket of [lingering, open]) connections.add(socket, new Share(GUEST, null))
+  expect([connections.shareOf(open)?.isOpen, connections.shareOf(new Socket())]).toEqual([true, undefined])
+  closeSoon(lingering, '', 60_000, () => true)
+  connections.endLingering()
+  expect([lingering.destroyed, open.destroyed]).toEqual([true, false])
+  connections.destroyAll()
+  expect(open.destroyed).toBe(true)
 })
 
 test('a connection knows its last answer until that one is sent', () => {

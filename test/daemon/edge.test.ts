@@ -124,13 +124,13 @@ t.test('ids of other clouds, and links with the first characters of an id', { sk
   const guest = await host.addGuest('alpha', 'tap1f9a7c3e-52')
   await host.startFirewall()
   const nic = (id: string, address = guest.address, macAddress = guest.macAddress) => [{ id, macAddress, ipv4Addresses: [address] }]
-  await host.put(guest, { id: server, interfaces: nic(port!) })
-  t.match(await host.imdsctl('wait', server!, '--revision', '1'), { status: 0 })
+  await host.put(guest, { id: server, interfaces: nic(port) })
+  t.match(await host.imdsctl('wait', server, '--revision', '1'), { status: 0 })
   const got = async (path: string) => (await guest.ask({ path: `/latest/meta-data/${path}` })).body.toString()
   t.equal(await got('instance-id'), server)
-  const second = await host.put(guest, { id: 'i-0123456789abcdef0', interfaces: nic(cut!, '10.88.1.9', '02:24:19:00:02:01') })
+  const second = await host.put(guest, { id: 'i-0123456789abcdef0', interfaces: nic(cut, '10.88.1.9', '02:24:19:00:02:01') })
   t.match(await host.imdsctl('wait', 'i-0123456789abcdef0', '--revision', String(second), '--timeout', '2'), {
-    status: 75, stderr: `its link tap1f9a7c3e-52 by the rule tap{interfaceId:11} would be that of interfaces ${port!} and ${cut!}`,
+    status: 75, stderr: `its link tap1f9a7c3e-52 by the rule tap{interfaceId:11} would be that of interfaces ${port} and ${cut}`,
   })
   await until(async () => await meet(guest) === 'refused', 'both to be kept out')
 })

@@ -11,7 +11,7 @@ import { FORWARDED_RULES } from './guest/decide.ts'
 import type { Allowance } from './guest/share.ts'
 import { parseTokenKeys } from './guest/token.ts'
 import { canonicalAddress } from './metadata/address.ts'
-import { DEFAULT_NETWORK } from './metadata/instance.ts'
+import { DEFAULT_NETWORK, isName } from './metadata/instance.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 import { parseRecordKeys, type RecordKeys } from './store/trust.ts'
 import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './store/url.ts'
@@ -104,8 +104,6 @@ const REDIS_FILES = {
   keyFile: 'IMDS_REDIS_KEY_FILE',
 } as const satisfies Record<keyof RedisFiles, Variable>
 
-const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/
-
 /** Names that a socket has when nobody gave it one. */
 const UNNAMED = /^$|^unknown$|\.socket$/
 
@@ -121,7 +119,7 @@ export function parseConfig(
   const read = (variable: Variable) => settingOf(env, variable)
   const name = (variable: Variable): string | undefined => {
     const value = read(variable)
-    if (value !== undefined && !NAME.test(value)) fault(variable, 'must be one word of letters, digits, ".", "_" and "-", at most 63')
+    if (value !== undefined && !isName(value)) fault(variable, 'must be one word of letters, digits, ".", "_" and "-", at most 63')
     return value
   }
   const whole = (variable: Variable, least: number, most: number): number => {
@@ -147,7 +145,7 @@ export function parseConfig(
   const listed = list(read('IMDS_LISTEN')).map((text) => {
     const [network, address] = text.includes('=') ? [text.slice(0, text.indexOf('=')), text.slice(text.indexOf('=') + 1)] : [DEFAULT_NETWORK, text]
     const listener = parseListener(address)
-    if (listener === undefined || !NAME.test(network)) fault('IMDS_LISTEN', `"${text}" is not ADDRESS:PORT or NETWORK=ADDRESS:PORT, such as 169.254.169.254:80 or [fd00:ec2::254]:80`)
+    if (listener === undefined || !isName(network)) fault('IMDS_LISTEN', `"${text}" is not ADDRESS:PORT or NETWORK=ADDRESS:PORT, such as 169.254.169.254:80 or [fd00:ec2::254]:80`)
     return { network, ...listener ?? { host: '', port: 0 } }
   })
   if (listed.length === 0) fault('IMDS_LISTEN', 'names no address')

@@ -20,11 +20,13 @@ import { listen, maxConnections, StartFailure, written, type Place } from './lis
 import { isOneAddress } from './metadata/address.ts'
 import type { Instance } from './metadata/instance.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotKeys, type SnapshotOwner } from './store/snapshot.ts'
+import type { Announcement } from './store/redis.ts'
 import type { Source } from './store/source.ts'
 import { Trust } from './store/trust.ts'
 import { View } from './store/view.ts'
 import type { WatchStatus } from './store/watch.ts'
 import { ownTokenKey } from './token-key.ts'
+import { VERSION } from './version.ts'
 
 /** Where Linux says how many file descriptors we may have open. */
 const LIMITS = '/proc/self/limits'
@@ -107,7 +109,10 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const [{ Edge }, { explain }, { ClockWatch, LOOK_EVERY_MS }] = await Promise.all([import('./edge/edge.ts'), import('./explain.ts'), import('./clock.ts')])
   const { AddressWatch, formatMissing } = await import('./addresses.ts')
   const [{ Watch }, { Strangers }] = await Promise.all([import('./store/watch.ts'), import('./store/strangers.ts')])
-  const source = await buildSource(config.store, keys.trust, config.userDataMaxBytes)
+  const source = await buildSource(config.store, keys.trust, config.userDataMaxBytes, {
+    state: () => ({ version: VERSION, instances: view.size }),
+    failed: onceEach((reason) => { log.warn({ reason }, 'this daemon cannot announce itself in the store: publishers are warned of an unknown hypervisor. Its Redis user needs +hset for the key of hypervisors: see deploy/redis.acl') }),
+  })
   await turn()
 
   const fromSnapshot = view.size
@@ -212,10 +217,20 @@ function trustOf(store: StoreConfig): Trust | null {
   return store.kind === 'files' || store.recordKeys === null ? null : new Trust(store.recordKeys, store.region)
 }
 
-async function buildSource(store: StoreConfig, trust: Trust | null, userDataMaxBytes: number): Promise<Source> {
+async function buildSource(store: StoreConfig, trust: Trust | null, userDataMaxBytes: number, announcement: Announcement): Promise<Source> {
   if (store.kind === 'files') return (await import('./store/files.ts')).buildFileSource(store.directory, userDataMaxBytes)
   const { buildRedisSource } = await import('./store/redis.ts')
-  return buildRedisSource(store, store.region, store.hypervisor, trust, userDataMaxBytes)
+  return buildRedisSource({ settings: store, region: store.region, hypervisor: store.hypervisor, trust, userDataMaxBytes, announcement })
+}
+
+/** Calls back with each text the first time that it is given. */
+function onceEach(say: (text: string) => void): (text: string) => void {
+  const said = new Set<string>()
+  return (text) => {
+    if (said.has(text)) return
+    said.add(text)
+    say(text)
+  }
 }
 
 function readinessOf({ ready, problem, connected, unconfirmed, faulty }: WatchStatus, view: View, source: Source, viewAgeSeconds: number) {

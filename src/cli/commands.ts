@@ -139,6 +139,17 @@ export async function explain(json: boolean, address: string, { network, operato
   print(json, explanation, lines.join('\n'))
 }
 
+/** Prints every hypervisor that ever announced itself, a line each. */
+export async function hypervisors({ store, json }: Context): Promise<void> {
+  await withStore(store, async (publisher) => {
+    for (const one of await publisher.hypervisors()) {
+      const seconds = Math.round((Date.now() - Date.parse(one.seenAt)) / 1000)
+      const seen = Number.isNaN(seconds) ? 'never said when' : `${String(seconds)} s ago`
+      console.log(json ? JSON.stringify(one) : [one.name, one.version, `${String(one.instances)} instances`, `last seen ${seen}`].join('\t'))
+    }
+  })
+}
+
 /** Prints every instance of the store, a line each. */
 export async function list({ store, json }: Context): Promise<void> {
   await withStore(store, async (publisher) => {

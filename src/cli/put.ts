@@ -16,8 +16,14 @@ import { readRecords, type ReadRecord, type RecordFault, type RecordInput } from
 /** What is in flight at once: enough to hide the round trip, and a bound on memory. */
 const MOST_IN_FLIGHT = 32
 
-/** What became of a record: its count in the summary, the exit status, a line for people, and what `--json` prints. */
-interface Outcome { readonly kind: string, readonly status: number, readonly text: string, readonly json: Readonly<Record<string, unknown>> }
+/** What became of a record: its count in the summary, the exit status, lines for people, and what `--json` prints. */
+interface Outcome {
+  readonly kind: string
+  readonly status: number
+  readonly text: string
+  readonly warnings?: readonly string[]
+  readonly json: Readonly<Record<string, unknown>>
+}
 
 /**
  * Publishes the records of some paths. `userDataPath`: a path or `-` with the user-data of the one record; false where a record that comes
@@ -114,9 +120,10 @@ function putOutcome(input: RecordInput, put: PutResult): Outcome {
     case 'unchanged': {
       const { id, revision, sealedAt } = put.instance
       const seal = sealedAt === undefined ? '' : `, its user-data sealed since ${sealedAt}`
+      const warnings = put.unannounced.map((name) => `${id} is published for hypervisor ${name}, which no daemon ever announced: is the name right? (imdsctl hypervisors)`)
       return {
-        kind: put.result, status: EXIT.done, text: `${put.result} ${id} revision ${String(revision)}${seal}`,
-        json: { result: put.result, id, revision, ...sealedAt !== undefined && { sealedAt } },
+        kind: put.result, status: EXIT.done, text: `${put.result} ${id} revision ${String(revision)}${seal}`, warnings,
+        json: { result: put.result, id, revision, ...sealedAt !== undefined && { sealedAt }, ...warnings.length > 0 && { warnings } },
       }
     }
     case 'invalid':
@@ -180,12 +187,13 @@ class Report {
     this.#json = json
   }
 
-  add({ status, kind, text, json }: Outcome): void {
+  add({ status, kind, text, warnings = [], json }: Outcome): void {
     this.#counts.set(kind, (this.#counts.get(kind) ?? 0) + 1)
     this.#status = Math.max(this.#status, status)
     if (this.#json) console.log(JSON.stringify(json))
     else if (status === EXIT.done) console.log(text)
     else console.error(`imdsctl: ${text}`)
+    if (!this.#json) for (const warning of warnings) console.error(`imdsctl: warning: ${warning}`)
   }
 
   /** The store cannot be used any more. */

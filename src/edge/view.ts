@@ -6,10 +6,10 @@
  */
 import Type, { type Static } from 'typebox'
 import { Compile } from 'typebox/compile'
-import { ID } from '../metadata/instance.ts'
+import { ID, NAME } from '../metadata/instance.ts'
 
 const Place = { address: Type.String({ maxLength: 64 }), port: Type.Integer({ minimum: 0, maximum: 65_535 }) }
-const Name = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$' })
+const Name = Type.String({ pattern: NAME })
 const Addresses = Type.Array(Type.String({ maxLength: 64 }))
 
 const InterfaceSchema = Type.Object({

@@ -18,6 +18,16 @@ export const ID_RULE = 'an id: 1 to 64 letters, digits, ".", "_" or "-", beginni
 
 const idForm = new RegExp(ID)
 
+/** The form of a name: of a region, a hypervisor, a network, a handle. */
+export const NAME = '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$'
+
+const nameForm = new RegExp(NAME)
+
+/** True for text of the form of a name. */
+export function isName(text: string): boolean {
+  return nameForm.test(text)
+}
+
 /** True for text of the form of an id. */
 export function isId(text: string): boolean {
   return idForm.test(text)

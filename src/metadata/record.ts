@@ -19,12 +19,11 @@ import Format from 'typebox/format'
 import { Settings } from 'typebox/system'
 import Value from 'typebox/value'
 import { isIpv4, isIpv6, isIpv6Prefix, splitPrefix } from './address.ts'
-import { DEFAULT_NETWORK, frozen, ID, ID_RULE, RECORD_MAX_BYTES, type Instance } from './instance.ts'
+import { DEFAULT_NETWORK, frozen, ID, ID_RULE, NAME, RECORD_MAX_BYTES, type Instance } from './instance.ts'
 
 /** The schema number that this code reads and writes. */
 export const SCHEMA = 1
 
-const NAME = '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$'
 /** RFC 3339, as publish.lua checks it too. */
 const TIME = '^\\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\\d|3[01])T([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)$'
 const LABEL = '[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?'

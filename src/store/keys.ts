@@ -6,7 +6,7 @@
  * other languages.
  */
 
-/** The names of one region. All are written by publish.lua alone. */
+/** The names of one region. All but `hypervisors` are written by publish.lua alone. */
 export interface Keys {
   /** STRING: tells a store that was ever published to from an empty or foreign one. Holds the time (Unix, seconds) of the first publish. Reader: watch. */
   readonly region: string
@@ -26,6 +26,8 @@ export interface Keys {
   readonly tombstone: (id: string) => string
   /** HASH id -> digest of every instance whose record names this hypervisor. Reader: watch, for its resync. */
   readonly hypervisor: (name: string) => string
+  /** HASH name -> JSON `{version, instances, seenAt}` of every hypervisor whose daemon ever connected. Writer: the daemon. Reader: the publisher. */
+  readonly hypervisors: string
   /** HASH IPv4 address -> id of its owner, on one network. Readers: the script, the question for an unknown peer. */
   readonly addresses: (network: string) => string
   /**
@@ -48,6 +50,7 @@ export function keysOf(region: string): Keys {
     instance: (id: string) => `${base}:instance:${id}`,
     tombstone: (id: string) => `${base}:tombstone:${id}`,
     hypervisor: (name: string) => `${base}:hypervisor:${name}`,
+    hypervisors: `${base}:hypervisors`,
     addresses: (network: string) => `${base}:addresses:${network}`,
     ranges: (network: string) => `${base}:ranges:${network}`,
     notices: (hypervisor: string) => `${base}:notices:${hypervisor}`,

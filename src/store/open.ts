@@ -2,6 +2,7 @@
  * Opens a store for writing. What a kind of store needs is loaded when one is opened: imdsctl's start depends on it.
  */
 import { readFileSync } from 'node:fs'
+import { isName } from '../metadata/instance.ts'
 import { FILE_SYSTEM } from './files-operations.ts'
 import type { Publisher } from './publish.ts'
 import { parseRecordKeys, Trust } from './trust.ts'
@@ -11,7 +12,7 @@ export type { Instance } from '../metadata/instance.ts'
 export type { Fault } from '../metadata/record.ts'
 export { USER_DATA_MAX_BYTES, type RedisFiles } from './url.ts'
 export type { EncryptResult } from './publish-encrypted.ts'
-export type { Listed, Published, Publisher, PutRefusal, PutResult, RemoveResult, SealResult, UserDataChange } from './publish.ts'
+export type { AnnouncedHypervisor, Listed, Published, Publisher, PutRefusal, PutResult, RemoveResult, SealResult, UserDataChange } from './publish.ts'
 
 /** How to open a store. */
 export interface StoreSettings extends RedisFiles {
@@ -31,7 +32,7 @@ export async function openStore({ url, region, userDataMaxBytes = USER_DATA_MAX_
   if (store === undefined) throw new Error(`a store is ${STORE_URL_FORMS}`)
   if (store.kind === 'files' && recordKeysFile !== undefined) throw new Error('record keys are for Redis: records in files are not encrypted')
   if (store.kind === 'files') return (await import('./publish-files.ts')).openFilePublisher(store.directory, userDataMaxBytes, FILE_SYSTEM)
-  if (region === undefined) throw new Error('Redis needs the name of the region')
+  if (region === undefined || !isName(region)) throw new Error('Redis needs the name of the region (--region, IMDS_REGION): one word of letters, digits, ".", "_" and "-", at most 63')
   const faults = fileFaults(store, files)
   if (faults.length > 0) throw new Error(faults.map(({ file, message }) => `${file} ${message}`).join('; '))
   const { openRedisPublisher } = await import('./publish-redis.ts')

@@ -75,9 +75,10 @@ export async function encryptAnew(store: ScriptedStore, trust: Trust, id: string
 }
 
 /** What the script is given: what it compares, the record, and the user-data (empty where there is none). */
-function argumentsOf(trust: Trust, { id, revision, interfaces, hypervisors }: Instance, document: unknown, bytes: Uint8Array | null): [string, Buffer, Buffer] {
+function argumentsOf(trust: Trust, instance: Instance, document: unknown, bytes: Uint8Array | null): [string, Buffer, Buffer] {
+  const { id, revision, region, interfaces, hypervisors } = instance
   const facts = {
-    schema: 1, id, revision, hypervisors, sealedAt: (document as { sealedAt?: string }).sealedAt,
+    schema: 1, id, revision, region, hypervisors, sealedAt: (document as { sealedAt?: string }).sealedAt,
     interfaces: interfaces.map(({ network, ipv4Addresses, ipv6Addresses, ipv6Prefixes }) => ({ network, ipv4Addresses, ipv6Addresses, ipv6Prefixes })),
   }
   const record = trust.encrypt('record', id, revision, Buffer.from(JSON.stringify(document)))

@@ -78,6 +78,10 @@ class FilePublisher implements Publisher {
     return this.encrypt()
   }
 
+  hypervisors(): Promise<never> {
+    return Promise.reject(new Error('daemons announce themselves in Redis, and not in files'))
+  }
+
   async list(): Promise<readonly Listed[]> {
     const ids = new Set((await readdir(this.#directory)).map(idOfFile).filter((id) => id !== undefined))
     const all: Listed[] = []
@@ -131,6 +135,7 @@ class FilePublisher implements Publisher {
 
 /** The one writer of a directory, while it has the lock. */
 class Writer implements Backend {
+  readonly region = null
   readonly #directory: string
   readonly #operations: FileOperations
   #protections: Protections = new Map()
@@ -159,6 +164,10 @@ class Writer implements Backend {
 
   get(id: string): Promise<Published | undefined> {
     return loadPublished(this.#directory, id)
+  }
+
+  unannounced(): Promise<readonly string[]> {
+    return Promise.resolve([])
   }
 
   async write(instance: Instance, unsealed: unknown, userData: UserDataChange, lifts: boolean): Promise<Written> {

@@ -9,8 +9,8 @@ import { again, close, connectToRegion, reasonOf, type Connection, type RedisSet
 import { keysOf, type Keys } from './keys.ts'
 import { encryptAnew, writeEncrypted, type EncryptResult, type ScriptAnswer, type ScriptedStore, type Values } from './publish-encrypted.ts'
 import {
-  changeSeal, publish, StoreUnavailable, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type SealResult,
-  type UserDataChange, type Written,
+  changeSeal, publish, StoreUnavailable, type AnnouncedHypervisor, type Backend, type Listed, type Publisher, type Published, type PutResult,
+  type RemoveResult, type SealResult, type UserDataChange, type Written,
 } from './publish.ts'
 import { readStored } from './stored.ts'
 import type { Trust } from './trust.ts'
@@ -27,7 +27,7 @@ const PASSING = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|LOADING|MASTERDOWN) |
 
 /** Connects to a region's store for writing; `trust` null: plain. Rejects when it cannot be reached. */
 export async function openRedisPublisher(settings: RedisSettings, region: string, userDataMaxBytes: number, trust: Trust | null): Promise<Publisher> {
-  const publisher = new RedisPublisher(settings, keysOf(region), userDataMaxBytes, trust)
+  const publisher = new RedisPublisher(settings, region, userDataMaxBytes, trust)
   try {
     await publisher.connected()
     return publisher
@@ -37,16 +37,20 @@ export async function openRedisPublisher(settings: RedisSettings, region: string
 }
 
 class RedisPublisher implements Publisher, Backend, ScriptedStore {
+  readonly region: string
   readonly #settings: RedisSettings
   readonly #keys: Keys
   readonly #userDataMaxBytes: number
   readonly #trust: Trust | null
   #connection: Promise<Connection> | undefined
   #closed = false
+  /** Hypervisors that are known to have announced themselves. */
+  readonly #announced = new Set<string>()
 
-  constructor(settings: RedisSettings, keys: Keys, userDataMaxBytes: number, trust: Trust | null) {
+  constructor(settings: RedisSettings, region: string, userDataMaxBytes: number, trust: Trust | null) {
     this.#settings = settings
-    this.#keys = keys
+    this.region = region
+    this.#keys = keysOf(region)
     this.#userDataMaxBytes = userDataMaxBytes
     this.#trust = trust
   }
@@ -115,6 +119,22 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
     if (verdict === 'absent') return { result: 'absent' }
     if (details[0] === 'stale') return { result: 'stale', revision: Number(details[1]) }
     throw refusal(details)
+  }
+
+  async unannounced(names: readonly string[]): Promise<readonly string[]> {
+    if (names.every((name) => this.#announced.has(name))) return []
+    try {
+      const found = await this.#patiently((redis) => redis.hmget(this.#keys.hypervisors, ...names))
+      names.forEach((name, i) => { if (found[i] != null) this.#announced.add(name) })
+      return names.filter((name) => !this.#announced.has(name))
+    } catch { // the record is published: what can only be warned of does not turn that into a failure
+      return []
+    }
+  }
+
+  async hypervisors(): Promise<readonly AnnouncedHypervisor[]> {
+    const texts = await this.#patiently((redis) => redis.hgetall(this.#keys.hypervisors))
+    return Object.entries(texts).map(([name, text]) => announced(name, text)).sort((a, b) => a.name < b.name ? -1 : 1)
   }
 
   async list(): Promise<readonly Listed[]> {
@@ -208,6 +228,16 @@ function unusable(error: unknown): Error {
 /** A refusal that says how the store must be used. */
 function refusal(details: readonly string[]): Error {
   return new Error(details[0] === 'encrypted' ? 'the region is encrypted: give its record keys (--record-keys, IMDS_RECORD_KEYS_FILE)' : `the store refused: ${details.join(' ')}`)
+}
+
+/** A daemon writes this, so it is not believed to have any shape. */
+function announced(name: string, text: string): AnnouncedHypervisor {
+  let state: Partial<Record<string, unknown>> = {}
+  try {
+    state = JSON.parse(text) as typeof state
+  } catch { /* shown as unknown */ }
+  const { version, instances, seenAt } = state
+  return { name, version: typeof version === 'string' ? version : '', instances: typeof instances === 'number' ? instances : 0, seenAt: typeof seenAt === 'string' ? seenAt : '' }
 }
 
 /** The script writes an empty list as `{}`: its JSON knows no difference. */

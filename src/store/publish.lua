@@ -29,7 +29,7 @@
 -- The first encrypted value marks the region as encrypted, and put, unseal and remove are refused from then on. The script cannot check that
 -- who calls the other verbs has the keys: this guards against a publisher that was left without keys by mistake, not against an attacker.
 --
--- FACTS is JSON with these fields of the record: schema, id, revision, hypervisors, sealedAt, and of its interfaces network and addresses. With
+-- FACTS is JSON with these fields of the record: schema, id, revision, region, hypervisors, sealedAt, and of its interfaces network and addresses. With
 -- DIGEST the publish is for the case that the instance has this digest now (`none`: that there is none). Two more answers:
 --
 --   refused sealed SEALED-AT                the user-data is sealed: the record must say so, with this time
@@ -38,6 +38,7 @@
 -- Keys and their shapes: src/store/keys.ts.
 
 local base = KEYS[1]
+local REGION = string.match(base or '', '^imds:{([A-Za-z0-9][A-Za-z0-9._-]*)}$')
 local TOMBSTONE_SECONDS = 7 * 24 * 3600
 local ID_RULE = 'an id is 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'
 -- What daemons accept: src/metadata/record.ts, and for an encrypted value src/store/trust.ts.
@@ -231,6 +232,7 @@ local function facts_of(text, lifts)
   if not record then return nil, 'RECORD is not a JSON object' end
   if record.schema ~= 1 then return nil, 'schema is not 1' end
   if not is_id(record.id) then return nil, ID_RULE end
+  if record.region ~= REGION then return nil, 'region is not ' .. REGION .. ', the region of the key' end
   if not is_revision(record.revision) then return nil, 'revision is not a whole number of at least 1' end
   local fault = bound_fault(record, BOUNDS, '') or tags_fault(record.tags)
   if fault then return nil, fault end
@@ -364,6 +366,7 @@ end
 -- then, on either side, before it wrote anything: a change is whole, or is to be tried again.
 redis.call('EXISTS', base .. ':nowhere', base .. ':nowhere-else')
 
+if not REGION then return refused('invalid', 'the key is not imds:{REGION}') end
 local verb = ARGV[1]
 if verb == 'put' or verb == 'unseal' then return put(ARGV[2], ARGV[3], ARGV[4], verb == 'unseal') end
 if verb == 'remove' and needs_keys(ARGV[2] or '') then return refused('encrypted') end

@@ -18,9 +18,12 @@ import type { EncryptResult } from './publish-encrypted.ts'
 /** What becomes of the user-data: these bytes, none, or whatever the store has now. */
 export type UserDataChange = Uint8Array | 'none' | 'keep'
 
-/** What a put came to. `instance.sealedAt` is the store's, where it keeps a seal that the document lacks. */
+/**
+ * What a put came to. `instance.sealedAt` is the store's, where it keeps a seal that the document lacks. `unannounced`: those of its hypervisors
+ * that no daemon ever announced in the store, which may be spelled wrong. Always empty for files.
+ */
 export type PutResult =
-  | { readonly result: 'published' | 'unchanged', readonly instance: Instance }
+  | { readonly result: 'published' | 'unchanged', readonly instance: Instance, readonly unannounced: readonly string[] }
   | PutRefusal
 
 /** Why nothing was written. `stale` and `address-owned` name what stands in the way; `address` may be an IPv6 prefix. */
@@ -49,6 +52,9 @@ export type SealResult =
 
 /** One line of a list. `addresses`: `network address` each, IPv6 prefixes among them with their length. */
 export interface Listed { readonly id: string, readonly revision: number, readonly hypervisors: readonly string[], readonly addresses: readonly string[] }
+
+/** A hypervisor whose daemon has connected to the store: the daemon's version, how many instances it answers for, and when it last said so (RFC 3339). */
+export interface AnnouncedHypervisor { readonly name: string, readonly version: string, readonly instances: number, readonly seenAt: string }
 
 /** A published instance: its document as it was published, and its user-data (null: none). */
 export interface Published { readonly document: unknown, readonly userData: Uint8Array | null }
@@ -84,6 +90,8 @@ export interface Publisher {
    * same. Rejects where records are not encrypted.
    */
   markEncrypted(): Promise<void>
+  /** Every hypervisor that ever announced itself, by name. A daemon says so every 30 s while it is connected. Rejects for files. */
+  hypervisors(): Promise<readonly AnnouncedHypervisor[]>
   /** Every instance of the store, by id: what its index says, which is not authenticated. */
   list(): Promise<readonly Listed[]>
   /**
@@ -97,6 +105,10 @@ export interface Publisher {
 
 /** What a store must do for `publish` and `changeSeal`: write one checked record, or say why not. */
 export interface Backend {
+  /** The region that every record must name; null: any. */
+  readonly region: string | null
+  /** Those of some hypervisors that no daemon ever announced. */
+  unannounced(names: readonly string[]): Promise<readonly string[]>
   get(id: string): Promise<Published | undefined>
   /** Writes `document`, which parses to `instance`. A seal that is there goes into it, unless this write lifts the seal. */
   write(instance: Instance, document: unknown, userData: UserDataChange, lifts: boolean): Promise<Written>
@@ -121,12 +133,13 @@ export async function publish(backend: Backend, document: unknown, userData: Use
     const complete = fillUserData(document, bytes, digest)
     const parsed = parse(complete)
     if (!parsed.ok) return { result: 'invalid', faults: parsed.faults }
-    const faults = [...sizeFaults(complete), ...userDataFaults(parsed.instance, bytes, digest, userDataMaxBytes)]
+    const faults = [...regionFaults(parsed.instance, backend.region), ...sizeFaults(complete), ...userDataFaults(parsed.instance, bytes, digest, userDataMaxBytes)]
     if (faults.length > 0) return { result: 'invalid', faults }
     const written = await backend.write(parsed.instance, complete, userData, false)
     if ('sealedAt' in written) {
       const { result, sealedAt } = written
-      return { result, instance: sealedAt === undefined ? parsed.instance : Object.freeze({ ...parsed.instance, sealedAt }) }
+      const instance = sealedAt === undefined ? parsed.instance : Object.freeze({ ...parsed.instance, sealedAt })
+      return { result, instance, unannounced: await backend.unannounced(instance.hypervisors) }
     }
     if (written.result !== 'user-data-changed') return written
     if (attempt === ATTEMPTS) throw new Error('another writer keeps changing the user-data of this instance: try again')
@@ -154,6 +167,10 @@ export async function changeSeal(backend: Backend, id: string, sealedAt: string 
     await sleep(Math.random() * APART_MS)
   }
   throw new Error('another writer keeps changing this instance: try again')
+}
+
+function regionFaults({ region: named }: Instance, region: string | null): readonly Fault[] {
+  return region === null || named === region ? [] : [{ path: '/region', message: `must be ${region}, the region of this store` }]
 }
 
 function idOf(document: unknown): string | undefined {

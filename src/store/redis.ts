@@ -21,12 +21,32 @@ import { sha256InSlices, TurnBudget } from './turn-budget.ts'
 const HEARTBEAT_MS = 5000
 /** One read of several instances has at most so many bytes of records and user-data, or those of one instance. */
 const READ_BYTES = 4 * 1024 * 1024
+/** Refusals that stay; another one is over when the next announcement comes. */
+const MAY_NOT_WRITE = /NOPERM|READONLY/
+/** In heartbeats. */
+const ANNOUNCED_EVERY = 6
 /** Answers of a server that does not have the region any more, or cannot serve it. */
 const NOT_HERE = /^(MOVED|CLUSTERDOWN|LOADING|MASTERDOWN|NOAUTH) /
 
+/** How a daemon announces itself in the store. `state`: what it says beside the time; `failed`: the store does not take it. */
+export interface Announcement {
+  readonly state: () => { readonly version: string, readonly instances: number }
+  readonly failed: (reason: string) => void
+}
+
+/** What a source in Redis is made from. `userDataMaxBytes` bounds the user-data of an instance. */
+export interface RedisSourceParts {
+  readonly settings: RedisSettings
+  readonly region: string
+  readonly hypervisor: string
+  readonly trust: Trust | null
+  readonly userDataMaxBytes: number
+  readonly announcement: Announcement
+}
+
 /** Builds the source; nothing connects before `start`. With `trust` only what is encrypted is believed; null: records are plain. */
-export function buildRedisSource(settings: RedisSettings, region: string, hypervisor: string, trust: Trust | null, userDataMaxBytes: number): Source {
-  return new RedisSource(settings, region, hypervisor, trust, userDataMaxBytes)
+export function buildRedisSource(parts: RedisSourceParts): Source {
+  return new RedisSource(parts)
 }
 
 /** What is open now. `end` closes it, for a reason. */
@@ -42,17 +62,19 @@ class RedisSource implements Source {
   readonly #hypervisor: string
   readonly #trust: Trust | null
   readonly #userDataMaxBytes: number
+  readonly #announcement: Announcement
   readonly #budget = new TurnBudget()
   readonly #stopping = new AbortController()
   #session: Session | undefined
 
-  constructor(settings: RedisSettings, region: string, hypervisor: string, trust: Trust | null, userDataMaxBytes: number) {
+  constructor({ settings, region, hypervisor, trust, userDataMaxBytes, announcement }: RedisSourceParts) {
     this.description = describeUrl(settings.url)
     this.#settings = settings
     this.#keys = keysOf(region)
     this.#hypervisor = hypervisor
     this.#trust = trust
     this.#userDataMaxBytes = userDataMaxBytes
+    this.#announcement = announcement
   }
 
   start(events: SourceEvents): void {
@@ -142,15 +164,28 @@ class RedisSource implements Source {
       notices.redis.on('message', (_channel: string, id: string) => { events.notice(id) })
       await notices.redis.subscribe(this.#keys.notices(this.#hypervisor))
       const ended = new Promise<string>((resolve) => { this.#session = { commands, end: resolve } })
-      heartbeat = setInterval(() => { this.#beat(commands, notices.redis) }, HEARTBEAT_MS)
+      let beats = 0
+      heartbeat = setInterval(() => {
+        this.#beat(commands, notices.redis)
+        if (++beats % ANNOUNCED_EVERY === 0) this.#announce(commands.redis)
+      }, HEARTBEAT_MS)
       if (this.#stopping.signal.aborted) return 'stopping'
       events.connected()
+      this.#announce(commands.redis)
       return await Promise.race([ended, commands.closed, notices.closed])
     } finally {
       this.#session = undefined
       clearInterval(heartbeat)
       open.forEach(close)
     }
+  }
+
+  #announce(redis: Redis): void {
+    const text = JSON.stringify({ ...this.#announcement.state(), seenAt: new Date().toISOString() })
+    redis.hset(this.#keys.hypervisors, this.#hypervisor, text).catch((error: unknown) => {
+      const reason = reasonOf(error)
+      if (MAY_NOT_WRITE.test(reason)) this.#announcement.failed(reason)
+    })
   }
 
   #beat({ redis, role }: { redis: Redis, role: string }, notices: Redis): void {

@@ -29,7 +29,8 @@ async function aStore(t: Test): Promise<Publisher> {
 
 /** The store as a daemon asks it. */
 async function aSource(t: Test): Promise<Source> {
-  const source = buildRedisSource({ url: redis.url }, 'gb1', 'hv1', null, 16_384)
+  const announcement = { state: () => ({ version: '', instances: 0 }), failed: () => { /* it may write */ } }
+  const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', trust: null, userDataMaxBytes: 16_384, announcement })
   const said: string[] = []
   const say = (word: string) => { said.push(word) }
   source.start({ notice: say, connected: () => { say('connected') }, disconnected: say })

@@ -6,11 +6,13 @@ import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/keys.ts'
 import { openStore } from '../../src/store/open.ts'
+import { run } from '../support/held.ts'
 import { until } from '../support/daemon.ts'
 import { matchAll } from '../support/match.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 import { aDaemon, aStore, connected, guestsWithoutPause, reasons, record, serves, told } from '../support/redis-shapes.ts'
 
+const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 const KEYS = keysOf('gb1')
 const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll('>PASSWORD', '>secret')
 
@@ -49,7 +51,20 @@ t.test('with the users of deploy/redis.acl all of imds works, and Redis refuses 
   await store.put(record(2))
   await serves(daemon, 2)
   t.equal(Buffer.from((await store.get('srv-n1'))!.userData!).toString(), 'one')
-  await store.remove('srv-n1')
+  await until(async () => (await store.hypervisors()).length === 1, 'the daemon to announce itself')
+  const file = t.testdir({ 'record.json': JSON.stringify(record(3)), keys: `new:${Buffer.alloc(32, 7).toString('base64')}` })
+  const imdsctl = async (...args: string[]) => {
+    const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, '--store', as(redis, 'imds-publisher'), '--region', 'gb1', ...args], { env: { PATH: process.env['PATH'] } })
+    t.equal(status, 0, `${args.join(' ')}: ${stderr}`)
+    return stdout.toString()
+  }
+  for (const args of [
+    ['put', `${file}/record.json`], ['get', 'srv-n1'], ['user-data', 'srv-n1'], ['list'], ['hypervisors'], ['seal', 'srv-n1'], ['unseal', 'srv-n1'],
+    ['--record-keys', `${file}/keys`, 'encrypt', '--from-plain'], ['--record-keys', `${file}/keys`, 'encrypt'],
+  ]) await imdsctl(...args)
+  const watching = await store.watch(() => { /* it may */ })
+  await watching()
+  await imdsctl('--record-keys', `${file}/keys`, 'remove', 'srv-n1')
   await until(async () => (await daemon.get('/latest/meta-data/hostname')).status === 503, 'the removal')
   t.same(await redis.client.call('ACL', 'LOG'), [])
 })
@@ -58,7 +73,7 @@ t.test('the daemon\'s user may neither write nor publish, nor read what is not i
   const redis = await aRedisWithUsers(t)
   await (await aStore(t, redis.url)).put(record(1))
   const forbidden = [
-    `set ${KEYS.region} 1`, `del ${KEYS.instance('srv-n1')}`, `hset ${KEYS.instance('srv-n1')} record {}`, `hdel ${KEYS.hypervisor('hv1')} srv-n1`,
+    `set ${KEYS.region} 1`, `hset ${KEYS.hypervisor('hv1')} a b`, `del ${KEYS.instance('srv-n1')}`, `hset ${KEYS.instance('srv-n1')} record {}`, `hdel ${KEYS.hypervisor('hv1')} srv-n1`,
     `expire ${KEYS.region} 1`, `rename ${KEYS.region} x`, `publish ${KEYS.notices('hv1')} srv-n1`, `eval return 1 ${KEYS.region}`, 'flushall', 'config get *', 'acl list',
     'get other', 'get imds:{gb2}', 'hgetall imds:{gb2}:hypervisor:hv1', 'keys *', 'scan 0', `subscribe ${KEYS.notices('hv2')}`, 'psubscribe *', 'shutdown',
   ]
@@ -69,8 +84,8 @@ t.test('the daemon\'s user may neither write nor publish, nor read what is not i
 t.test('the control plane\'s user may publish to its region and do nothing else', async (t) => {
   const redis = await aRedisWithUsers(t)
   const forbidden = [
-    `hgetall ${KEYS.instances}`, `hgetall ${KEYS.hypervisor('hv1')}`, `expire ${KEYS.region} 1`, `rename ${KEYS.region} x`, 'keys *', 'scan 0', 'flushall', 'config get *', 'acl list',
-    'get other', 'set imds:{gb2} 1', 'publish imds:{gb2}:notices:hv1 x', 'publish other x', `subscribe ${KEYS.notices('hv1')}`, 'shutdown', 'script flush',
+    `expire ${KEYS.region} 1`, `rename ${KEYS.region} x`, 'keys *', 'scan 0', 'flushall', 'config get *', 'acl list',
+    'get other', 'set imds:{gb2} 1', 'publish imds:{gb2}:notices:hv1 x', 'publish other x', `subscribe ${KEYS.notices('hv1')}`, 'psubscribe *', 'shutdown', 'script flush',
   ]
   t.same(await refused(t, redis, 'imds-publisher', forbidden), forbidden)
   const elsewhere = await openStore({ url: as(redis, 'imds-publisher'), region: 'gb2' }).then(() => 'opened', (error: unknown) => String(error))

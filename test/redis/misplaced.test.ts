@@ -1,0 +1,90 @@
+/**
+ * Mistakes in a record that would take a guest's metadata away: another region, a hypervisor that is spelled wrong or missing.
+ */
+import { readFileSync } from 'node:fs'
+import t, { type Test } from 'tap'
+import { keysOf } from '../../src/store/keys.ts'
+import { until } from '../support/daemon.ts'
+import { run } from '../support/held.ts'
+import { startRedis, type TestRedis } from '../support/redis.ts'
+import { aDaemon, aStore, connected, record, serves } from '../support/redis-shapes.ts'
+
+t.setTimeout(120_000)
+
+const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
+const SCRIPT = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+const KEYS = keysOf('gb1')
+let redis: TestRedis
+t.before(async () => { redis = await startRedis() })
+t.teardown(() => redis.stop())
+t.beforeEach(async () => { await redis.client.flushall() })
+
+const imdsctl = async (region: string, input: unknown, ...args: string[]) => {
+  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { input: JSON.stringify(input), env: { PATH: process.env['PATH'], IMDS_STORE: redis.url, IMDS_REGION: region } })
+  return { status, stdout: stdout.toString(), stderr }
+}
+
+async function served(t: Test) {
+  const daemon = await aDaemon(t, redis.url)
+  const store = await aStore(t, redis.url)
+  await store.put(record(1))
+  await serves(daemon, 1)
+  return { daemon, store }
+}
+
+t.test('a record of another region is refused, by imdsctl, the library and the script, and the guest stays', async (t) => {
+  const { daemon, store } = await served(t)
+  t.match(await imdsctl('gb1', record(2, { region: 'gb2' }), 'put', '-'), { status: 65, stderr: /\/region must be gb1, the region of this store/ })
+  t.match(await store.put(record(2, { region: 'gb2' })), { result: 'invalid', faults: [{ path: '/region' }] })
+  const script = (...args: string[]) => redis.client.eval(SCRIPT, 1, ...args) as Promise<string[]>
+  t.same(await script(KEYS.region, 'put', JSON.stringify(record(2, { region: 'gb2' })), 'keep'), ['refused', 'invalid', 'region is not gb1, the region of the key'])
+  t.same(await script(KEYS.region, 'put', JSON.stringify(record(2, { hypervisors: [] })), 'keep'), ['refused', 'invalid', 'interfaces and hypervisors are lists, and not empty'])
+  for (const key of ['imds:{}', 'imds:gb1', 'x{gb1}', 'imds:{g b}']) t.same(await script(key, 'put', JSON.stringify(record(2)), 'keep'), ['refused', 'invalid', 'the key is not imds:{REGION}'])
+  await serves(daemon, 1)
+  t.match(await imdsctl('gb1', record(2, { hypervisors: [] }), 'put', '-'), { status: 65, stderr: /\/hypervisors must not have fewer than 1 items/ })
+  for (const region of ['', 'g b']) t.match(await imdsctl(region, record(2), 'put', '-'), { status: 69, stderr: /Redis needs the name of the region/ })
+  t.same((await redis.client.keys('*')).filter((key) => !key.startsWith('imds:{gb1}')), [])
+})
+
+t.test('a hypervisor that no daemon ever announced is published with a warning, and the daemon that loses the guest says so', async (t) => {
+  const { daemon } = await served(t)
+  const put = await imdsctl('gb1', record(2, { hypervisors: ['HV1'] }), 'put', '-')
+  t.match(put, { status: 0, stdout: 'published srv-n1 revision 2\n', stderr: 'imdsctl: warning: srv-n1 is published for hypervisor HV1, which no daemon ever announced: is the name right? (imdsctl hypervisors)\n' })
+  t.match(JSON.parse((await imdsctl('gb1', record(3, { hypervisors: ['hv1', 'HV1'] }), '--json', 'put', '-')).stdout), { result: 'published', warnings: [/hypervisor HV1,/] })
+  t.match(await imdsctl('gb1', record(4), 'put', '-'), { status: 0, stderr: '' }, 'hv1 has')
+  await serves(daemon, 4)
+  await imdsctl('gb1', record(5, { hypervisors: ['HV1'] }), 'put', '-')
+  await until(() => daemon.log.some(({ level, msg, instance }) => level === 'info' && instance === 'srv-n1' && msg.startsWith('instance left this hypervisor')), 'the line')
+})
+
+t.test('daemons announce themselves when they connect and again and again, and stay listed when they are gone', async (t) => {
+  t.match(await imdsctl('gb1', null, 'hypervisors'), { status: 0, stdout: '' })
+  const { daemon } = await served(t)
+  const other = await aDaemon(t, redis.url, {}, { IMDS_HYPERVISOR: 'hv2' })
+  await connected(other)
+  await until(async () => await redis.client.hlen(KEYS.hypervisors) === 2, 'both')
+  await other.stop()
+  const { status, stdout } = await imdsctl('gb1', null, 'hypervisors')
+  t.equal(status, 0)
+  t.match(stdout, /^hv1\t\d+\.\d+\.\d+\t0 instances\tlast seen \d+ s ago\nhv2\t\S+\t0 instances\tlast seen \d+ s ago\n$/)
+  await redis.client.hset(KEYS.hypervisors, 'odd', 'no JSON')
+  t.match(await imdsctl('gb1', null, '--json', 'hypervisors'), { status: 0, stdout: /^\{"name":"hv1","version":"[^"]+","instances":0,"seenAt":"[^"]+"\}\n\{"name":"hv2".*\n\{"name":"odd","version":"","instances":0,"seenAt":""\}\n$/ })
+  await until(async () => (await imdsctl('gb1', null, 'hypervisors')).stdout.includes('\t1 instances'), 'the next announcement', 45_000)
+  t.same(daemon.log.filter(({ msg }) => msg.includes('announce')), [])
+  t.match(await run([process.execPath, IMDSCTL, '-s', `file:${t.testdir()}`, 'hypervisors'], { env: { PATH: process.env['PATH'] } }), { status: 69, stderr: /daemons announce themselves in Redis, and not in files/ })
+})
+
+t.test('a daemon that may not write to the store serves its guests, and says once that it cannot announce itself', async (t) => {
+  await redis.client.call('ACL', 'SETUSER', 'reader', 'on', '>secret', '~*', '&*', '+@all', '-hset')
+  const daemon = await aDaemon(t, redis.url.replace('//', '//reader:secret@'))
+  const store = await aStore(t, redis.url)
+  t.match(await store.put(record(1)), { result: 'published', unannounced: ['hv1'] })
+  await serves(daemon, 1)
+  await redis.client.call('CLIENT', 'KILL', 'USER', 'reader')
+  await until(() => daemon.log.filter(({ msg }) => msg === 'store connected').length === 2, 'the daemon to come back')
+  await store.put(record(2))
+  await serves(daemon, 2)
+  const said = daemon.log.filter(({ msg }) => msg.startsWith('this daemon cannot announce itself'))
+  t.equal(said.length, 1)
+  t.match(said[0], { level: 'warn', reason: /NOPERM/ })
+})

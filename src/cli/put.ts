@@ -120,7 +120,7 @@ function putOutcome(input: RecordInput, put: PutResult): Outcome {
     case 'unchanged': {
       const { id, revision, sealedAt } = put.instance
       const seal = sealedAt === undefined ? '' : `, its user-data sealed since ${sealedAt}`
-      const warnings = put.unannounced.map((name) => `${id} is published for hypervisor ${name}, which no daemon ever announced: is the name right? (imdsctl hypervisors)`)
+      const warnings = put.unannounced.map((name) => `no daemon ever announced hypervisor ${name}: is the name right? (imdsctl hypervisors)`)
       return {
         kind: put.result, status: EXIT.done, text: `${put.result} ${id} revision ${String(revision)}${seal}`, warnings,
         json: { result: put.result, id, revision, ...sealedAt !== undefined && { sealedAt }, ...warnings.length > 0 && { warnings } },
@@ -181,6 +181,7 @@ async function* theOne(paths: readonly string[], userDataPath: string): AsyncGen
 class Report {
   readonly #json: boolean
   readonly #counts = new Map<string, number>()
+  readonly #warned = new Set<string>()
   #status: number = EXIT.done
 
   constructor(json: boolean) {
@@ -193,7 +194,14 @@ class Report {
     if (this.#json) console.log(JSON.stringify(json))
     else if (status === EXIT.done) console.log(text)
     else console.error(`imdsctl: ${text}`)
-    if (!this.#json) for (const warning of warnings) console.error(`imdsctl: warning: ${warning}`)
+    if (!this.#json) for (const warning of warnings) this.#warn(warning)
+  }
+
+  /** Says once what holds for many records. */
+  #warn(text: string): void {
+    if (this.#warned.has(text)) return
+    this.#warned.add(text)
+    console.error(`imdsctl: warning: ${text}`)
   }
 
   /** The store cannot be used any more. */

@@ -123,7 +123,7 @@ t.test('encrypted records have the same bound', async (t) => {
   t.match(await store.put(sized({}, RECORD_MAX_BYTES)), { result: 'published' })
   await until(async () => await hostname(daemon) === 'r1.example.com', 'the largest record to be served')
   t.match(await store.put(sized({}, RECORD_MAX_BYTES + 1)), { result: 'invalid', faults: [{ message: /262145 bytes as JSON, more than the limit of 262144/ }] })
-  const facts = JSON.stringify({ schema: 1, id: 'srv-n1', revision: 2, interfaces: interfaces(1), hypervisors: ['hv1'] })
+  const facts = JSON.stringify({ schema: 1, id: 'srv-n1', region: 'gb1', revision: 2, interfaces: interfaces(1), hypervisors: ['hv1'] })
   const value = aTrust('gb1', 'k1').encrypt('record', 'srv-n1', 2, Buffer.alloc(RECORD_MAX_BYTES + ENCRYPTION_MAX_OVERHEAD_BYTES, 'x'))
   t.match(await script('put-encrypted', facts, value, ''), ['refused', 'invalid', /longer than 262144/])
   await writeUnchecked('srv-n1', { record: value }, '127.0.0.1', 'too long')

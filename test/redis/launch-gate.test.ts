@@ -86,7 +86,7 @@ t.test('a daemon that cannot be asked, yet, is asked until it can be; in the end
 })
 
 t.test('what nobody can wait for is wrong usage', async (t) => {
-  for (const args of [['wait', 'nonsense', '--revision', '1'], ['wait', 'srv-abcde'], ['wait', 'srv-abcde', '--revision', '0']]) {
+  for (const args of [['wait', 'no sense', '--revision', '1'], ['wait', 'srv-abcde'], ['wait', 'srv-abcde', '--revision', '0']]) {
     t.match(await wait('127.0.0.1:1', ...args), { status: 64 }, args.join(' '))
   }
 })

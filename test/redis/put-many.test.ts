@@ -21,6 +21,7 @@ t.teardown(() => redis.stop())
 
 async function aStore(t: Test): Promise<Publisher> {
   await redis.client.flushall()
+  await redis.client.hset('imds:{gb1}:hypervisors', 'hv1', '{}') // a daemon announced it once
   const store = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => store.close())
   return store

@@ -37,6 +37,7 @@ const settings = (env: Record<string, string>) => ({ url: env['IMDS_STORE']!, re
 
 async function aStore(t: Test, kind: Kind): Promise<{ store: Publisher, env: Record<string, string> }> {
   await redis.client.flushall()
+  await redis.client.hset('imds:{gb1}:hypervisors', 'hv1', '{}') // a daemon announced it once
   const env = kind.env(t)
   const store = await openStore(settings(env))
   t.teardown(() => store.close())
@@ -177,7 +178,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     t.match(await imdsctl(['--json', 'unseal', 'srv-abcde']), { status: 0, text: '{"id":"srv-abcde","result":"unsealed","revision":4,"sealedAt":null}\n' })
     t.match(await imdsctl(['unseal', 'srv-abcde']), { status: 0, text: 'the user-data of srv-abcde is not sealed: nothing to do\n' })
     t.match(await imdsctl(['seal', 'srv-nobody']), { status: 1 })
-    t.match(await imdsctl(['seal', 'nobody']), { status: 64 })
+    t.match(await imdsctl(['seal', 'no body']), { status: 64 })
   })
 }
 

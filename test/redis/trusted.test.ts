@@ -34,6 +34,7 @@ interface Keys { readonly path: string, write(...names: readonly string[]): void
 
 async function someKeys(t: Test, ...names: readonly string[]): Promise<Keys> {
   await redis.client.flushall()
+  await redis.client.hset('imds:{gb1}:hypervisors', 'hv1', '{}') // a daemon announced it once
   const path = join(t.testdir(), 'keys')
   const keys = { path, write: (...which: readonly string[]) => { writeFileSync(path, keyLines(...which)) } }
   keys.write(...names)
@@ -426,7 +427,7 @@ t.test('the script publishes what another language encrypted, and refuses what d
   const store = await aStore(t, keys)
   const trust = aTrust('gb1', 'k1')
   const script = (...args: (string | Buffer)[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
-  const facts = (revision: number, change: object = {}) => JSON.stringify({ schema: 1, id: 'srv-n1', revision, interfaces: [{ ipv4Addresses: ['127.0.0.1/8'] }], hypervisors: ['hv1'], ...change })
+  const facts = (revision: number, change: object = {}) => JSON.stringify({ schema: 1, id: 'srv-n1', region: 'gb1', revision, interfaces: [{ ipv4Addresses: ['127.0.0.1/8'] }], hypervisors: ['hv1'], ...change })
   const value = (revision: number, change: Record<string, unknown> = {}) => trust.encrypt('record', 'srv-n1', revision, Buffer.from(JSON.stringify(record(1, revision, change))))
   t.same(await script('put-encrypted', facts(1), value(1), ''), ['published', '1'])
   t.match(await store.get('srv-n1'), { document: { revision: 1 }, userData: null })

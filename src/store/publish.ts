@@ -133,7 +133,8 @@ export async function publish(backend: Backend, document: unknown, userData: Use
     const complete = fillUserData(document, bytes, digest)
     const parsed = parse(complete)
     if (!parsed.ok) return { result: 'invalid', faults: parsed.faults }
-    const faults = [...regionFaults(parsed.instance, backend.region), ...sizeFaults(complete), ...userDataFaults(parsed.instance, bytes, digest, userDataMaxBytes)]
+    const { instance: checked } = parsed
+    const faults = [...regionFaults(checked, backend.region), ...sizeFaults(complete), ...userDataFaults(checked, bytes, digest, userDataMaxBytes)]
     if (faults.length > 0) return { result: 'invalid', faults }
     const written = await backend.write(parsed.instance, complete, userData, false)
     if ('sealedAt' in written) {

@@ -14,6 +14,7 @@ import { mostBytesPerTurn } from '../support/bytes-per-turn.ts'
 import { until } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
 import { aTrust, keyLines } from '../support/record-keys.ts'
+import { ANNOUNCEMENT } from '../support/redis-shapes.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 
 const MIB = 1024 * 1024
@@ -39,7 +40,7 @@ async function publish(t: Test, sizes: readonly number[], isEncrypted = false): 
 
 /** The store as a daemon reads it. */
 async function aSource(t: Test, trust: Trust | null, userDataMaxBytes = LIMIT): Promise<Source> {
-  const source = buildRedisSource({ url: redis.url }, 'gb1', 'hv1', trust, userDataMaxBytes)
+  const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', trust, userDataMaxBytes, announcement: ANNOUNCEMENT })
   let isConnected = false
   const connected = () => { isConnected = true }
   source.start({ notice: () => { /* none is awaited */ }, connected, disconnected: (reason) => { t.fail(reason) } })

@@ -12,6 +12,7 @@ import { until } from '../support/daemon.ts'
 import { random } from '../support/generate.ts'
 import { anInstance } from '../support/instance.ts'
 import { matchAll } from '../support/match.ts'
+import { ANNOUNCEMENT } from '../support/redis-shapes.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 
 const KEYS = keysOf('gb1')
@@ -29,8 +30,7 @@ async function aStore(t: Test): Promise<Publisher> {
 
 /** The store as a daemon asks it. */
 async function aSource(t: Test): Promise<Source> {
-  const announcement = { state: () => ({ version: '', instances: 0 }), failed: () => { /* it may write */ } }
-  const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', trust: null, userDataMaxBytes: 16_384, announcement })
+  const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', trust: null, userDataMaxBytes: 16_384, announcement: ANNOUNCEMENT })
   const said: string[] = []
   const say = (word: string) => { said.push(word) }
   source.start({ notice: say, connected: () => { say('connected') }, disconnected: say })

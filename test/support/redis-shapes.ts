@@ -5,6 +5,7 @@
 import type { Test } from 'tap'
 import type { RedisFiles } from '../../src/store/url.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
+import type { Announcement } from '../../src/store/redis.ts'
 import { startDaemon, until, type TestDaemon } from './daemon.ts'
 import { anInstance } from './instance.ts'
 
@@ -32,6 +33,9 @@ export async function aDaemon(t: Test, url: string, files: RedisFiles = {}, env:
   t.teardown(() => daemon.stop())
   return daemon
 }
+
+/** For a source without a daemon around it. */
+export const ANNOUNCEMENT: Announcement = { state: () => ({ version: '0', instances: 0 }), failed: () => { /* it may write */ } }
 
 /** Opens the store of gb1 until the end of the test. */
 export async function aStore(t: Test, url: string, files: RedisFiles = {}): Promise<Publisher> {

@@ -133,8 +133,8 @@ export const InstanceSchema = Type.Object({
 /** The schema with the bounds of earlier versions: a snapshot of theirs may hold such records, and they stay served. */
 const FormerSchema = Type.Object({
   ...InstanceSchema.properties,
-  tags: Type.Record(Type.String(), Type.String({ maxLength: 4096 })),
-  blockDevices: Type.Record(BlockDeviceName, BlockDevice),
+  tags: Type.Record(Type.String(), Type.String({ maxLength: 4096 }), { default: {} }),
+  blockDevices: Type.Record(BlockDeviceName, BlockDevice, { default: {} }),
 })
 
 /** One thing that is wrong with a record: where (a JSON pointer) and what would be right. Never holds the record's own values. */

@@ -185,6 +185,7 @@ test('a record within the bounds of an earlier version is restored as it was', (
     expect(Object.isFrozen(restored?.tags)).toBe(true)
     expect(faultsOf({ ...kept, ...wide })).not.toEqual([])
     expect(restore(structuredClone({ ...kept, ...wide, hypervisors: ['a', 'a'] }))).toBeUndefined()
+    expect(restore(anInstance(wide)), 'with its defaults').toEqual({ ...kept, ...wide })
   }
   expect(restore({ ...kept, tags: { a: 'x'.repeat(4097) } })).toBeUndefined()
 })

@@ -172,7 +172,11 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   }
   const holds = (id: string) => {
     const held = view.get(id)
-    return held === undefined ? null : unreachable(held.instance) ?? edge.holds(held.instance)
+    if (held === undefined) return null
+    const fault = edge.linkFault(held.instance)
+    if (fault !== null) return { reason: fault, isFinal: true }
+    const reason = unreachable(held.instance) ?? edge.holds(held.instance)
+    return reason === null ? null : { reason, isFinal: false }
   }
   const networks = [...new Set(config.listen.map(({ network }) => network))]
   const { buildDiagnosis } = await import('./diagnosis.ts')

@@ -3,6 +3,7 @@
  * thrown means that the store could not be used.
  */
 import { ID_RULE, isId } from '../metadata/instance.ts'
+import { parse } from '../metadata/record.ts'
 import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Publisher, type SealResult, type StoreSettings } from '../store/open.ts'
 import { EXIT, Failure } from './failure.ts'
@@ -93,11 +94,23 @@ export async function encrypt({ store, json }: Context, named: readonly string[]
   })
 }
 
+/** The last revision of an instance in the store. */
+export async function lastRevision({ store }: Context, id: string): Promise<number> {
+  let revision = 0
+  await withStore(store, async (publisher) => {
+    const { document } = await existing(publisher, id)
+    const parsed = parse(document)
+    if (!parsed.ok) throw new Failure(EXIT.badData, `the store's record of ${id} is faulty: publish a good one`)
+    revision = parsed.instance.revision
+  })
+  return revision
+}
+
 /** Waits until the daemon at `operator` answers for a revision of an instance. */
 export async function wait(json: boolean | undefined, id: string, options: { revision: number, timeout: number, operator: string }): Promise<void> {
   const { revision, timeout, operator } = options
-  checkId(id)
   const waited = await waitForInstance({ operator: `http://${operator}`, id, revision, timeoutMs: timeout * 1000 })
+  if (waited.result === 'impossible') throw new Failure(EXIT.badData, `the guest of ${id} can never be started with revision ${String(waited.revision)}: ${waited.reason}`, { id, ...waited })
   if (waited.result === 'timeout') {
     throw new Failure(EXIT.timeout, `the daemon does not answer for revision ${String(revision)} of ${id}: ${waited.reason}`, { id, ...waited })
   }
@@ -192,7 +205,8 @@ async function existing(publisher: Publisher, id: string): Promise<{ document: u
   return published
 }
 
-function checkId(id: string): void {
+/** Throws a Failure for wrong usage where that is no id. */
+export function checkId(id: string): void {
   if (!isId(id)) throw new Failure(EXIT.usage, `"${id}" is not ${ID_RULE}`)
 }
 

@@ -146,11 +146,14 @@ function buildProgram(): Command {
   program.command('wait')
     .description('wait until the daemon of this hypervisor answers for an instance: the last step before its guest is started')
     .argument('<id>', ID)
-    .requiredOption('--revision <n>', 'the revision that was published, or a later one', wholeNumber)
+    .option('--revision <n>', 'the revision that was published, or a later one (default: the store\'s)', wholeNumber)
     .option('--timeout <seconds>', 'how long to wait', wholeNumber, 30)
     .addOption(OPERATOR)
-    .action((id: string, options: { revision: number, timeout: number, operator: string }) =>
-      ending(async ({ json }) => (await import('./commands.ts')).wait(json, id, options)))
+    .action((id: string, options: { revision?: number, timeout: number, operator: string }) => ending(async (all) => {
+      const { checkId, lastRevision, wait } = await import('./commands.ts')
+      checkId(id)
+      await wait(all.json, id, { ...options, revision: options.revision ?? await lastRevision(contextOf(all), id) })
+    }))
   program.command('explain')
     .description('what the daemon of this hypervisor would answer a guest at an address, and why')
     .argument('<address>', 'a guest\'s, such as 10.0.0.2')

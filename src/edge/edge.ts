@@ -125,14 +125,22 @@ export class Edge {
   /** Why the guest of this record cannot be started yet, or null. */
   holds(instance: Instance): string | null {
     if (!this.#parts.required) return null
+    const fault = this.linkFault(instance)
+    if (fault !== null) return fault
+    const refusal = this.#refusalOf(instance)
+    if (refusal !== undefined) return `the firewall keeps interface ${refusal.interface} out: ${refusal.message}`
+    return this.isApplied(instance) ? null : 'the firewall has not let it in yet'
+  }
+
+  /** Why the guest of this very record can never be started, or null: a link that has no possible name. */
+  linkFault(instance: Instance): string | null {
+    if (!this.#parts.required) return null
     const links = this.#versions.at(-1)?.links ?? new Links(this.#parts.link, instance.interfaces)
     for (const one of instance.interfaces) {
       const link = links.of(one)
       if (!link.ok) return `the firewall keeps interface ${one.id} out: ${link.message}`
     }
-    const refusal = this.#refusalOf(instance)
-    if (refusal !== undefined) return `the firewall keeps interface ${refusal.interface} out: ${refusal.message}`
-    return this.isApplied(instance) ? null : 'the firewall has not let it in yet'
+    return null
   }
 
   status(): EdgeStatus {

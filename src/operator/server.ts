@@ -27,8 +27,8 @@ export interface OperatorServerParts {
   readonly readiness: () => Readiness
   /** The revision of an instance that guests are answered for here, or null. */
   readonly revisionOf: (id: string) => number | null
-  /** Why the guest of an instance that is answered for cannot be started yet, or null. */
-  readonly holds: (id: string) => string | null
+  /** Why the guest of an instance that is answered for cannot be started yet, or null. `isFinal`: it never can with this record. */
+  readonly holds: (id: string) => { readonly reason: string, readonly isFinal: boolean } | null
   readonly edge: OperatorEdge
   /** What an address would be answered on a network, and why; undefined where it is none. */
   readonly explain: (network: string, address: string) => Promise<object | undefined>
@@ -45,8 +45,9 @@ const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSe
  *   GET /metrics   200, Prometheus' text format
  *   GET /livez     200 while the event loop turns
  *   GET /readyz    200 once the first full resync is done, 503 before; JSON with the state either way
- *   GET /instances/ID   the launch gate: 200 with `{id, revision}` when the instance is answered for here, 409 when the firewall does not
- *                       let it in yet, 404 otherwise. With `?reason`, `reason` says why it is not answered for as the store has it, if it is not
+ *   GET /instances/ID   the launch gate: 200 with `{id, revision}` when the instance is answered for here, 409 when its guest cannot be started yet
+ *                       (with `final`: never with this record), 404 otherwise. With `?reason`, `reason` says why it is not answered for as
+ *                       the store has it, if it is not
  *   GET /edge?after=VERSION&applied=VERSION&refused=REFUSALS   200 with what the firewall's rules are made from (src/edge/view.ts), once it is
  *                       another version than "after" or after 5 s; 503 when the view is not whole yet. `applied` and `refused`
  *                       (src/edge/refusal.ts) are for the firewall alone to say
@@ -78,8 +79,8 @@ export function buildOperatorServer({ allow, metrics, readiness, revisionOf, hol
     const why = request.query.reason === undefined ? null : await diagnose(id)
     const revision = revisionOf(id)
     const held = revision === null ? null : holds(id)
-    const reason = [held, why].filter((part) => part !== null).join('; ')
-    return reply.code(revision === null ? 404 : held === null ? 200 : 409).send({ id, revision, ...reason !== '' && { reason } })
+    const reason = [held?.reason ?? null, why].filter((part) => part !== null).join('; ')
+    return reply.code(revision === null ? 404 : held === null ? 200 : 409).send({ id, revision, ...reason !== '' && { reason }, ...held?.isFinal === true && { final: true } })
   })
   server.get<{ Querystring: { after?: string, applied?: string, refused?: string } }>('/edge', async ({ query: { after, applied, refused } }, reply) => {
     const view = await edge.next(after, applied, refused)

@@ -117,7 +117,8 @@ export function close({ redis }: Connection): void {
 export function reasonOf(error: unknown): string {
   const { code = '', message, reason } = error as Error & { code?: string, reason?: string }
   if (message.startsWith('MOVED ')) return 'this is a node of a Cluster: its URL begins with redis-cluster or rediss-cluster'
-  const meaning = TLS_MEANINGS.find(([pattern]) => pattern.test(code))?.[1]
+  const missing = missingRight(message)
+  const meaning = missing !== undefined ? `the Redis user may not do this: give it ${missing} (deploy/redis.acl has what imds needs)` : TLS_MEANINGS.find(([pattern]) => pattern.test(code))?.[1]
   const text = (reason ?? (message === '' ? code : message)).replace(/, with args beginning with:.*/s, '') // Redis quotes what it was told: a password
   return meaning === undefined ? text : `${meaning} (${text})`
 }
@@ -129,6 +130,20 @@ const TLS_MEANINGS: readonly (readonly [code: RegExp, meaning: string])[] = [
   [/ALERT_(UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_\w+|UNSUPPORTED_CERTIFICATE)$/, 'the server refuses our certificate'],
   [/WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG/, 'the server does not speak TLS on this port'],
 ]
+
+/** True for a refusal by Redis' rules for users. */
+export function isDenied({ message }: Error): boolean {
+  return /\bNOPERM\b|ACL failure in script/.test(message)
+}
+
+/** What an ACL user lacks, as a rule for ACL SETUSER; undefined where that is not what is wrong. Source: the replies of Redis 6 and 7. */
+function missingRight(message: string): string | undefined {
+  if (!isDenied({ name: '', message })) return undefined
+  const [, command] = /run the '([^']+)' command/.exec(message) ?? []
+  if (command !== undefined) return `+${command}`
+  if (message.includes('channel')) return 'the channels &imds:{REGION}:notices:HYPERVISOR'
+  return message.includes('key') ? 'the keys ~imds:{REGION}*' : undefined
+}
 
 function storeOf({ url }: RedisSettings): RedisStore {
   const store = parseStoreUrl(url)
@@ -184,7 +199,7 @@ async function dial(settings: RedisSettings, node: Node, options: Pick<RedisOpti
     await redis.connect()
   } catch (error) {
     redis.disconnect()
-    throw hungUp(lastError, settings) ?? lastError ?? error
+    throw hungUp(lastError, settings) ?? otherProtocol(lastError ?? error as Error, settings) ?? lastError ?? error
   }
   const closed = new Promise<string>((resolve) => {
     redis.once('close', () => { resolve(lastError === undefined ? 'the server closed the connection' : reasonOf(lastError)) })
@@ -199,6 +214,17 @@ async function dial(settings: RedisSettings, node: Node, options: Pick<RedisOpti
 function hungUp(error: NodeJS.ErrnoException | undefined, { url, certFile }: RedisSettings): Error | undefined {
   if (error?.syscall === undefined || !/^(ECONNRESET|EPIPE)$/.test(error.code ?? '') || !url.startsWith('rediss')) return undefined
   return new Error(`the server ${certFile === undefined ? 'wants a client certificate' : 'refuses our certificate'}, it seems (${error.message})`, { cause: error })
+}
+
+/**
+ * A server that waits for commands does not answer a TLS handshake, and one that waits for a handshake hangs up on commands. Neither says
+ * what is wrong, so both are named.
+ */
+function otherProtocol(error: NodeJS.ErrnoException, { url }: RedisSettings): Error | undefined {
+  const isTls = url.startsWith('rediss')
+  if (isTls && error.code === 'ETIMEDOUT') return new Error(`no TLS handshake within ${String(TIMEOUT_MS / 1000)} s: the server is away, or does not speak TLS on this port (its URL begins with redis then, and not with rediss)`, { cause: error })
+  if (!isTls && /^(ECONNRESET|EPIPE)$/.test(error.code ?? '')) return new Error(`the server hung up: does it speak TLS on this port? Its URL begins with rediss then (${error.message})`, { cause: error })
+  return undefined
 }
 
 function tlsOptions({ caFile, certFile, keyFile }: RedisSettings, { host }: Node) {

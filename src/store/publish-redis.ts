@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
 import type { Instance } from '../metadata/instance.ts'
-import { again, close, connectToRegion, reasonOf, type Connection, type RedisSettings } from './connection.ts'
+import { again, close, connectToRegion, isDenied, reasonOf, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf, type Keys } from './keys.ts'
 import { encryptAnew, writeEncrypted, type EncryptResult, type ScriptAnswer, type ScriptedStore, type Values } from './publish-encrypted.ts'
 import {
@@ -203,6 +203,7 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
         return await task((await connecting).redis)
       } catch (error) {
         const { name, message } = error as Error
+        if (name === 'ReplyError' && isDenied(error as Error)) throw unusable(error)
         if (this.#closed || (name === 'ReplyError' && !PASSING.test(message))) throw error
         connecting.then(close, () => { /* there is none */ })
         if (this.#connection === connecting) this.#connection = undefined

@@ -15,14 +15,14 @@ const record = (revision: number, hypervisors = ['hv1']) => anInstance({
   revision, hypervisors, fqdn: `r${String(revision)}.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }],
 })
 
-async function start(t: Test): Promise<{ store: Publisher, daemon: TestDaemon, operator: string }> {
+async function start(t: Test): Promise<{ store: Publisher, daemon: TestDaemon, operator: string, url: string }> {
   const redis = await startRedis()
   t.teardown(() => redis.stop())
   const store = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => store.close())
   const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   t.teardown(() => daemon.stop())
-  return { store, daemon, operator: `127.0.0.1:${String(daemon.operatorPort)}` }
+  return { store, daemon, url: redis.url, operator: `127.0.0.1:${String(daemon.operatorPort)}` }
 }
 
 /** imdsctl, which needs no store to wait. */
@@ -86,7 +86,15 @@ t.test('a daemon that cannot be asked, yet, is asked until it can be; in the end
 })
 
 t.test('what nobody can wait for is wrong usage', async (t) => {
-  for (const args of [['wait', 'no sense', '--revision', '1'], ['wait', 'srv-abcde'], ['wait', 'srv-abcde', '--revision', '0']]) {
+  for (const args of [['wait', 'no sense', '--revision', '1'], ['wait', 'srv-abcde'], ['wait', 'no sense'], ['wait', 'srv-abcde', '--revision', '0']]) {
     t.match(await wait('127.0.0.1:1', ...args), { status: 64 }, args.join(' '))
   }
+})
+
+t.test('without a revision it waits for the one that the store has', async (t) => {
+  const { store, operator, url } = await start(t)
+  const settings = ['--store', url, '--region', 'gb1']
+  t.match(await wait(operator, ...settings, 'wait', 'srv-abcde'), { status: 1, stderr: 'imdsctl: the store has no srv-abcde\n' })
+  await store.put(record(7))
+  t.match(await wait(operator, ...settings, 'wait', 'srv-abcde'), { status: 0, stdout: 'srv-abcde is answered for at revision 7\n' })
 })

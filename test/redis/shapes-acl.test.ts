@@ -23,6 +23,7 @@ async function aRedisWithUsers(t: Test): Promise<TestRedis> {
   return redis
 }
 
+const IPV6 = { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv6Addresses: ['fd00::2/64'] }] }
 const as = (redis: TestRedis, user: string) => redis.url.replace('//', `//${user}:secret@`)
 
 /** The commands among these that Redis refuses to a user, each with its arguments as one text. */
@@ -108,6 +109,22 @@ t.test('a user who lacks a permission is told as such, in lines of the log and n
     t.equal(reasons(daemon).length, 1, `told once: ${change}`)
   }
   t.equal(readFileSync(errors, 'utf8'), '')
+})
+
+t.test('what a user lacks is named as the rule that gives it', async (t) => {
+  const redis = await aRedisWithUsers(t)
+  const store = await aStore(t, as(redis, 'imds-publisher'))
+  await store.put(record(1)) // the first time the script is sent whole
+  for (const [change, back, use, rule] of [
+    ['-hgetall', '+hgetall', () => store.list(), /give it \+hgetall \(deploy\/redis\.acl/], ['-psubscribe', '+psubscribe', () => store.watch(() => { /* it may not */ }), /give it \+psubscribe /],
+    ['-evalsha', '+evalsha', () => store.put(record(2)), /give it \+evalsha /], ['-zadd', '+zadd', () => store.put(record(3, IPV6)), /give it \+zadd /],
+    ['resetkeys', '~imds:{gb1}*', () => store.get('srv-n1'), /give it the keys ~imds:\{REGION\}\*/],
+    ['resetchannels', '&imds:{gb1}:notices:*', () => store.watch(() => { /* it may not */ }), /give it the channels &imds:/],
+  ] as [string, string, () => Promise<unknown>, RegExp][]) {
+    await redis.client.call('ACL', 'SETUSER', 'imds-publisher', change)
+    await t.rejects(use(), { message: rule }, change)
+    await redis.client.call('ACL', 'SETUSER', 'imds-publisher', back)
+  }
 })
 
 t.test('a password that is changed while the daemon runs is read again: guests see nothing, and changes arrive', async (t) => {

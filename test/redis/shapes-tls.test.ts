@@ -4,6 +4,7 @@
 import { copyFileSync, renameSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { must } from '../support/held.ts'
+import { openStore } from '../../src/store/open.ts'
 import { freePort, startRedis, type TestRedis } from '../support/redis.ts'
 import { aDaemon, aStore, connected, guestsWithoutPause, reasons, record, serves, told } from '../support/redis-shapes.ts'
 import { anAuthority, type Authority, type Certificate } from '../support/redis-tls.ts'
@@ -36,6 +37,13 @@ t.test('with a private authority and a client certificate, daemon, library and i
   await serves(daemon, 2)
   const printed = await must([process.execPath, IMDSCTL, '--store', url, '--region', 'gb1', '--ca-file', files.caFile, '--cert-file', files.certFile, '--key-file', files.keyFile, 'get', 'srv-n1'])
   t.match(JSON.parse(printed.toString()), { revision: 2 })
+})
+
+t.test('a server that does not speak TLS, or nothing else, is told in words that name the URL', async (t) => {
+  const { redis, url } = await aSecureRedis(t)
+  const open = (url: string) => openStore({ url, region: 'gb1' }).then(() => 'opened', (error: unknown) => String(error))
+  t.match(await open(redis.url.replace('redis:', 'rediss:')), /no TLS handshake within 5 s: the server is away, or does not speak TLS on this port \(its URL begins with redis then, and not with rediss\)/)
+  t.match(await open(url.replace('rediss:', 'redis:')), /the server hung up: does it speak TLS on this port\? Its URL begins with rediss then \(/)
 })
 
 t.test('a wrong authority is told in plain words, and the right one is taken without a restart', async (t) => {

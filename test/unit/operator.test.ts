@@ -5,7 +5,7 @@ function aServer(allow: string[] = [], ready = true) {
   return buildOperatorServer({
     allow, metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') }, readiness: () => ({ ready, instances: 3 }),
     revisionOf: (id) => id === 'srv-b' ? null : 7,
-    holds: (id) => id === 'srv-c' ? 'the firewall has not let it in yet' : null,
+    holds: (id) => id === 'srv-c' ? { reason: 'the firewall has not let it in yet', isFinal: false } : null,
     explain: (network, address) => Promise.resolve(address === 'x' ? undefined : { network, address }),
     diagnose: (id) => Promise.resolve(id === 'srv-a' ? null : 'the store was lost 3 s ago'),
     edge: { next: (after, applied) => Promise.resolve(after === 'none' ? undefined : { after, applied }) },

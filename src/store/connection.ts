@@ -133,7 +133,7 @@ const TLS_MEANINGS: readonly (readonly [code: RegExp, meaning: string])[] = [
 
 /** True for a refusal by Redis' rules for users. */
 export function isDenied({ message }: Error): boolean {
-  return /\bNOPERM\b|ACL failure in script/.test(message)
+  return /\bNOPERM\b|ACL failure in script|executing the script can't (run|access)/.test(message)
 }
 
 /** What an ACL user lacks, as a rule for ACL SETUSER; undefined where that is not what is wrong. Source: the replies of Redis 6 and 7. */
@@ -141,6 +141,7 @@ function missingRight(message: string): string | undefined {
   if (!isDenied({ name: '', message })) return undefined
   const [, command] = /run the '([^']+)' command/.exec(message) ?? []
   if (command !== undefined) return `+${command}`
+  if (message.includes('run this command')) return 'all rights of the publisher, one of which the script lacks'
   if (message.includes('channel')) return 'the channels &imds:{REGION}:notices:HYPERVISOR'
   return message.includes('key') ? 'the keys ~imds:{REGION}*' : undefined
 }

@@ -117,7 +117,7 @@ t.test('what a user lacks is named as the rule that gives it', async (t) => {
   await store.put(record(1)) // the first time the script is sent whole
   for (const [change, back, use, rule] of [
     ['-hgetall', '+hgetall', () => store.list(), /give it \+hgetall \(deploy\/redis\.acl/], ['-psubscribe', '+psubscribe', () => store.watch(() => { /* it may not */ }), /give it \+psubscribe /],
-    ['-evalsha', '+evalsha', () => store.put(record(2)), /give it \+evalsha /], ['-zadd', '+zadd', () => store.put(record(3, IPV6)), /give it \+zadd /],
+    ['-evalsha', '+evalsha', () => store.put(record(2)), /give it \+evalsha /], ['-zadd', '+zadd', () => store.put(record(3, IPV6)), /give it all rights of the publisher, one of which the script lacks /],
     ['resetkeys', '~imds:{gb1}*', () => store.get('srv-n1'), /give it the keys ~imds:\{REGION\}\*/],
     ['resetchannels', '&imds:{gb1}:notices:*', () => store.watch(() => { /* it may not */ }), /give it the channels &imds:/],
   ] as [string, string, () => Promise<unknown>, RegExp][]) {

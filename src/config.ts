@@ -37,6 +37,8 @@ export interface Config {
   readonly userDataMaxBytes: number
   readonly resyncMs: number
   readonly snapshotMaxAgeMs: number
+  /** What IMDS_LISTEN says where sockets of systemd take its place; null: it says nothing, or counts. */
+  readonly overruledListen: readonly { readonly network: string, readonly host: string, readonly port: number }[] | null
   /** Of session tokens, the one to mint with first. Null: the key that this host keeps in its state directory. */
   readonly tokenKeys: readonly Uint8Array[] | null
   /** Of every guest. */
@@ -190,6 +192,7 @@ export function parseConfig(
   const config: Config = {
     listen: held.length > 0 ? held : listed,
     operator: { ...operator, allow },
+    overruledListen: held.length > 0 && (env['IMDS_LISTEN'] ?? '') !== '' ? listed : null,
     store, stateDirectory, logLevel, userDataMaxBytes, share, forwarded, tokenKeys,
     resyncMs: resyncSeconds * 1000, snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
     edge: { required: firewall === 'required', link },

@@ -31,6 +31,7 @@ import { VERSION } from './version.ts'
 /** Where Linux says how many file descriptors we may have open. */
 const LIMITS = '/proc/self/limits'
 
+const LOOPBACK = '127.0.0.1'
 const EVERYWHERE = 'IMDS_LISTEN: with IMDS_FIREWALL=required a listener has an address of its own, since the firewall keeps addresses and not a host'
 
 /** A running daemon. */
@@ -93,11 +94,21 @@ async function startAnswering(config: Config, log: Logger, now: () => number): P
     const guests: Place[] = []
     for (const [i, server] of servers.entries()) guests.push(await listen(server, config.listen[i]!, 'IMDS_LISTEN'))
     if (config.edge.required && !guests.every(({ host }) => isOneAddress(host))) throw new StartFailure(EVERYWHERE)
+    warnOfOverruled(config, guests, log)
     return { view, meter, keys, snapshotAgeMs: snapshot?.ageMs, isSnapshotCurrent: snapshot?.isCurrent === true, guests, askBy: (by) => { ask = by }, stop }
   } catch (error) {
     await stop()
     throw error
   }
+}
+
+/** IMDS_LISTEN says something else than the sockets that systemd gave us. */
+function warnOfOverruled({ overruledListen, listen }: Config, guests: readonly Place[], log: Logger): void {
+  const named = (network: string, place: Place) => `${network}=${written(place)}`
+  const ignored = overruledListen?.map(({ network, host, port }) => named(network, { host, port })) ?? []
+  const sockets = new Set(guests.map((place, i) => named(listen[i]!.network, place)))
+  if (ignored.every((one) => sockets.has(one))) return
+  log.warn({ ignored, sockets: [...sockets] }, 'IMDS_LISTEN is ignored: a socket unit of systemd is enabled and says where to listen. Change its ListenStream=, or disable it')
 }
 
 /** Keeps the view in step with the store, the snapshot and the firewall with the view, and lets operators look in. */
@@ -182,22 +193,28 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const { buildDiagnosis } = await import('./diagnosis.ts')
   const diagnosis = buildDiagnosis({ view, source, watch, networks, hypervisor, userDataMaxBytes: config.userDataMaxBytes, now })
   const explained = (network: string, address: string) => explain({ view, edge, networks, diagnosis, unreachable }, network, address)
-  const operatorServer = buildOperatorServer({
-    allow: config.operator.allow, metrics: metrics.registry, readiness, revisionOf, holds, edge, explain: explained,
+  const operatorServerFor = (allow: readonly string[]) => buildOperatorServer({
+    allow, metrics: metrics.registry, readiness, revisionOf, holds, edge, explain: explained,
     diagnose: (id) => diagnosis.instance(id),
   })
 
+  const operatorServers = [operatorServerFor(config.operator.allow)]
   const looks = setInterval(() => { clock.look() }, LOOK_EVERY_MS)
   const stop = async () => {
     clearInterval(looks)
     addresses.stop()
     edge.stop()
-    await Promise.all([answering.stop(), operatorServer.close()])
+    await Promise.all([answering.stop(), ...operatorServers.map((server) => server.close())])
     await watch.stop()
     await writer.stop()
   }
   try {
-    const operator = await listen(operatorServer, config.operator, 'IMDS_OPERATOR_LISTEN')
+    const operator = await listen(operatorServers[0]!, config.operator, 'IMDS_OPERATOR_LISTEN')
+    if (![LOOPBACK, '0.0.0.0', '::'].includes(operator.host)) {
+      // imdsctl and imds-firewall on this host ask here, wherever else operators do.
+      operatorServers.push(operatorServerFor([]))
+      await listen(operatorServers[1]!, { host: LOOPBACK, port: operator.port }, 'IMDS_OPERATOR_LISTEN')
+    }
     const listeners = guests.map(({ host, port }, i) => ({ network: config.listen[i]!.network, address: host, port }))
     edge.listens({ listeners, operator: { address: operator.host, port: operator.port }, limitedDscp: LIMITED_DSCP })
     if (fromSnapshot > 0) edge.isWhole()

@@ -44,7 +44,7 @@ export async function listen(server: FastifyInstance, listener: Listener, variab
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     const where = 'fd' in listener ? `the socket from systemd (file descriptor ${String(listener.fd)})` : written(listener)
-    throw new StartFailure(`${variable}: cannot listen on ${where}: ${remedy(code) ?? String(error)}`, { cause: error })
+    throw new StartFailure(`${variable}: cannot listen on ${where}: ${remedy(code, variable) ?? String(error)}`, { cause: error })
   }
   const address = server.server.address()
   return typeof address === 'object' && address !== null ? { host: address.address, port: address.port } : { host: '', port: 0 }
@@ -71,9 +71,11 @@ async function drain(server: FastifyInstance['server']): Promise<void> {
   clearTimeout(end)
 }
 
-function remedy(code: string | undefined): string | undefined {
+function remedy(code: string | undefined, variable: string): string | undefined {
   switch (code) {
-    case 'EADDRNOTAVAIL': return 'this host does not have the address; systemd/imds-address.service puts it there'
+    case 'EADDRNOTAVAIL': return variable === 'IMDS_LISTEN'
+      ? 'this host does not have the address; systemd/imds-address.service puts it there'
+      : 'no interface of this host has the address: correct it, or leave it out for 127.0.0.1:9169'
     case 'EADDRINUSE': return 'something else listens there already'
     case 'EACCES': return 'a port below 1024 needs CAP_NET_BIND_SERVICE'
     default: return undefined

@@ -4,6 +4,8 @@
  * is loaded when the command runs: a start costs what its command needs, and no more. No `await` at the top level: the bundler would put
  * what this file shares with the commands into files of their own, a millisecond each.
  */
+import { readFileSync } from 'node:fs'
+import { parseEnv } from 'node:util'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { STORE_URL_FORMS, type RedisFiles } from '../store/url.ts'
 import { VERSION } from '../version.ts'
@@ -31,9 +33,16 @@ Exit statuses:
   69  the store, or the daemon, cannot be used
   70  a file of the installation is missing: it is incomplete, or was replaced meanwhile
   71  nft does not take the rules
-  75  the time to wait is over`
+  75  the time to wait is over
 
-const OPERATOR = new Option('--operator <address>', 'the daemon\'s operators\' listener').env('IMDS_OPERATOR_LISTEN').default('127.0.0.1:9169')
+Variables that are not set are taken from /etc/imds/imds.env, where that can be read.`
+
+/** What the daemon of this host is configured with: for variables that the environment has not. */
+const DAEMON_ENVIRONMENT = '/etc/imds/imds.env'
+readDaemonEnvironment()
+// Whatever IMDS_OPERATOR_LISTEN says, the daemon answers on loopback too, at the same port.
+const operatorPort = /:(\d+)$/.exec(process.env['IMDS_OPERATOR_LISTEN'] ?? '')?.[1] ?? '9169'
+const OPERATOR = new Option('--operator <address>', 'the daemon\'s operators\' listener').default(`127.0.0.1:${operatorPort}`)
 const ID = 'such as srv-x1y2z'
 const PATHS = 'a file, a directory, or - for standard input'
 
@@ -174,6 +183,17 @@ function buildProgram(): Command {
 function contextOf({ store, json = false, recordKeys, ...settings }: Options): Context {
   if (store === undefined) throw new Failure(EXIT.usage, 'which store? Give --store or set IMDS_STORE')
   return { store: { url: store, recordKeysFile: recordKeys, ...settings }, json }
+}
+
+/** On a hypervisor the store, the region and the operators' port are those of its daemon. A file that is not there, or not for us, says nothing. */
+function readDaemonEnvironment(): void {
+  let text: string
+  try {
+    text = readFileSync(DAEMON_ENVIRONMENT, 'utf8')
+  } catch {
+    return
+  }
+  for (const [name, value] of Object.entries(parseEnv(text))) if (name.startsWith('IMDS_')) process.env[name] ??= value
 }
 
 function failureOf(error: unknown): Failure {

@@ -36,6 +36,9 @@ export interface OperatorServerParts {
   readonly diagnose: (id: string) => Promise<string | null>
 }
 
+/** imdsctl and imds-firewall may always ask. */
+const THIS_HOST = ['127.0.0.0/8', '::1/128']
+
 /** No route has a schema: Fastify's own compilers need 20 ms of every start, and memory. */
 const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSerializer: () => noSchema } }
 
@@ -54,11 +57,11 @@ const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSe
  *
  *   GET /explain?address=ADDRESS&network=NETWORK   200 with what a guest at that address would be answered and why; 400 where it is no address
  *
- * 403 for anyone outside of `allow`.
+ * 403 for anyone outside of `allow`, but for this host's loopback addresses.
  */
 export function buildOperatorServer({ allow, metrics, readiness, revisionOf, holds, edge, explain, diagnose }: OperatorServerParts): FastifyInstance {
   const server = Fastify({ logger: false, schemaController: NO_SCHEMAS, requestTimeout: 10_000, connectionTimeout: 30_000, keepAliveTimeout: 5_000 })
-  const allowed = blockListOf(allow)
+  const allowed = blockListOf([...allow, ...THIS_HOST])
 
   server.addHook('onRequest', (request, reply, done) => {
     const address = request.socket.remoteAddress ?? ''

@@ -12,6 +12,8 @@ import { anInstance } from '../support/instance.ts'
 import { SERVICE } from '../support/namespaces.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
+/** imdsctl as the package installs it. */
+const IMDSCTL = '/opt/imds/bin/node /opt/imds/lib/node_modules/imds/dist/imdsctl.js'
 const SERVICES = ['imds.service', 'imds-address.service', 'imds-firewall.service'] as const
 const FILES = [...SERVICES, 'imds.socket', 'imds-network@.socket'] as const
 const UNITS = [...SERVICES, 'imds.socket', 'imds-network@red.socket']
@@ -142,6 +144,30 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
     await systemctl('start', 'imds.service')
     await until(async () => (await shell('REDISCLI_AUTH=secret redis-cli client list')).includes('name=imds-notices'), 'the daemon in Redis')
     t.equal((await show('NRestarts'))['NRestarts'], '0')
+  })
+
+  await t.test('the shipped defaults agree: the units, imds.env, the operators\' listener, the firewall and imdsctl', async (t) => {
+    const shipped = readFileSync(`${ROOT}deploy/imds.env`, 'utf8').replace(/^IMDS_STORE=.*$/m, 'IMDS_STORE=file:/store')
+    const forPrometheus = shipped.replace(/^#(IMDS_OPERATOR_\w+=)/gm, '$1').replace(/^#(IMDS_FIREWALL=)/m, '$1')
+    await shell('ip address add 10.1.0.11/32 dev lo; cd /units/imds.service.d; rm record-keys.conf redis-password.conf token-keys.conf; systemctl daemon-reload')
+    await shell('rm -f /store/*; cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
+    for (const [what, env] of [['as shipped', shipped], ['with the lines for Prometheus and the firewall', forPrometheus]] as const) {
+      await shell('cat > /etc/imds/imds.env', env)
+      await systemctl('restart', 'imds.service')
+      if (env === forPrometheus) await systemctl('start', 'imds-firewall.service')
+      await until(async () => (await shell('curl -s 127.0.0.1:9169/readyz || true')).includes('"ready":true'), `readiness ${what}`)
+      t.match(await shell(`${IMDSCTL} wait srv-abcde`), 'is answered for at revision', what)
+      t.match(await shell(`${IMDSCTL} explain 10.0.0.2`), 'metadata (200)', what)
+      t.match(await shell(`${IMDSCTL} list`), 'srv-abcde', `${what}: the store is the daemon's`)
+    }
+    t.match(await shell('curl -s 10.1.0.11:9169/readyz'), '"error":"this address may not ask', 'the list of who may ask holds for the other address')
+    t.notMatch(await shell('cat /log'), 'IMDS_LISTEN is ignored')
+    await systemctl('stop', 'imds-firewall.service')
+    await shell(`${IMDSCTL} firewall --remove`)
+    await setEnv('IMDS_STORE=file:/store\nIMDS_LISTEN=169.254.169.254:8080')
+    await systemctl('stop', 'imds.service')
+    await systemctl('start', 'imds.socket', 'imds.service')
+    await until(async () => (await shell('cat /log')).includes('IMDS_LISTEN is ignored: a socket unit'), 'the warning')
   })
 
   await t.test('the address may be there before its unit, and goes when that stops', async (t) => {

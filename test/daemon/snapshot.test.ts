@@ -104,6 +104,7 @@ t.test('a clean stop leaves the latest change on disk', async (t) => {
   const daemon = await startDaemon(host.env)
   await host.store.put(local(1), Buffer.from('latest'))
   await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness') // without a snapshot none is written before
   daemon.process.kill('SIGTERM')
   await once(daemon.process, 'exit')
   t.match(readFileSync(host.path, 'latin1'), /latest/)

@@ -2,7 +2,7 @@
  * The files of an instance: how they are read while they change, and how they are written.
  */
 import { execFileSync } from 'node:child_process'
-import { lstatSync, mkdtempSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { lstatSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { open, type FileHandle } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -102,4 +102,16 @@ test('user-data beyond the limit is a fault, it is not read, and the digest chan
   expect(good).toMatchObject({ kind: 'record', document: { userData: { size: 16_384 } } })
   if ('digest' in good) digests.add(good.digest)
   expect(digests.size).toBe(3)
+})
+
+test.each(['.yaml', '.yml'])('a %s file of more than 64 KiB is a fault before it is parsed; the same record is read as JSON', async (ending) => {
+  const directory = aDirectory()
+  const path = join(directory, `${ID}${ending}`)
+  const record = JSON.stringify(anInstance()) // JSON is YAML
+  writeFileSync(path, record.padEnd(65_536))
+  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'record' })
+  writeFileSync(path, record.padEnd(65_537))
+  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'unreadable', reason: `${ID}${ending} is 65537 bytes, more than the limit of 65536 for YAML: write it as JSON` })
+  renameSync(path, join(directory, `${ID}.json`))
+  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'record' })
 })

@@ -152,6 +152,14 @@ export async function explain(json: boolean, address: string, { network, operato
   print(json, explanation, lines.join('\n'))
 }
 
+/** Makes a new region. */
+export async function init({ store, json }: Context): Promise<void> {
+  await withStore(store, async (publisher) => {
+    const result = await publisher.initialise() ? 'initialised' : 'unchanged'
+    print(json, { result }, result === 'initialised' ? 'the region is initialised: daemons are ready with it' : 'nothing to do: the store can be used as it is')
+  })
+}
+
 /** Prints every hypervisor that ever announced itself, a line each. */
 export async function hypervisors({ store, json }: Context): Promise<void> {
   await withStore(store, async (publisher) => {

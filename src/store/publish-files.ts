@@ -78,6 +78,10 @@ class FilePublisher implements Publisher {
     return this.encrypt()
   }
 
+  initialise(): Promise<boolean> {
+    return this.#locked(() => Promise.resolve(false))
+  }
+
   hypervisors(): Promise<never> {
     return Promise.reject(new Error('daemons announce themselves in Redis, and not in files'))
   }

@@ -121,6 +121,11 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
     throw refusal(details)
   }
 
+  async initialise(): Promise<boolean> {
+    const [verdict] = await this.script('init')
+    return verdict === 'initialised'
+  }
+
   async unannounced(names: readonly string[]): Promise<readonly string[]> {
     if (names.every((name) => this.#announced.has(name))) return []
     try {

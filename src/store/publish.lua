@@ -4,6 +4,7 @@
 --   EVAL <this file> 1 imds:{REGION} put RECORD keep            publish a record; its user-data stays as it is
 --   EVAL <this file> 1 imds:{REGION} put RECORD none            publish a record that has no user-data
 --   EVAL <this file> 1 imds:{REGION} unseal RECORD ...          as put, and lift the seal of its user-data: RECORD has no sealedAt
+--   EVAL <this file> 1 imds:{REGION} init                       make an empty region one that daemons take for theirs; nothing where it is one
 --   EVAL <this file> 1 imds:{REGION} remove ID [REVISION]       remove an instance; REVISION is its last one plus 1 unless given. With it
 --                                                               an unknown id gets a tombstone too, for hosts that still answer for it
 --
@@ -11,6 +12,7 @@
 -- record says of one. Answers, each a list of strings:
 --
 --   published REVISION [SEALED-AT] | unchanged REVISION [SEALED-AT] | removed REVISION
+--   initialised TIME | unchanged TIME       init; since when the region is one (Unix seconds)
 --   absent                                  remove without REVISION: there is no such instance and no tombstone; nothing was written
 --   refused stale REVISION                  the store holds this revision, or removed the instance at it: publish a higher one
 --   refused address-owned NETWORK RANGE OWNER   the address or prefix is another instance's, or a part of it is
@@ -368,10 +370,14 @@ redis.call('EXISTS', base .. ':nowhere', base .. ':nowhere-else')
 
 if not REGION then return refused('invalid', 'the key is not imds:{REGION}') end
 local verb = ARGV[1]
+if verb == 'init' then
+  local is_new = redis.call('SET', base, redis.call('TIME')[1], 'NX')
+  return { is_new and 'initialised' or 'unchanged', redis.call('GET', base) }
+end
 if verb == 'put' or verb == 'unseal' then return put(ARGV[2], ARGV[3], ARGV[4], verb == 'unseal') end
 if verb == 'remove' and needs_keys(ARGV[2] or '') then return refused('encrypted') end
 if (verb == 'remove' or verb == 'remove-encrypted') and not is_id(ARGV[2]) then return refused('invalid', ID_RULE) end
 if verb == 'remove' or verb == 'remove-encrypted' then return remove(ARGV[2] or '', ARGV[3]) end
 if verb == 'mark-encrypted' then return mark_encrypted() end
 if verb == 'put-encrypted' or verb == 'unseal-encrypted' or verb == 'encrypt' then return put_encrypted(verb, ARGV[2], ARGV[3], ARGV[4], ARGV[5]) end
-return refused('invalid', 'the first argument is put, unseal, remove, put-encrypted, unseal-encrypted, encrypt, remove-encrypted or mark-encrypted')
+return refused('invalid', 'the first argument is init, put, unseal, remove, put-encrypted, unseal-encrypted, encrypt, remove-encrypted or mark-encrypted')

@@ -90,6 +90,8 @@ export interface Publisher {
    * same. Rejects where records are not encrypted.
    */
   markEncrypted(): Promise<void>
+  /** Makes a region that was never published to one that daemons take for an empty one, and are ready with. False: it is one already. Files need none. */
+  initialise(): Promise<boolean>
   /** Every hypervisor that ever announced itself, by name. A daemon says so every 30 s while it is connected. Rejects for files. */
   hypervisors(): Promise<readonly AnnouncedHypervisor[]>
   /** Every instance of the store, by id: what its index says, which is not authenticated. */

@@ -111,7 +111,7 @@ export class Told {
   /** The store holds nothing at all of this region. */
   allAbsent(store: string): void {
     if (!this.#isEmptyTold) {
-      this.#log.warn({ store, instances: this.#view.size }, 'the store holds nothing of this region: a wrong or an emptied one? Keeping what is known')
+      this.#log.warn({ store, instances: this.#view.size }, 'the store holds nothing of this region: a wrong or an emptied one? Keeping what is known. (A new region: run imdsctl init)')
     }
     this.#isEmptyTold = true
     for (const id of this.#view.ids()) this.#unconfirmed.add(id)

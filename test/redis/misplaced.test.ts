@@ -1,5 +1,5 @@
 /**
- * Mistakes in a record that would take a guest's metadata away: another region, a hypervisor that is spelled wrong or missing.
+ * Mistakes that take guests' metadata away: a record of another region, a hypervisor that is spelled wrong or missing, an empty store.
  */
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
@@ -87,4 +87,15 @@ t.test('a daemon that may not write to the store serves its guests, and says onc
   const said = daemon.log.filter(({ msg }) => msg.startsWith('this daemon cannot announce itself'))
   t.equal(said.length, 1)
   t.match(said[0], { level: 'warn', reason: /NOPERM/ })
+})
+
+t.test('a new region without an instance is ready once it is initialised', async (t) => {
+  const daemon = await aDaemon(t, redis.url, {}, { IMDS_RESYNC_SECONDS: '1' })
+  await connected(daemon)
+  await until(() => daemon.log.some(({ msg }) => msg.includes('holds nothing of this region') && msg.includes('imdsctl init')), 'the warning')
+  t.equal((await daemon.operator('/readyz')).status, 503)
+  t.match(await imdsctl('gb1', null, 'init'), { status: 0, stdout: 'the region is initialised: daemons are ready with it\n' })
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
+  t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: true, instances: 0 })
+  t.match(await imdsctl('gb1', null, 'init'), { status: 0, stdout: 'nothing to do: the store can be used as it is\n' })
 })

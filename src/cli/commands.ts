@@ -94,6 +94,27 @@ export async function encrypt({ store, json }: Context, named: readonly string[]
   })
 }
 
+/**
+ * Decrypts every instance and takes the region's mark away, when record keys go out of use. Continues after one that cannot be decrypted,
+ * and fails at the end.
+ */
+export async function decrypt({ store, json }: Context): Promise<void> {
+  await withStore(store, async (publisher) => {
+    const ids = (await publisher.list()).map(({ id }) => id)
+    const failures: Record<string, string> = {}
+    const counts = { decrypted: 0, unchanged: 0 }
+    for (const id of ids) {
+      const result = await publisher.decrypt(id).catch((error: unknown) => String(error))
+      if (result === 'decrypted' || result === 'unchanged') counts[result] += 1
+      else failures[id] = result === 'absent' ? 'the store has no record of it' : result
+    }
+    const lines = Object.entries(failures).map(([id, why]) => `\n  ${id}: ${why}`)
+    if (lines.length > 0) throw new Failure(EXIT.badData, `${String(lines.length)} of ${String(ids.length)} could not be decrypted:${lines.join('')}`, { ...counts, failures })
+    await publisher.markPlain()
+    print(json, counts, `${String(counts.decrypted)} decrypted, ${String(counts.unchanged)} were not encrypted; publishers without keys are taken again`)
+  })
+}
+
 /** The last revision of an instance in the store. */
 export async function lastRevision({ store }: Context, id: string): Promise<number> {
   let revision = 0

@@ -106,9 +106,10 @@ function buildProgram(): Command {
     .argument('<path...>', PATHS)
     .option('-u, --user-data <file>', 'the user-data of the one record, byte for byte; - for standard input. Without it, the user-data that is there stays')
     .option('--no-user-data', 'publish without user-data where none comes with the record: what was there is gone')
+    .option('--dry-run', 'write nothing: print what would become of each record now, compared with the store alone')
     .addHelpText('after', JSON_LINES + PUT_HELP)
-    .action((paths: string[], { userData }: { userData?: string | false }) =>
-      ending(async (options) => (await import('./put.ts')).put(contextOf(options), paths, userData)))
+    .action((paths: string[], { userData, dryRun }: { userData?: string | false, dryRun?: boolean }) =>
+      ending(async (options) => (await import('./put.ts')).put(contextOf(options), paths, userData, { dryRun: dryRun === true })))
   program.command('validate')
     .description('check records, and their user-data where it comes with them; needs no store')
     .argument('<path...>', PATHS)
@@ -140,6 +141,9 @@ function buildProgram(): Command {
     .argument('[id...]', 'such as srv-x1y2z (default: every instance of the store)')
     .option('--from-plain', 'what is not encrypted too: whatever stands there is taken for true, once, when keys come into use')
     .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) => withStore(({ encrypt }, context) => encrypt(context, ids, fromPlain)))
+  program.command('decrypt')
+    .description('with record keys: decrypt every instance, at the same revision, and take publishers without keys again. For the end of record keys')
+    .action(() => withStore(({ decrypt }, context) => decrypt(context)))
   program.command('list')
     .description('list the instances of the store')
     .action(() => withStore(({ list }, context) => list(context)))

@@ -8,7 +8,7 @@ import { isId } from '../metadata/instance.ts'
 import { parse, sizeFaults, type Fault } from '../metadata/record.ts'
 import { sha256, userDataFaults } from '../store/assemble.ts'
 import { openStore, USER_DATA_MAX_BYTES } from '../store/open.ts'
-import { fillUserData, StoreUnavailable, type Publisher, type PutResult, type UserDataChange } from '../store/publish.ts'
+import { fillUserData, StoreUnavailable, type Publisher, type PutOptions, type PutResult, type UserDataChange } from '../store/publish.ts'
 import { addressOwned, type Context } from './commands.ts'
 import { EXIT, Failure } from './failure.ts'
 import { readRecords, type ReadRecord, type RecordFault, type RecordInput } from './records.ts'
@@ -29,14 +29,16 @@ interface Outcome {
  * Publishes the records of some paths. `userDataPath`: a path or `-` with the user-data of the one record; false where a record that comes
  * without user-data has none; undefined where it keeps what the store has.
  */
-export async function put({ store, json }: Context, paths: readonly string[], userDataPath: string | false | undefined): Promise<void> {
+export async function put(
+  { store, json }: Context, paths: readonly string[], userDataPath: string | false | undefined, options: Required<PutOptions>,
+): Promise<void> {
   const records = typeof userDataPath === 'string' ? theOne(paths, userDataPath) : readRecords(paths)
   const otherwise: UserDataChange = userDataPath === false ? 'none' : 'keep'
   const most = store.url.startsWith('file:') ? 1 : MOST_IN_FLIGHT // files have one writer at a time
   const report = new Report(json)
   const publisher = await openStore(store)
   try {
-    await putAll(publisher, records, otherwise, most, report)
+    await putAll(publisher, records, otherwise, most, report, options)
   } finally {
     await publisher.close()
     if (paths.includes('-')) process.stdin.destroy() // it may be open still, and would keep this process
@@ -72,7 +74,9 @@ function checked(input: RecordInput, userDataMaxBytes: number): Outcome {
  * records of one instance are published in their order; one whose address is taken is tried again after all those before it, which may give
  * the address up.
  */
-async function putAll(publisher: Publisher, records: AsyncIterator<ReadRecord>, otherwise: UserDataChange, most: number, report: Report): Promise<void> {
+async function putAll(
+  publisher: Publisher, records: AsyncIterator<ReadRecord>, otherwise: UserDataChange, most: number, report: Report, options: Required<PutOptions>,
+): Promise<void> {
   const inFlight = new Set<Promise<void>>()
   const lastOf = new Map<string, Promise<void>>()
   const { promise: unavailable, resolve: stop } = Promise.withResolvers<'unavailable'>()
@@ -93,13 +97,13 @@ async function putAll(publisher: Publisher, records: AsyncIterator<ReadRecord>, 
     const id = idOf(value)
     const earlier = [...inFlight]
     const before = lastOf.get(id)
-    const attempt = () => publisher.put(value.document, value.userData ?? otherwise)
+    const attempt = () => publisher.put(value.document, value.userData ?? otherwise, options)
     const work = (async () => {
       await before
       const put = await attempt()
-      if (put.result !== 'address-owned') return putOutcome(value, put)
+      if (put.result !== 'address-owned') return putOutcome(value, put, options)
       await Promise.all(earlier)
-      return putOutcome(value, await attempt())
+      return putOutcome(value, await attempt(), options)
     })().catch((error: unknown) => {
       if (error instanceof StoreUnavailable) stop('unavailable')
       return failed(value, error)
@@ -114,7 +118,7 @@ async function putAll(publisher: Publisher, records: AsyncIterator<ReadRecord>, 
   await Promise.all(inFlight)
 }
 
-function putOutcome(input: RecordInput, put: PutResult): Outcome {
+function putOutcome(input: RecordInput, put: PutResult, { dryRun }: Required<PutOptions>): Outcome {
   switch (put.result) {
     case 'published':
     case 'unchanged': {
@@ -122,8 +126,8 @@ function putOutcome(input: RecordInput, put: PutResult): Outcome {
       const seal = sealedAt === undefined ? '' : `, its user-data sealed since ${sealedAt}`
       const warnings = put.unannounced.map((name) => `no daemon ever announced hypervisor ${name}: is the name right? (imdsctl hypervisors)`)
       return {
-        kind: put.result, status: EXIT.done, text: `${put.result} ${id} revision ${String(revision)}${seal}`, warnings,
-        json: { result: put.result, id, revision, ...sealedAt !== undefined && { sealedAt }, ...warnings.length > 0 && { warnings } },
+        kind: put.result, status: EXIT.done, text: `${dryRun ? 'would be ' : ''}${put.result} ${id} revision ${String(revision)}${seal}`, warnings,
+        json: { result: put.result, ...dryRun && { dryRun }, id, revision, ...sealedAt !== undefined && { sealedAt }, ...warnings.length > 0 && { warnings } },
       }
     }
     case 'invalid':

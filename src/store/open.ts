@@ -11,8 +11,8 @@ import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type R
 export type { Instance } from '../metadata/instance.ts'
 export type { Fault } from '../metadata/record.ts'
 export { USER_DATA_MAX_BYTES, type RedisFiles } from './url.ts'
-export type { EncryptResult } from './publish-encrypted.ts'
-export type { AnnouncedHypervisor, Listed, Published, Publisher, PutRefusal, PutResult, RemoveResult, SealResult, UserDataChange } from './publish.ts'
+export type { DecryptResult, EncryptResult } from './publish-encrypted.ts'
+export type { AnnouncedHypervisor, Listed, Published, Publisher, PutOptions, PutRefusal, PutResult, RemoveResult, SealResult, UserDataChange } from './publish.ts'
 
 /** How to open a store. */
 export interface StoreSettings extends RedisFiles {

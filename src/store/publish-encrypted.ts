@@ -27,6 +27,8 @@ export interface ScriptedStore {
 
 /** What an encryption under the first key came to. `plain`: the values are not encrypted, and were not to be taken as they are. */
 export type EncryptResult = 'encrypted' | 'unchanged' | 'absent' | 'plain'
+/** What a decryption came to. `unchanged`: it was not encrypted. */
+export type DecryptResult = 'decrypted' | 'unchanged' | 'absent'
 
 const ATTEMPTS = 5
 
@@ -71,6 +73,20 @@ export async function encryptAnew(store: ScriptedStore, trust: Trust, id: string
     const answer = await store.script('encrypt', ...argumentsOf(trust, parsed.instance, stored.document, stored.userData), held.digest)
     if (answer[0] !== 'refused') return 'encrypted'
     if (attempt === ATTEMPTS || answer[1] === 'invalid') throw new Error(`the store refused to have ${id} encrypted: ${answer.slice(1).join(' ')}`)
+  }
+}
+
+/** Decrypts what the store has, at the same revision. */
+export async function decryptAnew(store: ScriptedStore, trust: Trust, id: string): Promise<DecryptResult> {
+  for (let attempt = 1; ; attempt++) {
+    const held = await store.values(id)
+    if (held === undefined) return 'absent'
+    if (!isEncrypted(held.record)) return 'unchanged'
+    const stored = await readStored(id, held.record, held.userData, trust, new TurnBudget())
+    if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
+    const answer = await store.script('decrypt', JSON.stringify(stored.document), Buffer.from(stored.userData ?? []), held.digest)
+    if (answer[0] !== 'refused') return 'decrypted'
+    if (attempt === ATTEMPTS || answer[1] === 'invalid') throw new Error(`the store refused to have ${id} decrypted: ${answer.slice(1).join(' ')}`)
   }
 }
 

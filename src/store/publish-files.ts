@@ -22,7 +22,7 @@ import { takeLock } from './files-lock.ts'
 import type { FileOperations } from './files-operations.ts'
 import { formatPending, parsePending, type Change } from './pending.ts'
 import {
-  changeSeal, publish, type Backend, type Listed, type Publisher, type Published, type PutResult, type RemoveResult, type SealResult,
+  changeSeal, publish, type Backend, type Listed, type Publisher, type Published, type PutOptions, type PutResult, type RemoveResult, type SealResult,
   type UserDataChange, type Written,
 } from './publish.ts'
 
@@ -50,8 +50,8 @@ class FilePublisher implements Publisher {
     this.#operations = operations
   }
 
-  put(document: unknown, userData: UserDataChange = 'keep'): Promise<PutResult> {
-    return this.#locked((writer) => publish(writer, document, userData, this.#userDataMaxBytes))
+  put(document: unknown, userData: UserDataChange = 'keep', options?: PutOptions): Promise<PutResult> {
+    return this.#locked((writer) => publish(writer, document, userData, this.#userDataMaxBytes, options))
   }
 
   get(id: string): Promise<Published | undefined> {
@@ -74,7 +74,15 @@ class FilePublisher implements Publisher {
     return Promise.reject(new Error('records in files are not encrypted'))
   }
 
+  decrypt(): Promise<never> {
+    return this.encrypt()
+  }
+
   markEncrypted(): Promise<never> {
+    return this.encrypt()
+  }
+
+  markPlain(): Promise<never> {
     return this.encrypt()
   }
 
@@ -174,7 +182,7 @@ class Writer implements Backend {
     return Promise.resolve([])
   }
 
-  async write(instance: Instance, unsealed: unknown, userData: UserDataChange, lifts: boolean): Promise<Written> {
+  async write(instance: Instance, unsealed: unknown, userData: UserDataChange, lifts: boolean, { dryRun = false }: PutOptions = {}): Promise<Written> {
     const { id, revision } = instance
     const current = await loadFiles(this.#directory, id)
     const known = this.#protections.get(id)
@@ -192,6 +200,7 @@ class Writer implements Backend {
       const taken = owner === id ? undefined : overlapOf(instance, ranges)
       if (taken !== undefined) return { result: 'address-owned', network: taken.network, address: taken.range, owner }
     }
+    if (dryRun) return { result: 'published', sealedAt }
     await this.#commit(id, { kind: 'put', document, userData }, publishedAs(instance, sealedAt))
     return { result: 'published', sealedAt }
   }

@@ -7,9 +7,9 @@ import type { Redis } from 'ioredis'
 import type { Instance } from '../metadata/instance.ts'
 import { again, close, connectToRegion, isDenied, reasonOf, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf, type Keys } from './keys.ts'
-import { encryptAnew, writeEncrypted, type EncryptResult, type ScriptAnswer, type ScriptedStore, type Values } from './publish-encrypted.ts'
+import { decryptAnew, encryptAnew, writeEncrypted, type DecryptResult, type EncryptResult, type ScriptAnswer, type ScriptedStore, type Values } from './publish-encrypted.ts'
 import {
-  changeSeal, publish, StoreUnavailable, type AnnouncedHypervisor, type Backend, type Listed, type Publisher, type Published, type PutResult,
+  changeSeal, publish, StoreUnavailable, type AnnouncedHypervisor, type Backend, type Listed, type Publisher, type Published, type PutOptions, type PutResult,
   type RemoveResult, type SealResult, type UserDataChange, type Written,
 } from './publish.ts'
 import { readStored } from './stored.ts'
@@ -62,8 +62,8 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
     return this.#connection
   }
 
-  put(document: unknown, userData: UserDataChange = 'keep'): Promise<PutResult> {
-    return publish(this, document, userData, this.#userDataMaxBytes)
+  put(document: unknown, userData: UserDataChange = 'keep', options?: PutOptions): Promise<PutResult> {
+    return publish(this, document, userData, this.#userDataMaxBytes, options)
   }
 
   async get(id: string): Promise<Published | undefined> {
@@ -92,16 +92,27 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
     return encryptAnew(this, this.#trust, id, fromPlain)
   }
 
+  async decrypt(id: string): Promise<DecryptResult> {
+    if (this.#trust === null) throw new Error('no record keys are configured')
+    return decryptAnew(this, this.#trust, id)
+  }
+
+  async markPlain(): Promise<void> {
+    if (this.#trust === null) throw new Error('no record keys are configured')
+    await this.script('mark-plain')
+  }
+
   async markEncrypted(): Promise<void> {
     if (this.#trust === null) throw new Error('no record keys are configured')
     await this.script('mark-encrypted')
   }
 
-  async write(instance: Instance, document: unknown, userData: UserDataChange, lifts: boolean): Promise<Written> {
+  async write(instance: Instance, document: unknown, userData: UserDataChange, lifts: boolean, { dryRun = false }: PutOptions = {}): Promise<Written> {
+    const script = (...args: (string | Buffer)[]) => this.script(...dryRun ? ['dry-run'] : [], ...args)
     const bytes = typeof userData === 'string' ? [userData] : ['set', Buffer.from(userData)]
     const answer = this.#trust === null
-      ? await this.script(lifts ? 'unseal' : 'put', JSON.stringify(document), ...bytes)
-      : await writeEncrypted(this, this.#trust, instance, document, userData, lifts)
+      ? await script(lifts ? 'unseal' : 'put', JSON.stringify(document), ...bytes)
+      : await writeEncrypted({ values: (id) => this.values(id), script }, this.#trust, instance, document, userData, lifts)
     if ('result' in answer) return answer
     const [verdict, ...details] = answer
     if (verdict === 'published' || verdict === 'unchanged') return { result: verdict, sealedAt: details[1] }

@@ -4,6 +4,7 @@
 --   EVAL <this file> 1 imds:{REGION} put RECORD keep            publish a record; its user-data stays as it is
 --   EVAL <this file> 1 imds:{REGION} put RECORD none            publish a record that has no user-data
 --   EVAL <this file> 1 imds:{REGION} unseal RECORD ...          as put, and lift the seal of its user-data: RECORD has no sealedAt
+--   EVAL <this file> 1 imds:{REGION} dry-run put ...            answers as put (unseal, put-encrypted, unseal-encrypted) would, and writes nothing
 --   EVAL <this file> 1 imds:{REGION} init                       make an empty region one that daemons take for theirs; nothing where it is one
 --   EVAL <this file> 1 imds:{REGION} remove ID [REVISION]       remove an instance; REVISION is its last one plus 1 unless given. With it
 --                                                               an unknown id gets a tombstone too, for hosts that still answer for it
@@ -26,6 +27,8 @@
 --   EVAL <this file> 1 imds:{REGION} unseal-encrypted FACTS RECORD USER-DATA [DIGEST]   publish and lift the seal
 --   EVAL <this file> 1 imds:{REGION} encrypt FACTS RECORD USER-DATA DIGEST              the same contents and revision, encrypted anew
 --   EVAL <this file> 1 imds:{REGION} remove-encrypted ID [REVISION]                     as remove
+--   EVAL <this file> 1 imds:{REGION} decrypt RECORD USER-DATA DIGEST                     the same contents and revision, in the clear: keys go out of use
+--   EVAL <this file> 1 imds:{REGION} mark-plain                                          the region is not encrypted any more: answers `plain`
 --   EVAL <this file> 1 imds:{REGION} mark-encrypted                                     mark the region as encrypted: answers `encrypted SINCE`
 --
 -- The first encrypted value marks the region as encrypted, and put, unseal and remove are refused from then on. The script cannot check that
@@ -40,6 +43,8 @@
 -- Keys and their shapes: src/store/keys.ts.
 
 local base = KEYS[1]
+local is_dry = ARGV[1] == 'dry-run'
+local arguments = is_dry and { unpack(ARGV, 2) } or ARGV
 local REGION = string.match(base or '', '^imds:{([A-Za-z0-9][A-Za-z0-9._-]*)}$')
 local TOMBSTONE_SECONDS = 7 * 24 * 3600
 local ID_RULE = 'an id is 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'
@@ -273,6 +278,8 @@ local function write(record, claims, before, text, bytes, sealed_at, again)
     if owner then return refused('address-owned', network, range, owner) end
   end
 
+  local verdict = { before and before.digest == digest and 'unchanged' or 'published', revision, sealed_at }
+  if is_dry then return verdict end
   local now = redis.call('TIME')[1]
   redis.call('SET', base, now, 'NX') -- the first write: a full Redis refuses it, so that it refuses a publish whole
   if encrypted_for(text) then redis.call('SET', base .. ':encrypted', now, 'NX') end
@@ -286,7 +293,7 @@ local function write(record, claims, before, text, bytes, sealed_at, again)
     revision = revision, digest = digest, addresses = claims, hypervisors = record.hypervisors, sealedAt = sealed_at,
   }))
   notify(id, record.hypervisors, before and before.hypervisors or {})
-  return { before and before.digest == digest and 'unchanged' or 'published', revision, sealed_at }
+  return verdict
 end
 
 local function put(text, mode, bytes, lifts)
@@ -359,6 +366,23 @@ local function remove(id, given)
   return { before and 'removed' or 'unchanged', whole(revision) }
 end
 
+-- The same contents and revision, no longer encrypted.
+local function decrypt(text, bytes, digest)
+  local record, claims = facts_of(text)
+  if not record then return refused('invalid', claims) end
+  if bytes == '' then bytes = nil end
+  local before = known(record.id)
+  local held = seal_of(record.id, before)
+  if held and record.sealedAt ~= held then return refused('sealed', held) end
+  local is = redis.call('HGET', base .. ':instance:' .. record.id, 'digest') or 'none'
+  if digest ~= is then return refused('changed', is) end
+  return write(record, claims, before, text, bytes, record.sealedAt, true)
+end
+
+local function mark_plain()
+  return { 'plain', whole(redis.call('DEL', base .. ':encrypted')) }
+end
+
 local function mark_encrypted()
   redis.call('SET', base .. ':encrypted', redis.call('TIME')[1], 'NX')
   return { 'encrypted', redis.call('GET', base .. ':encrypted') }
@@ -369,15 +393,18 @@ end
 redis.call('EXISTS', base .. ':nowhere', base .. ':nowhere-else')
 
 if not REGION then return refused('invalid', 'the key is not imds:{REGION}') end
-local verb = ARGV[1]
+local verb = arguments[1]
+if is_dry and verb ~= 'put' and verb ~= 'unseal' and verb ~= 'put-encrypted' and verb ~= 'unseal-encrypted' then return refused('invalid', 'dry-run is for put and unseal') end
 if verb == 'init' then
   local is_new = redis.call('SET', base, redis.call('TIME')[1], 'NX')
   return { is_new and 'initialised' or 'unchanged', redis.call('GET', base) }
 end
-if verb == 'put' or verb == 'unseal' then return put(ARGV[2], ARGV[3], ARGV[4], verb == 'unseal') end
-if verb == 'remove' and needs_keys(ARGV[2] or '') then return refused('encrypted') end
-if (verb == 'remove' or verb == 'remove-encrypted') and not is_id(ARGV[2]) then return refused('invalid', ID_RULE) end
-if verb == 'remove' or verb == 'remove-encrypted' then return remove(ARGV[2] or '', ARGV[3]) end
+if verb == 'put' or verb == 'unseal' then return put(arguments[2], arguments[3], arguments[4], verb == 'unseal') end
+if verb == 'remove' and needs_keys(arguments[2] or '') then return refused('encrypted') end
+if (verb == 'remove' or verb == 'remove-encrypted') and not is_id(arguments[2]) then return refused('invalid', ID_RULE) end
+if verb == 'remove' or verb == 'remove-encrypted' then return remove(arguments[2] or '', arguments[3]) end
 if verb == 'mark-encrypted' then return mark_encrypted() end
-if verb == 'put-encrypted' or verb == 'unseal-encrypted' or verb == 'encrypt' then return put_encrypted(verb, ARGV[2], ARGV[3], ARGV[4], ARGV[5]) end
-return refused('invalid', 'the first argument is init, put, unseal, remove, put-encrypted, unseal-encrypted, encrypt, remove-encrypted or mark-encrypted')
+if verb == 'mark-plain' then return mark_plain() end
+if verb == 'decrypt' then return decrypt(arguments[2], arguments[3], arguments[4]) end
+if verb == 'put-encrypted' or verb == 'unseal-encrypted' or verb == 'encrypt' then return put_encrypted(verb, arguments[2], arguments[3], arguments[4], arguments[5]) end
+return refused('invalid', 'the first argument is init, put, unseal, remove, put-encrypted, unseal-encrypted, encrypt, decrypt, remove-encrypted, mark-encrypted or mark-plain')

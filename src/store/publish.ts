@@ -13,7 +13,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Instance } from '../metadata/instance.ts'
 import { parse, sizeFaults, type Fault } from '../metadata/record.ts'
 import { sha256, userDataFaults } from './assemble.ts'
-import type { EncryptResult } from './publish-encrypted.ts'
+import type { DecryptResult, EncryptResult } from './publish-encrypted.ts'
 
 /** What becomes of the user-data: these bytes, none, or whatever the store has now. */
 export type UserDataChange = Uint8Array | 'none' | 'keep'
@@ -53,6 +53,9 @@ export type SealResult =
 /** One line of a list. `addresses`: `network address` each, IPv6 prefixes among them with their length. */
 export interface Listed { readonly id: string, readonly revision: number, readonly hypervisors: readonly string[], readonly addresses: readonly string[] }
 
+/** How to put. */
+export interface PutOptions { readonly dryRun?: boolean }
+
 /** A hypervisor whose daemon has connected to the store: the daemon's version, how many instances it answers for, and when it last said so (RFC 3339). */
 export interface AnnouncedHypervisor { readonly name: string, readonly version: string, readonly instances: number, readonly seenAt: string }
 
@@ -66,9 +69,9 @@ export class StoreUnavailable extends Error {}
 export interface Publisher {
   /**
    * Publishes a record (an untrusted document) with its user-data. `userData` of the document is filled in from the bytes where it is
-   * missing. The default keeps the user-data that is there.
+   * missing. The default keeps the user-data that is there. With `dryRun` the result is what a put would come to now, and nothing is written.
    */
-  put(document: unknown, userData?: UserDataChange): Promise<PutResult>
+  put(document: unknown, userData?: UserDataChange, options?: PutOptions): Promise<PutResult>
   /** The instance as it was published last, or undefined. */
   get(id: string): Promise<Published | undefined>
   /** Removes an instance and leaves a tombstone for 7 days. Without `revision`: one more than the last; an id that never was stays unknown. */
@@ -85,6 +88,10 @@ export interface Publisher {
    * since then whatever the store holds is taken for true. Rejects where records are not encrypted.
    */
   encrypt(id: string, fromPlain: boolean): Promise<EncryptResult>
+  /** Decrypts an instance, at the same revision, when record keys go out of use. Rejects where no record keys are configured. */
+  decrypt(id: string): Promise<DecryptResult>
+  /** Takes the mark of an encrypted region away: publishers without keys are taken again. Rejects where no record keys are configured. */
+  markPlain(): Promise<void>
   /**
    * Marks the region as encrypted: publishers without keys are refused, also where it has no instance yet. Every encrypted publish does the
    * same. Rejects where records are not encrypted.
@@ -113,7 +120,7 @@ export interface Backend {
   unannounced(names: readonly string[]): Promise<readonly string[]>
   get(id: string): Promise<Published | undefined>
   /** Writes `document`, which parses to `instance`. A seal that is there goes into it, unless this write lifts the seal. */
-  write(instance: Instance, document: unknown, userData: UserDataChange, lifts: boolean): Promise<Written>
+  write(instance: Instance, document: unknown, userData: UserDataChange, lifts: boolean, options?: PutOptions): Promise<Written>
 }
 
 /** The answer of a write, with the seal that the record has now. `user-data-changed`: a keep met other bytes than it expected. */
@@ -127,7 +134,9 @@ const ATTEMPTS = 10
 const APART_MS = 20
 
 /** The part of a put that is the same for every store. `userDataMaxBytes` bounds the user-data. */
-export async function publish(backend: Backend, document: unknown, userData: UserDataChange, userDataMaxBytes: number): Promise<PutResult> {
+export async function publish(
+  backend: Backend, document: unknown, userData: UserDataChange, userDataMaxBytes: number, options: PutOptions = {},
+): Promise<PutResult> {
   for (let attempt = 1; ; attempt++) {
     const id = idOf(document)
     const bytes = userData === 'keep' ? (id === undefined ? undefined : await backend.get(id))?.userData ?? null : userData === 'none' ? null : userData
@@ -138,7 +147,7 @@ export async function publish(backend: Backend, document: unknown, userData: Use
     const { instance: checked } = parsed
     const faults = [...regionFaults(checked, backend.region), ...sizeFaults(complete), ...userDataFaults(checked, bytes, digest, userDataMaxBytes)]
     if (faults.length > 0) return { result: 'invalid', faults }
-    const written = await backend.write(parsed.instance, complete, userData, false)
+    const written = await backend.write(parsed.instance, complete, userData, false, options)
     if ('sealedAt' in written) {
       const { result, sealedAt } = written
       const instance = sealedAt === undefined ? parsed.instance : Object.freeze({ ...parsed.instance, sealedAt })

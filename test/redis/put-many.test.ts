@@ -3,6 +3,7 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { stringify } from 'yaml'
@@ -171,4 +172,34 @@ t.test('a directory is published to a store of files too', async (t) => {
   t.equal(status, 2)
   t.match(stdout.toString(), /^published srv-a1 revision 1\npublished srv-a2 revision 1\n3 records: 2 published, 1 refused\n$/)
   t.match(stderr, /srv-a3\.json: srv-a3: 10\.0\.0\.6 on network default belongs to srv-a1/)
+})
+
+t.test('--dry-run says what would become of each record, and writes nothing', async (t) => {
+  const store = await aStore(t)
+  await store.put(record(1, { revision: 5 }), Buffer.from('one'))
+  await store.put(record(2))
+  await store.remove('srv-a2')
+  const dump = async () => Object.fromEntries(await Promise.all((await redis.client.keys('*')).sort().map(async (key) => [key, await redis.client.dumpBuffer(key)] as const)))
+  const before = await dump()
+  const input = lines(record(1, { revision: 5, userData: undefined }), record(1, { revision: 6 }), record(2), record(3, { interfaces: nic(1) }), record(4), { id: 'x y' })
+  const { status, stdout, stderr } = await imdsctl(input, 'put', '--dry-run', '-')
+  t.equal(status, 65)
+  t.match(stdout, 'would be published srv-a1 revision 6\n')
+  t.match(stdout, 'would be published srv-a4 revision 1\n')
+  t.match(stdout, 'would be unchanged srv-a1 revision 5\n')
+  t.match(stderr, /-:3: srv-a2: the store holds revision 2 or removed/)
+  t.match(stderr, /-:4: srv-a3: 10\.0\.0\.6 on network default belongs to srv-a1/)
+  t.match(stderr, /-:6: \(no id\): is not a good record/)
+  t.same(await dump(), before)
+  const json = JSON.parse((await imdsctl(lines(record(4)), '--json', 'put', '--dry-run', '-')).stdout) as unknown
+  t.same(json, { result: 'published', dryRun: true, id: 'srv-a4', revision: 1 })
+  const script = (...args: string[]) => redis.client.eval(readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8'), 1, 'imds:{gb1}', ...args)
+  t.match(await script('dry-run', 'remove', 'srv-a1'), ['refused', 'invalid', /dry-run is for put/])
+  t.same(await dump(), before)
+  const directory = t.testdir({})
+  const files = await openStore({ url: `file:${directory}` })
+  await files.put(record(1, { revision: 5 }))
+  t.match(await files.put(record(1, { revision: 6 }), 'keep', { dryRun: true }), { result: 'published', instance: { revision: 6 } })
+  t.match(await files.put(record(1, { revision: 4 }), 'keep', { dryRun: true }), { result: 'stale', revision: 5 })
+  t.match((await files.get('srv-a1'))?.document, { revision: 5 })
 })

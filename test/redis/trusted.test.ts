@@ -324,6 +324,29 @@ t.test('keys come into use without a publish of the control plane; plain records
   t.match(await hostname(daemon), 'r1.n1.example.com')
 })
 
+t.test('keys go out of use without a publish of the control plane, and guests keep their answers', async (t) => {
+  const keys = await someKeys(t, 'k1')
+  const store = await aStore(t, keys)
+  await store.put(record(1, 3), Buffer.from('mine'))
+  await store.put(record(2, 1))
+  await store.seal('srv-n2')
+  const daemon = await aDaemon(t, keys)
+  await serves(daemon, 1, 3)
+  t.match(await imdsctl(null, 'decrypt'), { status: 65, text: /srv-n1: Error: no record keys are configured/ })
+  t.same(await imdsctl(keys, 'decrypt'), { status: 0, text: '2 decrypted, 0 were not encrypted; publishers without keys are taken again\n' })
+  t.same(await imdsctl(keys, 'decrypt'), { status: 0, text: '0 decrypted, 2 were not encrypted; publishers without keys are taken again\n' })
+  await until(async () => await untrusted(daemon) >= 2, 'a daemon with keys to believe none of it')
+  t.equal(await hostname(daemon), 'r3.n1.example.com', 'and keep what it has')
+  const after = await aDaemon(t, null)
+  await serves(after, 1, 3)
+  t.equal((await after.get('/latest/user-data')).body.toString(), 'mine')
+  const plain = await aStore(t, null)
+  t.match((await plain.get('srv-n2'))!.document, { revision: 2, sealedAt: /^2/ })
+  t.match(await plain.put(record(1, 4)), { result: 'published' })
+  await serves(after, 1, 4)
+  t.match(await redis.client.eval(SCRIPT, 1, KEYS.region, 'decrypt', JSON.stringify(record(1, 4)), '', 'other'), ['refused', 'changed'])
+})
+
 t.test('the store of an encrypted region refuses publishers without keys, whatever they publish or remove', async (t) => {
   const keys = await someKeys(t, 'k1')
   const [store, plain] = [await aStore(t, keys), await aStore(t, null)]

@@ -153,9 +153,8 @@ t.test('a lock file that imds did not make is named, and the one that it makes s
 })
 
 t.test('imdsctl prints no warning of SQLite\'s, and the daemon does not load it', async (t) => {
-  const { directory } = await aStore(t)
-  writeFileSync(join(directory, 'record.json'), JSON.stringify(local(1)))
-  t.same(await run([process.execPath, IMDSCTL, '-s', `file:${directory}`, 'put', join(directory, 'record.json')], { env: { PATH: process.env['PATH'] } }),
+  const directory = t.testdir({ store: {}, 'record.json': JSON.stringify(local(1)) }) // in the store, record.json would be an instance's
+  t.same(await run([process.execPath, IMDSCTL, '-s', `file:${join(directory, 'store')}`, 'put', join(directory, 'record.json')], { env: { PATH: process.env['PATH'] } }),
     { status: 0, stdout: Buffer.from(`published ${ID} revision 1\n`), stderr: '' })
   const loads = async (module: string) => (await must([process.execPath, '--input-type=module', '--eval',
     `await import(${JSON.stringify(new URL(module, import.meta.url).pathname)}); console.log(process.moduleLoadList.includes('NativeModule sqlite'))`])).toString().trim()

@@ -80,15 +80,7 @@ export async function encrypt({ store, json }: Context, named: readonly string[]
   named.forEach(checkId)
   await withStore(store, async (publisher) => {
     const ids = named.length > 0 ? named : (await publisher.list()).map(({ id }) => id)
-    const failures: Record<string, string> = {}
-    const counts = { encrypted: 0, unchanged: 0 }
-    for (const id of ids) {
-      const result = await publisher.encrypt(id, fromPlain).catch((error: unknown) => String(error))
-      if (result === 'encrypted' || result === 'unchanged') counts[result] += 1
-      else failures[id] = result === 'absent' ? 'the store has no record of it' : result === 'plain' ? 'it is not encrypted (--from-plain takes it as it is)' : result
-    }
-    const lines = Object.entries(failures).map(([id, why]) => `\n  ${id}: ${why}`)
-    if (lines.length > 0) throw new Failure(EXIT.badData, `${String(lines.length)} of ${String(ids.length)} could not be encrypted:${lines.join('')}`, { ...counts, failures })
+    const counts = await changeEach(ids, ['encrypted', 'unchanged'], (id) => publisher.encrypt(id, fromPlain))
     if (named.length === 0) await publisher.markEncrypted()
     print(json, counts, `${String(counts.encrypted)} encrypted, ${String(counts.unchanged)} had the first key already`)
   })
@@ -101,18 +93,31 @@ export async function encrypt({ store, json }: Context, named: readonly string[]
 export async function decrypt({ store, json }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const ids = (await publisher.list()).map(({ id }) => id)
-    const failures: Record<string, string> = {}
-    const counts = { decrypted: 0, unchanged: 0 }
-    for (const id of ids) {
-      const result = await publisher.decrypt(id).catch((error: unknown) => String(error))
-      if (result === 'decrypted' || result === 'unchanged') counts[result] += 1
-      else failures[id] = result === 'absent' ? 'the store has no record of it' : result
-    }
-    const lines = Object.entries(failures).map(([id, why]) => `\n  ${id}: ${why}`)
-    if (lines.length > 0) throw new Failure(EXIT.badData, `${String(lines.length)} of ${String(ids.length)} could not be decrypted:${lines.join('')}`, { ...counts, failures })
+    const counts = await changeEach(ids, ['decrypted', 'unchanged'], (id) => publisher.decrypt(id))
     await publisher.markPlain()
     print(json, counts, `${String(counts.decrypted)} decrypted, ${String(counts.unchanged)} were not encrypted; publishers without keys are taken again`)
   })
+}
+
+/** Changes instances one after the other, and counts what each came to. Throws a Failure that names those that came to nothing of `done`. */
+async function changeEach<T extends string>(
+  ids: readonly string[], done: readonly [T, ...T[]], change: (id: string) => Promise<string>,
+): Promise<Readonly<Record<T, number>>> {
+  const counts = Object.fromEntries(done.map((result) => [result, 0])) as Record<T, number>
+  const failures = new Map<string, string>()
+  for (const id of ids) {
+    const came = await change(id).catch(String)
+    const result = done.find((one) => one === came)
+    if (result !== undefined) counts[result] += 1
+    else failures.set(id, NOT_CHANGED[came] ?? came)
+  }
+  if (failures.size === 0) return counts
+  const lines = [...failures].map(([id, why]) => `\n  ${id}: ${why}`)
+  throw new Failure(EXIT.badData, `${String(failures.size)} of ${String(ids.length)} could not be ${done[0]}:${lines.join('')}`, { ...counts, failures: Object.fromEntries(failures) })
+}
+
+const NOT_CHANGED: Readonly<Record<string, string>> = {
+  absent: 'the store has no record of it', plain: 'it is not encrypted (--from-plain takes it as it is)',
 }
 
 /** The last revision of an instance in the store. */

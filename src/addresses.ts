@@ -35,13 +35,13 @@ export class AddressWatch {
 
   /** Looks now, and from then on every 2 s. Resolves after the first look. */
   async start(): Promise<void> {
+    this.#timer = setInterval(() => { void this.#look() }, LOOK_EVERY_MS)
     await this.#look()
-    this.#timer = setTimeout(() => { void this.start() }, LOOK_EVERY_MS)
   }
 
   /** Stops looking. */
   stop(): void {
-    clearTimeout(this.#timer)
+    clearInterval(this.#timer)
   }
 
   async #look(): Promise<void> {

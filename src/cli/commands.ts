@@ -122,14 +122,11 @@ const NOT_CHANGED: Readonly<Record<string, string>> = {
 
 /** The last revision of an instance in the store. */
 export async function lastRevision({ store }: Context, id: string): Promise<number> {
-  let revision = 0
-  await withStore(store, async (publisher) => {
-    const { document } = await existing(publisher, id)
-    const parsed = parse(document)
+  return withStore(store, async (publisher) => {
+    const parsed = parse((await existing(publisher, id)).document)
     if (!parsed.ok) throw new Failure(EXIT.badData, `the store's record of ${id} is faulty: publish a good one`)
-    revision = parsed.instance.revision
+    return parsed.instance.revision
   })
-  return revision
 }
 
 /** Waits until the daemon at `operator` answers for a revision of an instance. */
@@ -223,10 +220,10 @@ export async function watch({ store, json }: Context): Promise<void> {
   })
 }
 
-async function withStore(settings: StoreSettings, use: (publisher: Publisher) => Promise<void>): Promise<void> {
+async function withStore<T>(settings: StoreSettings, use: (publisher: Publisher) => Promise<T>): Promise<T> {
   const publisher = await openStore(settings)
   try {
-    await use(publisher)
+    return await use(publisher)
   } finally {
     await publisher.close()
   }

@@ -59,7 +59,7 @@ export class Table {
     throw new Error('somebody changes the rules as often as they are put there')
   }
 
-  /** `disturbed`: it did not come out as it should, since somebody else was at it. */
+  /** `disturbed`: somebody else changed the table meanwhile, so it does not hold what these rules say. */
   async #change(before: EdgeRules, after: EdgeRules): Promise<'done' | 'refused' | 'disturbed'> {
     const statements = change(before, after)
     if (statements === '') return 'done'

@@ -176,7 +176,7 @@ async function* theOne(paths: readonly string[], userDataPath: string): AsyncGen
   const records: ReadRecord[] = []
   for await (const read of readRecords(paths)) records.push(read)
   const [read] = records
-  if (read === undefined || records.length > 1) throw new Failure(EXIT.usage, '--user-data is for one record: for many it stands beside each, see imdsctl put --help')
+  if (read === undefined || records.length > 1) throw new Failure(EXIT.usage, '--user-data is for one record. For many, each has its user-data in a file or line of its own: see imdsctl put --help')
   if (read.ok && read.value.userData !== undefined) throw new Failure(EXIT.usage, `${read.value.place} brings its own user-data: leave out --user-data`)
   yield read.ok ? { ok: true, value: { ...read.value, userData } } : read
 }

@@ -94,7 +94,7 @@ export class Edge {
 
   /**
    * The view once it is another one than version `after`, or after some seconds; undefined when there is none to give yet. `applied` is the
-   * version whose rules are applied, empty when none are; undefined from somebody who applies nothing. `refused`: what was left out of them,
+   * version whose rules are applied, empty when none are; undefined from a caller that applies no rules. `refused`: what was left out of them,
    * as formatRefusals writes it.
    */
   async next(after: string | undefined, applied: string | undefined, refused: string | undefined): Promise<EdgeView | undefined> {

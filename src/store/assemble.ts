@@ -34,12 +34,12 @@ export function assemble(loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>
 }
 
 /** What is wrong between a record and the bytes that came with it, whose SHA-256 is `digest`. */
-export function userDataFaults({ userData: told }: Instance, bytes: Uint8Array | null, digest: string | null, maxBytes: number): Fault[] {
-  if (told === undefined) return bytes === null ? [] : [{ path: '/userData', message: 'is missing although user-data is there' }]
+export function userDataFaults({ userData: expected }: Instance, bytes: Uint8Array | null, digest: string | null, maxBytes: number): Fault[] {
+  if (expected === undefined) return bytes === null ? [] : [{ path: '/userData', message: 'is missing although user-data is there' }]
   if (bytes === null) return [{ path: '/userData', message: 'tells of user-data that is not there' }]
   if (bytes.length > maxBytes) return [{ path: '/userData', message: `is ${formatTooLong(bytes.length, maxBytes)}` }]
-  if (told.size !== bytes.length) return [{ path: '/userData/size', message: `is not the ${String(bytes.length)} bytes that the user-data has` }]
-  return told.sha256 === digest ? [] : [{ path: '/userData/sha256', message: 'is not the digest of the user-data' }]
+  if (expected.size !== bytes.length) return [{ path: '/userData/size', message: `is not the ${String(bytes.length)} bytes that the user-data has` }]
+  return expected.sha256 === digest ? [] : [{ path: '/userData/sha256', message: 'is not the digest of the user-data' }]
 }
 
 /** Says that user-data has too many bytes. */

@@ -32,7 +32,7 @@ export async function takeLock(path: string): Promise<Lock> {
 
 function tryLock(path: string): Lock | undefined {
   makeFile(path)
-  // No symbolic link: whoever owns the directory could lead a root's SQLite elsewhere.
+  // Not through a symbolic link: the owner of the directory could make root open, and write, a file elsewhere.
   if (!lstatSync(path).isFile()) throw new Error(`cannot lock ${path}: it is not a regular file, delete it`)
   accessSync(path, constants.R_OK | constants.W_OK) // where it may only read, SQLite would say that it has the lock, and lets others have it
   const database = new DatabaseSync(path, { timeout: 0, open: false })

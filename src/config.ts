@@ -6,16 +6,16 @@
  * SETTINGS is the whole list of variables; the README's table is held to it by a test.
  */
 import { Address4, Address6 } from 'ip-address'
-import { isLinkRule } from './edge/link.ts'
-import { FORWARDED_RULES } from './guest/decide.ts'
+import { isLinkRule } from './firewall/link.ts'
+import { FORWARDED_RULES } from './guest/authorize.ts'
 import type { Allowance } from './guest/share.ts'
 import { parseTokenKeys } from './guest/token.ts'
 import { canonicalAddress } from './metadata/address.ts'
 import { DEFAULT_NETWORK, isName } from './metadata/instance.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
-import { parseRecordKeys, type RecordKeys } from './store/trust.ts'
-import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './store/url.ts'
-import type { InheritedSocket } from './systemd.ts'
+import { parseRecordKeys, type RecordKeys } from './store/crypto/record-cipher.ts'
+import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './store/redis/url.ts'
+import type { InheritedSocket } from './runtime/systemd.ts'
 
 /** Where a server listens: a canonical address with a port (0: any free one), or a socket that systemd holds for us. */
 export type Listener = { readonly host: string, readonly port: number } | { readonly fd: number }

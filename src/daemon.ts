@@ -9,23 +9,23 @@ import { existsSync, readFileSync } from 'node:fs'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Config, StoreConfig } from './config.ts'
-import { Complaints } from './guest/complaints.ts'
+import { Complaints } from './guest/refusal-log.ts'
 import { LIMITED_DSCP, limitHops } from './guest/hop-limit.ts'
 import type { Directory } from './guest/identify.ts'
 import { RequestMeter } from './guest/meter.ts'
 import { buildGuestServer } from './guest/server.ts'
 import { Shares, UNKNOWN_PEERS } from './guest/share.ts'
 import { Tokens, tokenTime } from './guest/token.ts'
-import { listen, maxConnections, StartFailure, written, type Place } from './listen.ts'
+import { listen, maxConnections, StartFailure, written, type Place } from './runtime/listen.ts'
 import { isOneAddress } from './metadata/address.ts'
 import type { Instance } from './metadata/instance.ts'
-import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotKeys, type SnapshotOwner } from './store/snapshot.ts'
-import type { Announcement } from './store/redis.ts'
+import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotKeys, type SnapshotOwner } from './view/snapshot.ts'
+import type { Announcement } from './store/redis/source.ts'
 import type { Source } from './store/source.ts'
-import { Trust } from './store/trust.ts'
-import { View } from './store/view.ts'
-import type { WatchStatus } from './store/watch.ts'
-import { ownTokenKey } from './token-key.ts'
+import { Trust } from './store/crypto/record-cipher.ts'
+import { View } from './view/view.ts'
+import type { WatchStatus } from './view/sync.ts'
+import { ownTokenKey } from './guest/token-key.ts'
 import { VERSION } from './version.ts'
 
 /** Where Linux says how many file descriptors we may have open. */
@@ -117,9 +117,9 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const { buildMetrics } = await import('./metrics.ts')
   await turn() // guests are answered between one step and the next
   const { buildOperatorServer } = await import('./operator/server.ts')
-  const [{ Edge }, { explain }, { ClockWatch, LOOK_EVERY_MS }] = await Promise.all([import('./edge/edge.ts'), import('./explain.ts'), import('./clock.ts')])
-  const { AddressWatch, formatMissing } = await import('./addresses.ts')
-  const [{ Watch }, { Strangers }] = await Promise.all([import('./store/watch.ts'), import('./store/strangers.ts')])
+  const [{ Edge }, { explain }, { ClockWatch, LOOK_EVERY_MS }] = await Promise.all([import('./firewall/firewall.ts'), import('./operator/explain.ts'), import('./runtime/clock.ts')])
+  const { AddressWatch, formatMissing } = await import('./runtime/addresses.ts')
+  const [{ Watch }, { Strangers }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
   const source = await buildSource(config.store, keys.trust, config.userDataMaxBytes, {
     state: () => ({ version: VERSION, instances: view.size }),
     failed: onceEach((reason) => { log.warn({ reason }, 'this daemon cannot announce itself in the store: publishers are warned of an unknown hypervisor. Its Redis user needs +hset for the key of hypervisors: see deploy/redis.acl') }),
@@ -190,7 +190,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
     return reason === null ? null : { reason, isFinal: false }
   }
   const networks = [...new Set(config.listen.map(({ network }) => network))]
-  const { buildDiagnosis } = await import('./diagnosis.ts')
+  const { buildDiagnosis } = await import('./operator/diagnosis.ts')
   const diagnosis = buildDiagnosis({ view, source, watch, networks, hypervisor, userDataMaxBytes: config.userDataMaxBytes, now })
   const explained = (network: string, address: string) => explain({ view, edge, networks, diagnosis, unreachable }, network, address)
   const operatorServerFor = (allow: readonly string[]) => buildOperatorServer({
@@ -239,8 +239,8 @@ function trustOf(store: StoreConfig): Trust | null {
 }
 
 async function buildSource(store: StoreConfig, trust: Trust | null, userDataMaxBytes: number, announcement: Announcement): Promise<Source> {
-  if (store.kind === 'files') return (await import('./store/files.ts')).buildFileSource(store.directory, userDataMaxBytes)
-  const { buildRedisSource } = await import('./store/redis.ts')
+  if (store.kind === 'files') return (await import('./store/files/source.ts')).buildFileSource(store.directory, userDataMaxBytes)
+  const { buildRedisSource } = await import('./store/redis/source.ts')
   return buildRedisSource({ settings: store, region: store.region, hypervisor: store.hypervisor, trust, userDataMaxBytes, announcement })
 }
 

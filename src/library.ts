@@ -1,8 +1,8 @@
 /**
  * What a control plane imports: `import { openStore, waitForInstance } from 'imds'`.
  */
-import './store/publish-files.ts' // `openStore` imports the two itself; here they are loaded at once, before an upgrade can replace the files
-import './store/publish-redis.ts'
+import './store/files/publisher.ts' // `openStore` imports the two itself; here they are loaded at once, before an upgrade can replace the files
+import './store/redis/publisher.ts'
 
 export { InstanceSchema, parse } from './metadata/record.ts'
 export { waitForInstance, type Waited, type WaitFor } from './operator/wait.ts'

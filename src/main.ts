@@ -11,10 +11,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { missingFile } from './cli/missing-file.ts'
 import { parseConfig, type ConfigFault } from './config.ts'
 import { startDaemon } from './daemon.ts'
-import { StartFailure } from './listen.ts'
+import { StartFailure } from './runtime/listen.ts'
 import { buildLog, standardOutput, terminalOutput } from './log.ts'
-import { inheritedSockets, superviseBy } from './systemd.ts'
-import { keepTickShape } from './ticks.ts'
+import { inheritedSockets, superviseBy } from './runtime/systemd.ts'
+import { keepTickShape } from './runtime/ticks.ts'
 
 const EX_CONFIG = 78
 /** Guests that wait in systemd's sockets start a daemon that has failed again at once: with a bad configuration not more often than this, in ms. */

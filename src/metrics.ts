@@ -4,8 +4,8 @@
  */
 import { collectDefaultMetrics, Counter, Gauge, Registry, type Metric } from 'prom-client'
 import { DURATION_BOUNDS, type RequestMeter } from './guest/meter.ts'
-import { FAULT_REASONS } from './store/assemble.ts'
-import type { WatchMetrics, WatchStatus } from './store/watch.ts'
+import { FAULT_REASONS } from './view/validate.ts'
+import type { WatchMetrics, WatchStatus } from './view/sync.ts'
 import { VERSION } from './version.ts'
 
 /** What the gauges are read from. */

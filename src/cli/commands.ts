@@ -140,7 +140,7 @@ export async function wait(json: boolean | undefined, id: string, options: { rev
   print(json === true, { id, revision: waited.revision }, `${id} is answered for at revision ${String(waited.revision)}`)
 }
 
-/** What the daemon explains: src/explain.ts. */
+/** What the daemon explains: src/operator/explain.ts. */
 interface Explained {
   readonly answer: string
   readonly status: number

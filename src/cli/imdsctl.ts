@@ -7,11 +7,11 @@
 import { readFileSync } from 'node:fs'
 import { parseEnv } from 'node:util'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { STORE_URL_FORMS, type RedisFiles } from '../store/url.ts'
+import { STORE_URL_FORMS, type RedisFiles } from '../store/redis/url.ts'
 import { VERSION } from '../version.ts'
 import type { Context } from './commands.ts'
 import { EXIT, Failure } from './failure.ts'
-import type { FirewallOptions } from './firewall.ts'
+import type { FirewallOptions } from '../firewall/agent/agent.ts'
 import { missingFile } from './missing-file.ts'
 
 interface Options extends RedisFiles {
@@ -183,7 +183,7 @@ function buildProgram(): Command {
     .option('--watch', 'with --apply: follow the view, and put back what somebody changes, until interrupted; the rules stay')
     .option('--remove', 'take the rules away')
     .addOption(OPERATOR)
-    .action((options: FirewallOptions) => ending(async ({ json = false }) => (await import('./firewall.ts')).firewall(json, options)))
+    .action((options: FirewallOptions) => ending(async ({ json = false }) => (await import('../firewall/agent/agent.ts')).firewall(json, options)))
   return program
 }
 

@@ -6,7 +6,7 @@
  */
 import type { Socket } from 'node:net'
 import type { Content } from '../metadata/tree.ts'
-import type { Refusal } from './answers.ts'
+import type { Refusal } from './respond.ts'
 
 type Switch = 'enabled' | 'disabled'
 

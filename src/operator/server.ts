@@ -14,7 +14,7 @@ export interface Readiness extends Readonly<Record<string, unknown>> { readonly 
 export interface OperatorEdge {
   /**
    * The view once it is another one than version `after`, or after some seconds; undefined when there is none yet. `applied`: what the rules are
-   * made from; `refused`: what was left out of them (src/edge/refusal.ts).
+   * made from; `refused`: what was left out of them (src/firewall/refusal.ts).
    */
   next(after: string | undefined, applied: string | undefined, refused: string | undefined): Promise<object | undefined>
 }
@@ -51,9 +51,9 @@ const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSe
  *   GET /instances/ID   the launch gate: 200 with `{id, revision}` when the instance is answered for here, 409 when its guest cannot be started yet
  *                       (with `final`: never with this record), 404 otherwise. With `?reason`, `reason` says why it is not answered for as
  *                       the store has it, if it is not
- *   GET /edge?after=VERSION&applied=VERSION&refused=REFUSALS   200 with what the firewall's rules are made from (src/edge/view.ts), once it is
+ *   GET /edge?after=VERSION&applied=VERSION&refused=REFUSALS   200 with what the firewall's rules are made from (src/firewall/document.ts), once it is
  *                       another version than "after" or after 5 s; 503 when the view is not whole yet. `applied` and `refused`
- *                       (src/edge/refusal.ts) are for the firewall alone to say
+ *                       (src/firewall/refusal.ts) are for the firewall alone to say
  *
  *   GET /explain?address=ADDRESS&network=NETWORK   200 with what a guest at that address would be answered and why; 400 where it is no address
  *

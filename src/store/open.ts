@@ -3,15 +3,15 @@
  */
 import { readFileSync } from 'node:fs'
 import { isName } from '../metadata/instance.ts'
-import { FILE_SYSTEM } from './files-operations.ts'
+import { FILE_SYSTEM } from './files/operations.ts'
 import type { Publisher } from './publish.ts'
-import { parseRecordKeys, Trust } from './trust.ts'
-import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './url.ts'
+import { parseRecordKeys, Trust } from './crypto/record-cipher.ts'
+import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './redis/url.ts'
 
 export type { Instance } from '../metadata/instance.ts'
 export type { Fault } from '../metadata/record.ts'
-export { USER_DATA_MAX_BYTES, type RedisFiles } from './url.ts'
-export type { DecryptResult, EncryptResult } from './publish-encrypted.ts'
+export { USER_DATA_MAX_BYTES, type RedisFiles } from './redis/url.ts'
+export type { DecryptResult, EncryptResult } from './crypto/publisher.ts'
 export type { AnnouncedHypervisor, Listed, Published, Publisher, PutOptions, PutRefusal, PutResult, RemoveResult, SealResult, UserDataChange } from './publish.ts'
 
 /** How to open a store. */
@@ -31,11 +31,11 @@ export async function openStore({ url, region, userDataMaxBytes = USER_DATA_MAX_
   const store = parseStoreUrl(url)
   if (store === undefined) throw new Error(`a store is ${STORE_URL_FORMS}`)
   if (store.kind === 'files' && recordKeysFile !== undefined) throw new Error('record keys are for Redis: records in files are not encrypted')
-  if (store.kind === 'files') return (await import('./publish-files.ts')).openFilePublisher(store.directory, userDataMaxBytes, FILE_SYSTEM)
+  if (store.kind === 'files') return (await import('./files/publisher.ts')).openFilePublisher(store.directory, userDataMaxBytes, FILE_SYSTEM)
   if (region === undefined || !isName(region)) throw new Error('Redis needs the name of the region (--region, IMDS_REGION): one word of letters, digits, ".", "_" and "-", at most 63')
   const faults = fileFaults(store, files)
   if (faults.length > 0) throw new Error(faults.map(({ file, message }) => `${file} ${message}`).join('; '))
-  const { openRedisPublisher } = await import('./publish-redis.ts')
+  const { openRedisPublisher } = await import('./redis/publisher.ts')
   return openRedisPublisher({ url, ...files }, region, userDataMaxBytes, recordKeysFile === undefined ? null : trustOf(recordKeysFile, region))
 }
 

@@ -12,8 +12,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Instance } from '../metadata/instance.ts'
 import { parse, sizeFaults, type Fault } from '../metadata/record.ts'
-import { sha256, userDataFaults } from './assemble.ts'
-import type { DecryptResult, EncryptResult } from './publish-encrypted.ts'
+import { sha256, userDataFaults } from '../view/validate.ts'
+import type { DecryptResult, EncryptResult } from './crypto/publisher.ts'
 
 /** What becomes of the user-data: these bytes, none, or whatever the store has now. */
 export type UserDataChange = Uint8Array | 'none' | 'keep'

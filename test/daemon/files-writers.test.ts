@@ -5,8 +5,8 @@ import { chmodSync, chownSync, lstatSync, mkdtempSync, readdirSync, rmSync, stat
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { assemble } from '../../src/store/assemble.ts'
-import { loadFiles } from '../../src/store/files.ts'
+import { assemble } from '../../src/view/validate.ts'
+import { loadFiles } from '../../src/store/files/source.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
 import { must, run, startHeld, type Held } from '../support/held.ts'
@@ -158,8 +158,8 @@ t.test('imdsctl prints no warning of SQLite\'s, and the daemon does not load it'
     { status: 0, stdout: Buffer.from(`published ${ID} revision 1\n`), stderr: '' })
   const loads = async (module: string) => (await must([process.execPath, '--input-type=module', '--eval',
     `await import(${JSON.stringify(new URL(module, import.meta.url).pathname)}); console.log(process.moduleLoadList.includes('NativeModule sqlite'))`])).toString().trim()
-  for (const module of ['../../src/daemon.ts', '../../src/store/files.ts', '../../src/store/open.ts']) t.equal(await loads(module), 'false', module)
-  t.equal(await loads('../../src/store/publish-files.ts'), 'true')
+  for (const module of ['../../src/daemon.ts', '../../src/store/files/source.ts', '../../src/store/open.ts']) t.equal(await loads(module), 'false', module)
+  t.equal(await loads('../../src/store/files/publisher.ts'), 'true')
 })
 
 t.test('what root writes into a directory of another user is that user\'s, and its daemon serves it', { skip: withoutNamespaces() }, async (t) => {

@@ -2,7 +2,7 @@
  * What Redis holds is gone, old or half there (invariants 3, 4 and 8); guests read their trees all the while.
  */
 import t from 'tap'
-import { keysOf } from '../../src/store/keys.ts'
+import { keysOf } from '../../src/store/redis/keys.ts'
 import { startFaultHost } from '../support/faults.ts'
 import { underFault } from '../support/faults-seen.ts'
 import { withoutNamespaces } from '../support/namespaces.ts'

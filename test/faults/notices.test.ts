@@ -3,13 +3,13 @@
  */
 import { readFileSync } from 'node:fs'
 import t from 'tap'
-import { keysOf } from '../../src/store/keys.ts'
+import { keysOf } from '../../src/store/redis/keys.ts'
 import { startFaultHost, type State } from '../support/faults.ts'
 import { underFault } from '../support/faults-seen.ts'
 import { withoutNamespaces } from '../support/namespaces.ts'
 
 const KEYS = keysOf('gb1')
-const SCRIPT = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const SILENT = SCRIPT.replace('redis.call(\'PUBLISH\'', 'tostring(\'no notice\'')
 
 t.test('no guest notices what happens to notices', { skip: withoutNamespaces() }, async (t) => {

@@ -9,9 +9,9 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { RECORD_MAX_BYTES } from '../../src/metadata/instance.ts'
 import { parse, sizeFaults } from '../../src/metadata/record.ts'
-import { keysOf } from '../../src/store/keys.ts'
+import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
-import { ENCRYPTION_MAX_OVERHEAD_BYTES } from '../../src/store/trust.ts'
+import { ENCRYPTION_MAX_OVERHEAD_BYTES } from '../../src/store/crypto/record-cipher.ts'
 import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
 import { matchAll } from '../support/match.ts'
@@ -19,7 +19,7 @@ import { aTrust, keyLines } from '../support/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 
 const KEYS = keysOf('gb1')
-const SCRIPT = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const many = <T>(count: number, make: (i: number) => T): T[] => Array.from({ length: count }, (_, i) => make(i))
 const tags = (count: number) => Object.fromEntries(many(count, (i) => [`k${String(i)}`, 'x']))
 const interfaces = (n: number, change: object = {}) => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`], ...change }]

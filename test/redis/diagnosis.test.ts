@@ -2,7 +2,7 @@
  * `imdsctl explain` and the time-out of `imdsctl wait` name the cause: the state of the store, a faulty record, another hypervisor.
  */
 import t from 'tap'
-import { keysOf } from '../../src/store/keys.ts'
+import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
 import { run } from '../support/held.ts'

@@ -3,7 +3,7 @@
  */
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
-import { keysOf } from '../../src/store/keys.ts'
+import { keysOf } from '../../src/store/redis/keys.ts'
 import { until } from '../support/daemon.ts'
 import { run } from '../support/held.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
@@ -12,7 +12,7 @@ import { aDaemon, aStore, connected, record, serves } from '../support/redis-sha
 t.setTimeout(120_000)
 
 const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
-const SCRIPT = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const KEYS = keysOf('gb1')
 let redis: TestRedis
 t.before(async () => { redis = await startRedis() })

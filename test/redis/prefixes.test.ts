@@ -4,9 +4,9 @@
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { overlap } from '../../src/metadata/address.ts'
-import { keysOf } from '../../src/store/keys.ts'
+import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
-import { buildRedisSource } from '../../src/store/redis.ts'
+import { buildRedisSource } from '../../src/store/redis/source.ts'
 import type { Source } from '../../src/store/source.ts'
 import { until } from '../support/daemon.ts'
 import { random } from '../support/generate.ts'
@@ -115,7 +115,7 @@ t.test('a record without IPv6 costs no look at ranges', async (t) => {
 
 t.test('the script itself refuses IPv6 ranges that it cannot compare, for publishers in any language', async (t) => {
   await aStore(t)
-  const script = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+  const script = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
   const put = (nic: object) => redis.client.eval(script, 1, KEYS.region, 'put', JSON.stringify(anInstance({ interfaces: [nic] })), 'none') as Promise<string[]>
   for (const prefix of ['2a02::/32', '2a02::/63', '2a02::/128', '2a02::1/64', 'fe80::/64', 'ff02::/64', '::/64', 'x::/64', '2a02::/x', '2a02:1:2:3:4:5:6:7:8/64', '12a02::/64', '10.0.0.0/8']) {
     t.match(await put({ ipv6Prefixes: [prefix] }), ['refused', 'invalid', /ipv6Prefixes/], prefix)

@@ -5,8 +5,8 @@ import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
-import { sha256 } from '../../src/store/assemble.ts'
-import { keysOf } from '../../src/store/keys.ts'
+import { sha256 } from '../../src/view/validate.ts'
+import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
@@ -15,7 +15,7 @@ import { startRedis, type TestRedis } from '../support/redis.ts'
 const KEYS = keysOf('gb1')
 const nic = (address: string, network = 'default') => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv4Addresses: [address] }]
 
-const SCRIPT = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 
 let redis: TestRedis

@@ -193,7 +193,7 @@ t.test('--dry-run says what would become of each record, and writes nothing', as
   t.same(await dump(), before)
   const json = JSON.parse((await imdsctl(lines(record(4)), '--json', 'put', '--dry-run', '-')).stdout) as unknown
   t.same(json, { result: 'published', dryRun: true, id: 'srv-a4', revision: 1 })
-  const script = (...args: string[]) => redis.client.eval(readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8'), 1, 'imds:{gb1}', ...args)
+  const script = (...args: string[]) => redis.client.eval(readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8'), 1, 'imds:{gb1}', ...args)
   t.match(await script('dry-run', 'remove', 'srv-a1'), ['refused', 'invalid', /dry-run is for put/])
   t.same(await dump(), before)
   const directory = t.testdir({})

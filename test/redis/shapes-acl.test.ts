@@ -4,7 +4,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
-import { keysOf } from '../../src/store/keys.ts'
+import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore } from '../../src/store/open.ts'
 import { run } from '../support/held.ts'
 import { until } from '../support/daemon.ts'

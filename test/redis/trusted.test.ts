@@ -5,7 +5,7 @@ import { once } from 'node:events'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { keysOf } from '../../src/store/keys.ts'
+import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher, type StoreSettings } from '../../src/store/open.ts'
 import { runDaemon, startDaemon, until, type TestDaemon } from '../support/daemon.ts'
 import { run } from '../support/held.ts'
@@ -16,7 +16,7 @@ import { startRedis, type TestRedis } from '../support/redis.ts'
 
 const KEYS = keysOf('gb1')
 const ID = '/latest/meta-data/instance-id'
-const SCRIPT = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 
 /** A record of srv-nN for 127.0.0.N, whose host name tells its revision. */

@@ -3,7 +3,7 @@
  */
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
-import { keysOf } from '../../src/store/keys.ts'
+import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
@@ -256,7 +256,7 @@ t.test('invariant 6: one record that no encoder should have written costs no oth
   await store.put(record(1, { n: 2 }))
   await serves(daemon, 'r1.srv-n1.example.com')
   await serves(daemon, 'r1.srv-n2.example.com', '127.0.0.2')
-  const script = readFileSync(new URL('../../src/store/publish.lua', import.meta.url), 'utf8')
+  const script = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
   const bad = JSON.stringify({ ...record(2, { n: 2 }), blockDevices: [] })
   t.same(await redis.client.eval(script, 1, KEYS.region, 'put', bad, 'none'), ['published', '2'])
   await until(async () => await daemon.metric('imds_record_faults_total{reason="record"}') === 1, 'the fault')

@@ -10,8 +10,8 @@
  */
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
-import { FILE_SYSTEM, type FileOperations } from '../../src/store/files-operations.ts'
-import { openFilePublisher } from '../../src/store/publish-files.ts'
+import { FILE_SYSTEM, type FileOperations } from '../../src/store/files/operations.ts'
+import { openFilePublisher } from '../../src/store/files/publisher.ts'
 import type { Publisher } from '../../src/store/publish.ts'
 import { anInstance } from './instance.ts'
 

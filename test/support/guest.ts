@@ -6,14 +6,14 @@ import { pino } from 'pino'
 import type { Provider } from '../../src/metadata/categories.ts'
 import type { Instance } from '../../src/metadata/instance.ts'
 import { parse } from '../../src/metadata/record.ts'
-import { Complaints } from '../../src/guest/complaints.ts'
+import { Complaints } from '../../src/guest/refusal-log.ts'
 import { RequestMeter } from '../../src/guest/meter.ts'
-import type { Rules } from '../../src/guest/decide.ts'
+import type { Rules } from '../../src/guest/authorize.ts'
 import { buildGuestServer } from '../../src/guest/server.ts'
 import { Shares, UNKNOWN_PEERS, type Allowance } from '../../src/guest/share.ts'
 import { Tokens } from '../../src/guest/token.ts'
-import { sha256 } from '../../src/store/assemble.ts'
-import { View } from '../../src/store/view.ts'
+import { sha256 } from '../../src/view/validate.ts'
+import { View } from '../../src/view/view.ts'
 
 /** An answer with its body as it is on the wire. */
 export interface Injected { readonly status: number, readonly headers: Readonly<Record<string, unknown>>, readonly body: Buffer, readonly text: string }

@@ -1,6 +1,6 @@
 /** Files of record keys for tests: each name has its own key, the same in every test. */
 import { createHash } from 'node:crypto'
-import { parseRecordKeys, Trust } from '../../src/store/trust.ts'
+import { parseRecordKeys, Trust } from '../../src/store/crypto/record-cipher.ts'
 
 /** The lines of a file with these keys, the first of which encrypts. */
 export function keyLines(...names: readonly string[]): string {

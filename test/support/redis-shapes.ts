@@ -3,9 +3,9 @@
  * pause.
  */
 import type { Test } from 'tap'
-import type { RedisFiles } from '../../src/store/url.ts'
+import type { RedisFiles } from '../../src/store/redis/url.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
-import type { Announcement } from '../../src/store/redis.ts'
+import type { Announcement } from '../../src/store/redis/source.ts'
 import { startDaemon, until, type TestDaemon } from './daemon.ts'
 import { anInstance } from './instance.ts'
 

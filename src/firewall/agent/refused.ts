@@ -1,0 +1,42 @@
+/**
+ * Finds the interfaces of a view that nft refuses, so that the rules of all others can be applied: by halves, with the rest of the
+ * view beside each, since nft may refuse one for the sake of another.
+ */
+import { MOST_REFUSED, type EdgeRefusal } from '../refusal.ts'
+import { buildRules } from '../rules.ts'
+import type { EdgeInterface, EdgeView } from '../document.ts'
+import { refusalOf } from './nft.ts'
+
+interface Place { readonly instance: string, readonly one: EdgeInterface }
+
+/**
+ * The interfaces without which nft accepts a view that it has refused. `before`: those of the last time, which are tried last. Undefined
+ * where nft refuses the rules without any interface too, or more interfaces than may be left out.
+ */
+export async function findRefused(view: EdgeView, before: readonly EdgeRefusal[]): Promise<readonly EdgeRefusal[] | undefined> {
+  const refused: EdgeRefusal[] = []
+  const refusal = (places: readonly Place[]) => {
+    const taken = new Set(places.map(({ one }) => one))
+    const guests = view.guests.map((guest) => ({ ...guest, interfaces: guest.interfaces.filter((one) => taken.has(one)) }))
+    return refusalOf(buildRules({ ...view, guests }, []))
+  }
+  /** Those of `places` that nft accepts beside those of `beside`. */
+  const accepted = async (places: readonly Place[], beside: readonly Place[]): Promise<readonly Place[]> => {
+    if (places.length === 0 || refused.length > MOST_REFUSED) return []
+    const message = await refusal([...beside, ...places])
+    if (message === undefined) return places
+    if (places.length === 1) {
+      refused.push({ instance: places[0]!.instance, interface: places[0]!.one.id, message })
+      return []
+    }
+    const half = places.length >> 1
+    const first = await accepted(places.slice(0, half), beside)
+    return [...first, ...await accepted(places.slice(half), [...beside, ...first])]
+  }
+  if (await refusal([]) !== undefined) return undefined
+  const places = view.guests.flatMap(({ id, interfaces }) => interfaces.map((one) => ({ instance: id, one })))
+  const wasRefused = ({ instance, one }: Place) => before.some((other) => other.instance === instance && other.interface === one.id)
+  const others = await accepted(places.filter((place) => !wasRefused(place)), [])
+  await accepted(places.filter(wasRefused), others)
+  return refused.length > MOST_REFUSED ? undefined : refused
+}

@@ -1,0 +1,215 @@
+/**
+ * Do the host's firewall rules follow the view?
+ *
+ * The firewall is a process of its own, since changing rules takes a capability that whatever talks to guests must not have. It asks
+ * here for the view, again and again; each question tells which version of it its rules are made from. An instance is let in once
+ * the rules that were made from its very record are applied: the launch gate holds until then.
+ *
+ * Nothing is given out before the view is whole: rules for an empty view would keep every guest out while the daemon starts.
+ */
+import type { Logger } from 'pino'
+import { isOneAddress, splitPrefix } from '../metadata/address.ts'
+import type { Instance } from '../metadata/instance.ts'
+import { Links } from './link.ts'
+import { parseRefusals, type EdgeRefusal } from './refusal.ts'
+import type { EdgeGuest, EdgeListener, EdgeView } from './document.ts'
+
+/** What an edge is made of. */
+export interface EdgeParts {
+  /** The rules must be there: the launch gate waits for them. */
+  readonly required: boolean
+  /** The rule for the names of links. */
+  readonly link: string
+  readonly instances: () => Iterable<Instance>
+  /** Milliseconds that only grow. */
+  readonly now: () => number
+  /** Tells versions of this process from those of another. */
+  readonly epoch: string
+  readonly log: Pick<Logger, 'warn'>
+}
+
+/** Where the daemon listens, and how it marks packets that may not travel far. */
+export interface EdgePlaces { readonly listeners: EdgeListener[], readonly operator: EdgeView['operator'], readonly limitedDscp: number }
+
+/**
+ * How the rules stand to the view. `ageSeconds`: since the firewall last said that they are made from it. `refused`: interfaces
+ * that it has left out of them, since nft refuses them.
+ */
+export interface EdgeStatus { readonly required: boolean, readonly applied: boolean, readonly ageSeconds: number, readonly refused: number }
+
+/** A question without a change is answered after so long, in ms: the firewall looks after its rules that often. */
+const HOLD_MS = 5_000
+/** A firewall that was not heard of for so long does not look after its rules. */
+const STALE_SECONDS = 30
+/** So many versions are remembered at most, for a firewall that is behind. */
+const MOST_VERSIONS = 32
+
+interface Version { readonly view: EdgeView, readonly links: Links, readonly instances: ReadonlyMap<string, Instance>, readonly sinceMs: number }
+
+/** The daemon's side of the edge. */
+export class Edge {
+  readonly #parts: EdgeParts
+  #places: EdgePlaces | undefined
+  #isWhole = false
+  #isStopped = false
+  #count = 0
+  /** When the view first differed from the newest version; undefined while it does not. */
+  #changedAtMs: number | undefined
+  /** What was given out, the newest last; the first one is applied, if any is. */
+  #versions: Version[] = []
+  #applied: Version | undefined
+  #refused: readonly EdgeRefusal[] = []
+  #heardAtMs: number
+  readonly #waiting = new Set<() => void>()
+
+  constructor(parts: EdgeParts) {
+    this.#parts = parts
+    this.#heardAtMs = this.#changedAtMs = parts.now()
+  }
+
+  /** The daemon listens here. */
+  listens(places: EdgePlaces): void {
+    this.#places = places
+    this.#wake()
+  }
+
+  /** The view holds all that there is, as far as this host knows. */
+  isWhole(): void {
+    if (this.#isWhole) return
+    this.#isWhole = true
+    this.#wake()
+  }
+
+  /** The view has changed. */
+  changed(): void {
+    this.#changedAtMs ??= this.#parts.now()
+    this.#wake()
+  }
+
+  /** Nobody is kept waiting any longer. */
+  stop(): void {
+    this.#isStopped = true
+    this.#wake()
+  }
+
+  /**
+   * The view once it is another one than version `after`, or after some seconds; undefined when there is none to give yet. `applied` is the
+   * version whose rules are applied, empty when none are; undefined from a caller that applies no rules. `refused`: what was left out of them,
+   * as formatRefusals writes it.
+   */
+  async next(after: string | undefined, applied: string | undefined, refused: string | undefined): Promise<EdgeView | undefined> {
+    this.#hear(applied, parseRefusals(refused))
+    for (const untilMs = this.#parts.now() + HOLD_MS; !this.#isStopped;) {
+      const view = this.#newest()
+      const leftMs = untilMs - this.#parts.now()
+      if ((view !== undefined && view.version !== after) || leftMs <= 0) break
+      await this.#change(leftMs)
+    }
+    if (applied !== undefined) this.#heardAtMs = this.#parts.now()
+    return this.#newest()
+  }
+
+  /** True when the rules that are applied were made from this record, all of its interfaces included. */
+  isApplied(instance: Instance): boolean {
+    const { instances, links } = this.#applied ?? {}
+    return instances?.get(instance.id) === instance && instance.interfaces.every((one) => links?.of(one).ok === true) && this.#refusalOf(instance) === undefined
+  }
+
+  /** True when the answer to this record's guest for a token travels no further than its hop limit (contract D6). */
+  limitsHops(instance: Instance): boolean {
+    const networks = new Set(instance.interfaces.map(({ network }) => network))
+    const isKept = this.#places?.listeners.every(({ network, address }) => isOneAddress(address) || !networks.has(network)) === true
+    return isKept && this.isApplied(instance) && this.status().ageSeconds <= STALE_SECONDS
+  }
+
+  /** Why the guest of this record cannot be started yet, or null. */
+  holds(instance: Instance): string | null {
+    if (!this.#parts.required) return null
+    const fault = this.linkFault(instance)
+    if (fault !== null) return fault
+    const refusal = this.#refusalOf(instance)
+    if (refusal !== undefined) return `the firewall keeps interface ${refusal.interface} out: ${refusal.message}`
+    return this.isApplied(instance) ? null : 'the firewall has not let it in yet'
+  }
+
+  /** Why the guest of this very record can never be started, or null: a link that has no possible name. */
+  linkFault(instance: Instance): string | null {
+    if (!this.#parts.required) return null
+    const links = this.#versions.at(-1)?.links ?? new Links(this.#parts.link, instance.interfaces)
+    for (const one of instance.interfaces) {
+      const link = links.of(one)
+      if (!link.ok) return `the firewall keeps interface ${one.id} out: ${link.message}`
+    }
+    return null
+  }
+
+  status(): EdgeStatus {
+    const staleSinceMs = this.#applied === undefined ? this.#versions[0]?.sinceMs ?? this.#changedAtMs : this.#versions[1]?.sinceMs ?? this.#changedAtMs
+    const ageMs = this.#parts.now() - Math.min(this.#heardAtMs, staleSinceMs ?? Infinity)
+    const isApplied = this.#applied !== undefined && staleSinceMs === undefined
+    return { required: this.#parts.required, applied: isApplied, ageSeconds: Math.round(ageMs) / 1000, refused: this.#refused.length }
+  }
+
+  #refusalOf({ id }: Instance): EdgeRefusal | undefined {
+    return this.#refused.find(({ instance }) => instance === id)
+  }
+
+  #hear(applied: string | undefined, refused: readonly EdgeRefusal[]): void {
+    if (applied === undefined) return
+    for (const refusal of refused) {
+      const isNew = !this.#refused.some((other) => other.instance === refusal.instance && other.interface === refusal.interface)
+      if (isNew) this.#parts.log.warn(refusal, 'the firewall leaves an interface out, since nft refuses it: its guest is not answered on it')
+    }
+    this.#refused = refused
+    this.#heardAtMs = this.#parts.now()
+    const at = this.#versions.findIndex(({ view }) => view.version === applied)
+    if (at === -1 && this.#applied !== undefined) {
+      this.#versions = []
+      this.#changedAtMs ??= this.#parts.now()
+    }
+    this.#applied = this.#versions[at]
+    if (at > 0) this.#versions.splice(0, at)
+  }
+
+  #newest(): EdgeView | undefined {
+    if (this.#places === undefined || !this.#isWhole) return undefined
+    if (this.#changedAtMs !== undefined) {
+      const instances = new Map([...this.#parts.instances()].map((instance) => [instance.id, instance]))
+      const { link, epoch } = this.#parts
+      const view = { version: `${epoch}.${String(++this.#count)}`, link, ...this.#places, guests: [...instances.values()].map(edgeGuest) }
+      const links = new Links(link, [...instances.values()].flatMap(({ interfaces }) => interfaces))
+      this.#versions.push({ view, links, instances, sinceMs: this.#changedAtMs })
+      // The applied one stays: what it let in is still let in.
+      if (this.#versions.length > MOST_VERSIONS) this.#versions.splice(this.#applied === this.#versions[0] ? 1 : 0, 1)
+      this.#changedAtMs = undefined
+    }
+    return this.#versions.at(-1)?.view
+  }
+
+  #change(timeoutMs: number): Promise<void> {
+    return new Promise((resolve) => {
+      const end = () => {
+        clearTimeout(timer)
+        this.#waiting.delete(end)
+        resolve()
+      }
+      const timer = setTimeout(end, timeoutMs)
+      this.#waiting.add(end)
+    })
+  }
+
+  #wake(): void {
+    for (const end of [...this.#waiting]) end()
+  }
+}
+
+/** What the edge needs of an instance. */
+export function edgeGuest({ id, revision, options, interfaces }: Instance): EdgeGuest {
+  const plain = (address: string) => splitPrefix(address).address
+  return {
+    id, revision, httpPutResponseHopLimit: options.httpPutResponseHopLimit,
+    interfaces: interfaces.map(({ id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }) => ({
+      id, network, macAddress, ipv4Addresses: ipv4Addresses.map(plain), ipv6Addresses: ipv6Addresses.map(plain), ipv6Prefixes: [...ipv6Prefixes],
+    })),
+  }
+}

@@ -1,0 +1,203 @@
+/**
+ * Who may come near the service, as nftables rules?
+ *
+ * The daemon takes a packet's source address for its sender's name. These rules make that true: a packet reaches a listener only when its
+ * link, MAC, source address and destination together are those of an interface of the listener's network. Answers leave by the same
+ * link or not at all, so one under way when a guest goes away reaches nobody else.
+ *
+ * The answer to a token PUT travels no further than the instance's hop limit (contract D6): the daemon marks its packets by their DSCP
+ * (guest/hop-limit.ts says why nothing escapes that), and a packet with the mark gets the limit. No conntrack: it would follow every
+ * packet of every guest, and one guest could fill its table for all.
+ *
+ * New connections of an interface have a rate; beyond it they are reset.
+ *
+ * Pure: a view in, text for `nft -f -` out. The view is checked again word by word, since it comes from a process that guests talk to:
+ * whatever it says, no word of it can end a set and begin a rule. What cannot be written is left out (that interface is kept out) and told.
+ */
+import { ipv6Digits, isIpv4, isIpv6, isIpv6Prefix, isOneAddress } from '../metadata/address.ts'
+import { linkHead, Links } from './link.ts'
+import type { EdgeRefusal } from './refusal.ts'
+import { hopChain, skeletonOf, TABLE } from './base-rules.ts'
+import type { EdgeGuest, EdgeInterface, EdgeListener, EdgeView } from './document.ts'
+
+/** Something of a view that has no place in the rules. `instance` null: it is the host's configuration. */
+export interface EdgeFault { readonly instance: string | null, readonly message: string }
+
+/** Key of an element -> its verdict, empty in a set. */
+type Elements = ReadonlyMap<string, string>
+
+/**
+ * The rules of a view: what stays while instances come and go (in the words of `nft -f`), the hop limits that they have and the DSCP of the
+ * packets that those are for, and what is in each set and map.
+ */
+export interface EdgeRules {
+  readonly skeleton: string
+  readonly hops: ReadonlySet<number>
+  readonly limitedDscp: number
+  readonly sets: ReadonlyMap<string, Elements>
+  /** Interfaces that are let in. */
+  readonly interfaces: number
+  readonly faults: readonly EdgeFault[]
+}
+
+const MAC = /^[0-9a-f]{2}(:[0-9a-f]{2}){5}$/
+const HOPS = { least: 1, most: 64 }
+
+/** Builds the rules of a view. Interfaces that nft has refused are left out. */
+export function buildRules(view: EdgeView, refused: readonly EdgeRefusal[]): EdgeRules {
+  const faults: EdgeFault[] = []
+  const refusals = new Map(refused.map(({ instance, interface: id, message }) => [`${instance} ${id}`, `interface ${id}: ${message}`]))
+  const listeners = view.listeners.filter(({ address, port }) => isOneAddress(address) && isPort(port))
+  for (const { address } of view.listeners.filter((listener) => !listeners.includes(listener))) {
+    faults.push({ instance: null, message: `a listener on ${JSON.stringify(address)} cannot be kept: it must have one IPv4 or IPv6 address of its own` })
+  }
+  const sets = new Sets()
+  let interfaces = 0
+  const hops = new Set<number>()
+  const links = new Links(view.link, view.guests.flatMap(({ interfaces }) => interfaces))
+  for (const guest of view.guests) {
+    for (const one of guest.interfaces) {
+      const message = faultOf(links, guest, one) ?? refusals.get(`${guest.id} ${one.id}`)
+      if (message !== undefined) {
+        faults.push({ instance: guest.id, message })
+        continue
+      }
+      interfaces += 1
+      hops.add(guest.httpPutResponseHopLimit)
+      addInterface(sets, links, listeners, guest.httpPutResponseHopLimit, one)
+    }
+  }
+  const skeleton = skeletonOf({ listeners, operatorPort: isPort(view.operator.port) ? view.operator.port : 0, linkHead: linkHead(view.link) })
+  return { skeleton, hops, limitedDscp: view.limitedDscp, sets: sets.all(), interfaces, faults }
+}
+
+/** The whole table in one transaction, whatever was there before. */
+export function replacement({ skeleton, hops, limitedDscp, sets }: EdgeRules): string {
+  return `table ${TABLE}\ndelete table ${TABLE}\n${skeleton}${chains(hops, limitedDscp)}${[...sets].map(([set, elements]) => statement('add', set, elements)).join('')}`
+}
+
+/**
+ * A transaction that succeeds exactly when the whole table would be accepted, and changes nothing: the table is made under another name,
+ * without effect on any packet, and deleted. No word of a view has a space, so the name is replaced nowhere else.
+ */
+export function trial(rules: EdgeRules): string {
+  const name = `${TABLE}_trial`
+  return `${replacement(rules).replaceAll(TABLE, name).replace(`table ${name} {`, `table ${name} {\n  flags dormant`)}delete table ${name}\n`
+}
+
+/**
+ * What makes one view's rules another's, empty when nothing does: what the kernel counts and remembers stays. Both have one skeleton and one DSCP. (Not
+ * `flush` and all elements anew: for 500 guests that takes half a second.)
+ */
+export function change(before: EdgeRules, after: EdgeRules): string {
+  const differences = (of: EdgeRules, from: EdgeRules) => [...of.sets].map(([set, elements]) =>
+    [set, new Map([...elements].filter(([key, verdict]) => from.sets.get(set)?.get(key) !== verdict))] as const)
+  const gone = differences(before, after).map(([set, elements]) => statement('delete', set, new Map([...elements.keys()].map((key) => [key, '']))))
+  const added = differences(after, before).map(([set, elements]) => statement('add', set, elements))
+  return [chains(after.hops.difference(before.hops), after.limitedDscp), ...gone, ...added].join('')
+}
+
+/** Every element as nft lists it, in alphabetical order. */
+export function listed({ sets }: EdgeRules): string[] {
+  return [...sets].flatMap(([, elements]) => [...elements].map(written)).sort()
+}
+
+/** The end of the table, whether it is there or not. */
+export const REMOVAL = `table ${TABLE}\ndelete table ${TABLE}\n`
+
+/** Why an interface cannot be let in, or undefined. */
+function faultOf(links: Links, guest: EdgeGuest, { id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }: EdgeInterface): string | undefined {
+  const link = links.of({ id, network })
+  if (!link.ok) return `interface ${id}: ${link.message}`
+  const { httpPutResponseHopLimit: limit } = guest
+  const isGood = MAC.test(macAddress) && ipv4Addresses.every(isIpv4) && ipv6Addresses.every(isIpv6) && ipv6Prefixes.every(isIpv6Prefix)
+    && Number.isInteger(limit) && limit >= HOPS.least && limit <= HOPS.most
+  return isGood ? undefined : `interface ${JSON.stringify(id)} is not described as a record must`
+}
+
+function addInterface(sets: Sets, links: Links, listeners: readonly EdgeListener[], limit: number, one: EdgeInterface): void {
+  const name = links.of(one)
+  if (!name.ok) return
+  const { link } = name
+  sets.add('links', `"${link}"`)
+  for (const { network, address, port } of listeners) {
+    if (network !== one.network) continue
+    const ask = (source: string) => `"${link}" . ${one.macAddress} . ${source} . ${address} . ${String(port)}`
+    const answer = (to: string) => `"${link}" . ${to}`
+    const verdict = `goto hop_${String(limit)}`
+    if (!address.includes(':')) {
+      for (const source of one.ipv4Addresses) {
+        sets.add('guests4', ask(source))
+        sets.add('answers4', answer(source), verdict)
+      }
+      continue
+    }
+    for (const source of one.ipv6Addresses) {
+      sets.add('guests6', ask(source))
+      sets.add('answers6', answer(source), verdict)
+    }
+    for (const prefix of one.ipv6Prefixes) {
+      sets.addRange('prefixes6', ask('PREFIX'), prefix)
+      sets.addRange('ranges6', answer('PREFIX'), prefix, verdict)
+    }
+  }
+}
+
+/**
+ * The content of the sets and maps. No key is twice in one, and no range inside of another with the same rest: nft would refuse the whole
+ * transaction for one of them. Where two want different verdicts, two instances claim one address, which are answered nothing: the first stays.
+ */
+class Sets {
+  readonly #exact = new Map<string, Map<string, string>>(['links', 'guests4', 'guests6', 'answers4', 'answers6'].map((name) => [name, new Map<string, string>()]))
+  /** Set -> key with PREFIX in the place of the range -> range -> its verdict. */
+  readonly #ranges = new Map<string, Map<string, Map<string, string>>>(['prefixes6', 'ranges6'].map((name) => [name, new Map<string, Map<string, string>>()]))
+
+  add(set: string, key: string, verdict = ''): void {
+    const keys = this.#exact.get(set)!
+    if (!keys.has(key)) keys.set(key, verdict)
+  }
+
+  addRange(set: string, key: string, range: string, verdict = ''): void {
+    const keys = this.#ranges.get(set)!
+    const ranges = keys.get(key) ?? new Map<string, string>()
+    keys.set(key, ranges)
+    if (!ranges.has(range)) ranges.set(range, verdict)
+  }
+
+  all(): Map<string, Elements> {
+    const all = new Map<string, Elements>(this.#exact)
+    for (const [set, keys] of this.#ranges) {
+      all.set(set, new Map([...keys].flatMap(([key, ranges]) => outermost([...ranges.keys()]).map((range) => [key.replace('PREFIX', range), ranges.get(range)!]))))
+    }
+    return all
+  }
+}
+
+function chains(hops: ReadonlySet<number>, limitedDscp: number): string {
+  return [...hops].sort((a, b) => a - b).flatMap((limit) => hopChain(limit, limitedDscp)).map((line) => `${line}\n`).join('')
+}
+
+function statement(verb: 'add' | 'delete', set: string, elements: Elements): string {
+  return elements.size === 0 ? '' : `${verb} element ${TABLE} ${set} {\n${[...elements].map((element) => `  ${written(element)}`).join(',\n')}\n}\n`
+}
+
+function written([key, verdict]: readonly [string, string]): string {
+  return verdict === '' ? key : `${key} : ${verdict}`
+}
+
+/** The prefixes that are in no other. */
+function outermost(ranges: readonly string[]): string[] {
+  const kept: string[] = []
+  let last: string | undefined
+  for (const range of [...ranges].sort((a, b) => ipv6Digits(a) < ipv6Digits(b) ? -1 : 1)) {
+    const digits = ipv6Digits(range)
+    if (last !== undefined && digits.startsWith(last)) continue
+    kept.push(range)
+    last = digits
+  }
+  return kept
+}
+
+function isPort(port: number): boolean {
+  return Number.isInteger(port) && port >= 1 && port <= 65_535
+}

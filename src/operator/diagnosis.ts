@@ -1,0 +1,114 @@
+/**
+ * Says why this daemon does not answer for an instance or an address: from what it knows, and from one look into the store.
+ *
+ * `imdsctl explain` and the time-out of `imdsctl wait` print it. It names ids, hypervisors, addresses and faults, and nothing else of a record.
+ */
+import { rangesOf } from '../metadata/instance.ts'
+import type { AssemblyFault } from '../view/validate.ts'
+import { plan, type PlanContext } from '../view/plan.ts'
+import type { Source } from '../store/source.ts'
+import type { View } from '../view/view.ts'
+import type { WatchStatus } from '../view/sync.ts'
+
+/** What a diagnosis is made from. `networks`: those that guests are answered on here; `now` is monotonic, in milliseconds. */
+export interface DiagnosisParts extends PlanContext {
+  readonly view: View
+  readonly source: Pick<Source, 'load' | 'owner'>
+  readonly watch: { status(): WatchStatus, faultOf(id: string): AssemblyFault | undefined }
+  readonly networks: readonly string[]
+  readonly now: () => number
+}
+
+/** Asks about an instance, or about an address that no instance of the view has. */
+export interface Diagnosis {
+  /** Null: it is answered for, and the view is in step with the store. */
+  instance(id: string): Promise<string | null>
+  address(network: string, address: string): Promise<string>
+}
+
+/** The store is asked for so long at most, in milliseconds. */
+const PATIENCE_MS = 1000
+
+/** Builds it. Neither method rejects. */
+export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
+  const { view, source, watch, networks, hypervisor, now } = parts
+
+  const lookedUp = async (id: string): Promise<string> => {
+    const loaded = await inTime(first(source.load([id])))
+    if (loaded === undefined || loaded.kind === 'absent') return `the store has no record of ${id}`
+    const planned = plan(loaded, undefined, 'index', parts)
+    if (planned.kind === 'fault') return formatFault(id, planned.fault)
+    if (planned.kind !== 'remove') return `the record of ${id} names this hypervisor and was not read yet`
+    return planned.movedTo === null
+      ? `${id} was removed from the store`
+      : `the record of ${id} names ${planned.movedTo.instance.hypervisors.join(' and ')}, not this hypervisor (${String(hypervisor)})`
+  }
+  /** What is wrong with what the view has of it. */
+  const held = (id: string): readonly string[] => {
+    const fault = watch.faultOf(id)
+    const instance = view.get(id)?.instance
+    const isAnswered = instance?.interfaces.some(({ network }) => networks.includes(network)) !== false
+    const contested = instance === undefined
+      ? []
+      : rangesOf(instance).map(({ network, range }) => ({ range, ids: view.contested().get(`${network} ${range}`) ?? [] })).filter(({ ids }) => ids.length > 0)
+    return [
+      ...fault === undefined ? [] : [`${formatFault(id, fault)}${instance === undefined ? '' : `; revision ${String(instance.revision)} is served`}`],
+      ...contested.map(({ range, ids }) => `${range} is contested: ${ids.join(' and ')} claim it`),
+      ...isAnswered ? [] : [`guests are answered here on ${networks.join(', ')}, and none of its interfaces is`],
+    ]
+  }
+  const explained = async (known: readonly string[], lookUp: () => Promise<string | null>) => {
+    const status = watch.status()
+    const state = formatStoreState(status, now())
+    const found = known.length > 0 || !status.connected ? null : await lookUp().catch((error: unknown) => `the store does not answer: ${(error as Error).message}`)
+    return [...known, ...found === null ? [] : [found], ...state === null ? [] : [state]].join('; ')
+  }
+  const instance = async (id: string) => {
+    const text = await explained(held(id), () => view.get(id) === undefined ? lookedUp(id) : Promise.resolve(null))
+    return text === '' ? null : text
+  }
+  return {
+    instance,
+    address: async (network, address) => {
+      const lookUp = async () => {
+        const id = await inTime(source.owner(network, address))
+        if (id === null) return `the store has no instance with this address on network ${network}: was it published?`
+        const known = held(id)
+        const why = known.length > 0 ? known.join('; ') : view.get(id) === undefined ? await lookedUp(id) : 'its record has other addresses'
+        return `the store gives it to ${id}: ${why}`
+      }
+      return explained([], lookUp)
+    },
+  }
+}
+
+/** How the daemon stands to its store; null when it is connected and ready. */
+export function formatStoreState({ connected, wasConnected, changedAtMs, lossReason, problem }: WatchStatus, nowMs: number): string | null {
+  const seconds = `${String(Math.round((nowMs - changedAtMs) / 1000))} s`
+  const reason = lossReason === undefined ? '' : `: ${lossReason}`
+  const connection = connected ? null : wasConnected ? `the store was lost ${seconds} ago${reason}` : `the store was never reached since the start ${seconds} ago${reason}`
+  if (problem === null) return connection
+  if (connection !== null) return `not ready: ${connection}`
+  return `not ready (connected for ${seconds}): ${problem}`
+}
+
+function formatFault(id: string, { faults }: AssemblyFault): string {
+  return `the record of ${id} in the store is faulty: ${faults.map(({ path, message }) => `${path} ${message}`.trim()).join('; ')}`
+}
+
+async function first<T>(items: AsyncIterable<T>): Promise<T | undefined> {
+  for await (const item of items) return item
+  return undefined
+}
+
+async function inTime<T>(answer: Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined
+  const tooLate = new Promise<never>((_resolve, reject) => {
+    timer = setTimeout(() => { reject(new Error(`no answer within ${String(PATIENCE_MS)} ms`)) }, PATIENCE_MS)
+  })
+  try {
+    return await Promise.race([answer, tooLate])
+  } finally {
+    clearTimeout(timer)
+  }
+}

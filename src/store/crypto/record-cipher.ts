@@ -1,0 +1,182 @@
+/**
+ * Is a value ours, and was it made for this place?
+ *
+ * With keys, what stands in Redis and in the snapshot is encrypted and authenticated: whoever reads it learns nothing from it, and whoever
+ * writes it can neither make up a value nor put one in the place of another. A value is bytes, for publishers in any language:
+ *
+ *   imds1 NAME REVISION LF  nonce (12 bytes)  ciphertext  tag (16 bytes)
+ *
+ * AES-256-GCM, since every language has it and every server's processor does it. The key is derived from the one of that NAME by
+ * HKDF-SHA256 without salt, its info `imds1 KIND REGION`; the additional data are `imds1 NAME REVISION KIND REGION ID`. KIND is
+ * `record` or `user-data`, and the revision is the record's for both. A snapshot has revision 0, its hypervisor for an id, and that at
+ * the end of the info too: a key of its own on each host.
+ *
+ * The nonce is random, so a derived key is good for 2^32 values (NIST SP 800-38D, 8.3: then two share a nonce with a chance below 2^-32):
+ * 100 publishes a second for 16 months. The first key encrypts, all of them decrypt: that is how keys are changed.
+ *
+ * What this cannot tell: whether a value is the latest. An older one, with its own revision, is as authentic.
+ */
+import { createCipheriv, createDecipheriv, createSecretKey, hkdfSync, randomBytes, type KeyObject } from 'node:crypto'
+import { slices, type TurnBudget } from '../../view/turn-budget.ts'
+
+const ALGORITHM = 'aes-256-gcm'
+const NONCE_BYTES = 12
+const NAME = '[A-Za-z0-9][A-Za-z0-9._-]{0,62}'
+const HEADER = new RegExp(`^imds1 (${NAME}) (0|[1-9]\\d{0,15})\n`)
+const LONGEST_HEADER = 90
+export const HEAD_BYTES = LONGEST_HEADER + NONCE_BYTES
+export const TAG_BYTES = 16
+/** An encrypted value is longer than its contents by at most this, in bytes. */
+export const ENCRYPTION_MAX_OVERHEAD_BYTES = HEAD_BYTES + TAG_BYTES
+
+/** A key and the name that values call it by. */
+export interface RecordKey { readonly name: string, readonly key: KeyObject }
+/** The keys of a region: the first encrypts, all decrypt. */
+export type RecordKeys = readonly [RecordKey, ...RecordKey[]]
+
+/** What a value is. The id of a snapshot is its hypervisor's name. */
+export type ValueKind = 'record' | 'user-data' | 'snapshot'
+
+/** Why a value is not believed, to be read after its name: `is not authentic`. Never holds a part of what is encrypted. */
+export interface Distrust { readonly distrust: string }
+/** What a value holds, the revision that it was made for, and the name of its key. */
+export interface Decrypted { readonly bytes: Buffer, readonly revision: number, readonly key: string }
+
+/** A value that is made in parts: `head`, what `update` gives for each part, what `end` gives. */
+export interface Encryption { readonly head: Buffer, readonly update: (part: Uint8Array) => Buffer, readonly end: () => Buffer }
+
+/** What `decrypting` needs of a value: its first HEAD_BYTES (or all, where it is shorter), its last TAG_BYTES, its length. */
+export interface Ends { readonly head: Buffer, readonly tag: Buffer, readonly length: number }
+
+/**
+ * A value that is decrypted in parts: `update` takes those of the ciphertext, which stands from `start` up to the tag; `end` says why the
+ * whole is not believed, or null.
+ */
+export interface Decryption {
+  readonly start: number
+  readonly revision: number
+  readonly key: string
+  readonly update: (part: Uint8Array) => Buffer
+  readonly end: () => Distrust | null
+}
+
+/** Reads a file of keys: `NAME:BASE64-OF-32-BYTES`, one a line. A fault names lines and never what stands in them. */
+export function parseRecordKeys(text: string): { readonly ok: true, readonly keys: RecordKeys } | { readonly ok: false, readonly message: string } {
+  const keys: RecordKey[] = []
+  for (const [i, line] of text.split('\n').map((raw) => raw.trim()).entries()) {
+    if (line === '') continue
+    const [, name, base64] = new RegExp(`^(${NAME}):([A-Za-z0-9+/]{43}=)$`).exec(line) ?? []
+    if (name === undefined || base64 === undefined) return { ok: false, message: `has no NAME:BASE64-OF-32-BYTES in line ${String(i + 1)}` }
+    if (keys.some((other) => other.name === name)) return { ok: false, message: `gives a name in line ${String(i + 1)} that an earlier key has` }
+    keys.push({ name, key: createSecretKey(base64, 'base64') })
+  }
+  const [first, ...others] = keys
+  return first === undefined ? { ok: false, message: 'holds no key: NAME:BASE64-OF-32-BYTES, one a line' } : { ok: true, keys: [first, ...others] }
+}
+
+/** Is this a value of ours that is encrypted, by its looks? */
+export function isEncrypted(value: Buffer): boolean {
+  return value.subarray(0, 6).toString('latin1') === 'imds1 '
+}
+
+/** Encrypts and decrypts the values of one region. */
+export class Trust {
+  readonly #keys: RecordKeys
+  readonly #region: string
+  readonly #derived = new Map<string, KeyObject>()
+
+  constructor(keys: RecordKeys, region: string) {
+    this.#keys = keys
+    this.#region = region
+  }
+
+  /** The name of the key that encrypts. */
+  get current(): string {
+    return this.#keys[0].name
+  }
+
+  /** The names of all keys, that one first. */
+  get names(): readonly string[] {
+    return this.#keys.map(({ name }) => name)
+  }
+
+  /** Makes a value. */
+  encrypt(kind: ValueKind, id: string, revision: number, bytes: Uint8Array): Buffer {
+    const { head, update, end } = this.encrypting(kind, id, revision)
+    return Buffer.concat([head, update(bytes), end()])
+  }
+
+  /** Begins a value that is made in parts. */
+  encrypting(kind: ValueKind, id: string, revision: number): Encryption {
+    const [key] = this.#keys
+    const header = `imds1 ${key.name} ${String(revision)}`
+    const nonce = randomBytes(NONCE_BYTES)
+    const cipher = createCipheriv(ALGORITHM, this.#derive(key, kind, id), nonce).setAAD(this.#bound(header, kind, id))
+    return {
+      head: Buffer.concat([Buffer.from(`${header}\n`), nonce]),
+      update: (part) => cipher.update(part),
+      end: () => Buffer.concat([cipher.final(), cipher.getAuthTag()]),
+    }
+  }
+
+  /** What a value holds, if it was made with one of our keys, for this region, kind and id. */
+  decrypt(kind: ValueKind, id: string, value: Buffer): Decrypted | Distrust {
+    const decryption = this.decrypting(kind, id, { head: value.subarray(0, HEAD_BYTES), tag: value.subarray(-TAG_BYTES), length: value.length })
+    if ('distrust' in decryption) return decryption
+    const { start, revision, key, update, end } = decryption
+    const bytes = update(value.subarray(start, value.length - TAG_BYTES))
+    return end() ?? { bytes, revision, key }
+  }
+
+  /** `decrypt` for values of any length. */
+  async decryptInSlices(kind: ValueKind, id: string, value: Buffer, budget: TurnBudget): Promise<Decrypted | Distrust> {
+    const decryption = this.decrypting(kind, id, { head: value.subarray(0, HEAD_BYTES), tag: value.subarray(-TAG_BYTES), length: value.length })
+    if ('distrust' in decryption) return decryption
+    const { start, revision, key, update, end } = decryption
+    const bytes = Buffer.allocUnsafe(value.length - TAG_BYTES - start)
+    let at = 0
+    for (const slice of slices(value.subarray(start, value.length - TAG_BYTES))) {
+      at += update(slice).copy(bytes, at)
+      await budget.spend(slice.length)
+    }
+    return end() ?? { bytes, revision, key }
+  }
+
+  /** Begins to decrypt a value in parts. Nothing of it may be believed before `end` has found it authentic. */
+  decrypting(kind: ValueKind, id: string, { head, tag, length }: Ends): Decryption | Distrust {
+    const [header, name, revision] = HEADER.exec(head.toString('latin1')) ?? []
+    if (header === undefined) return { distrust: 'is not encrypted, or not as imds does it' }
+    const key = this.#keys.find((ours) => ours.name === name)
+    if (key === undefined) return { distrust: `was encrypted with a key that is not among ours: ${name!}` }
+    const start = header.length + NONCE_BYTES
+    if (length < start + TAG_BYTES) return { distrust: 'is cut off' }
+    const decipher = createDecipheriv(ALGORITHM, this.#derive(key, kind, id), head.subarray(header.length, start), { authTagLength: TAG_BYTES })
+      .setAAD(this.#bound(header.slice(0, -1), kind, id)).setAuthTag(tag)
+    return {
+      start, revision: Number(revision), key: key.name,
+      update: (part) => decipher.update(part),
+      end: () => {
+        try {
+          decipher.final()
+          return null
+        } catch {
+          return { distrust: 'is not authentic: changed, or made with another key or for another place' }
+        }
+      },
+    }
+  }
+
+  #bound(header: string, kind: ValueKind, id: string): Buffer {
+    return Buffer.from(`${header} ${kind} ${this.#region} ${id}`)
+  }
+
+  #derive({ name, key }: RecordKey, kind: ValueKind, id: string): KeyObject {
+    const info = `imds1 ${kind} ${this.#region}${kind === 'snapshot' ? ` ${id}` : ''}`
+    let derived = this.#derived.get(`${name} ${info}`)
+    if (derived === undefined) {
+      derived = createSecretKey(Buffer.from(hkdfSync('sha256', key, Buffer.alloc(0), info, 32)))
+      this.#derived.set(`${name} ${info}`, derived)
+    }
+    return derived
+  }
+}

@@ -1,0 +1,100 @@
+/**
+ * What protects each instance of a directory: its last revision, its seal and the ranges that it owns.
+ *
+ * The records say so themselves, and people edit them. The ledger remembers it for the time in which a record cannot be read, or is gone
+ * without a tombstone, since daemons serve the last good state then. A valid record or tombstone always counts before the ledger. So
+ * the ledger can be lost and is built again from the records; only what cannot be read at that moment is unprotected.
+ */
+import { readdir, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import Type, { type Static } from 'typebox'
+import Value from 'typebox/value'
+import { rangesOf, type Instance } from '../../metadata/instance.ts'
+import { restore, sealOf } from '../../metadata/record.ts'
+import { assemble } from '../../view/validate.ts'
+import { idOfFile, loadFiles } from './source.ts'
+import type { Loaded } from '../source.ts'
+
+const ProtectionSchema = Type.Object({
+  revision: Type.Integer({ minimum: 0 }),
+  sealedAt: Type.Optional(Type.String()),
+  ranges: Type.Array(Type.Object({ network: Type.String(), range: Type.String() })),
+  isRemoved: Type.Boolean(),
+})
+const LedgerSchema = Type.Object({ version: Type.Literal(1), instances: Type.Record(Type.String(), ProtectionSchema) })
+
+/** What protects an instance. One that is removed owns nothing. */
+export type Protection = Static<typeof ProtectionSchema>
+/** By id. */
+export type Protections = Map<string, Protection>
+
+/** The text of the ledger's file. */
+export function formatLedger(protections: Protections): string {
+  return `${JSON.stringify({ version: 1, instances: Object.fromEntries([...protections].sort()) })}\n`
+}
+
+/** The ledger in a file; empty where there is none, or what is there is not one. */
+export async function readLedger(path: string): Promise<Protections> {
+  try {
+    const ledger: unknown = JSON.parse(await readFile(path, 'utf8'))
+    return new Map(Value.Check(LedgerSchema, ledger) ? Object.entries(ledger.instances) : [])
+  } catch (error) {
+    if (error instanceof SyntaxError || (error as NodeJS.ErrnoException).code === 'ENOENT') return new Map()
+    throw error
+  }
+}
+
+/** What protects the instances of a directory now. Rejects when a file cannot be read and nothing is remembered of its instance. */
+export async function survey(directory: string, remembered: Protections): Promise<Protections> {
+  const ids = new Set([...(await readdir(directory)).map(idOfFile).filter((id) => id !== undefined), ...remembered.keys()])
+  const protections: Protections = new Map()
+  for (const id of [...ids].sort()) {
+    const protection = await protectionOf(directory, id, remembered.get(id))
+    if (protection !== undefined) protections.set(id, protection)
+  }
+  return protections
+}
+
+/** What an instance is protected by once its record is published. */
+export function publishedAs(instance: Instance, sealedAt: string | undefined): Protection {
+  return { revision: instance.revision, ...sealedAt !== undefined && { sealedAt }, ranges: rangesOf(instance), isRemoved: false }
+}
+
+/** What an instance is protected by once it is removed. */
+export function removedAt(revision: number, sealedAt: string | undefined): Protection {
+  return { revision, ...sealedAt !== undefined && { sealedAt }, ranges: [], isRemoved: true }
+}
+
+/** The text of a tombstone. */
+export function formatTombstone({ revision, sealedAt }: Protection): string {
+  return sealedAt === undefined ? String(revision) : `${String(revision)} ${sealedAt}`
+}
+
+async function protectionOf(directory: string, id: string, remembered: Protection | undefined): Promise<Protection | undefined> {
+  const loaded = await loadFiles(directory, id).catch((error: unknown) => {
+    if (remembered === undefined) throw error
+    return undefined
+  })
+  if (loaded === undefined) return remembered
+  if (loaded.kind === 'absent') return remembered?.isRemoved === true ? undefined : remembered
+  const tombstone = parseTombstone(await readFile(join(directory, `${id}.removed`), 'utf8').catch(() => ''))
+  if (loaded.kind === 'removed') return tombstone ?? (remembered && removedAt(remembered.revision, remembered.sealedAt))
+  const assembled = assemble(loaded, Infinity)
+  if ('instance' in assembled) return publishedAs(assembled.instance, assembled.instance.sealedAt ?? tombstone?.sealedAt)
+  return faulty(loaded, remembered ?? tombstone)
+}
+
+/** What protects an instance whose record is faulty: what is known of it, and a seal that can be read. */
+function faulty(loaded: Loaded, known: Protection | undefined): Protection | undefined {
+  const document = loaded.kind === 'record' ? loaded.document : undefined
+  const instance = restore(document) // a daemon may serve what only exceeds a bound of today
+  const sealedAt = sealOf(document) ?? known?.sealedAt
+  if (known !== undefined) return { ...known, ...sealedAt !== undefined && { sealedAt } }
+  if (instance !== undefined) return publishedAs(instance, sealedAt)
+  return sealedAt === undefined ? undefined : { revision: 0, sealedAt, ranges: [], isRemoved: false }
+}
+
+function parseTombstone(text: string): Protection | undefined {
+  const [revision = '', sealedAt] = text.trim().split(' ')
+  return /^\d+$/.test(revision) ? removedAt(Number(revision), sealOf({ sealedAt })) : undefined
+}

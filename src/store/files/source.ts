@@ -1,0 +1,241 @@
+/**
+ * The store in a directory of files, as the daemon reads it: for a single host, a first look, a lab.
+ *
+ *   srv-x1y2z.json | srv-x1y2z.yaml | srv-x1y2z.yml   the record
+ *   srv-x1y2z.user-data                               its user-data, byte for byte; no file: none
+ *   srv-x1y2z.removed                                 the tombstone: the instance is gone (a missing record alone is not)
+ *   srv-x1y2z.pending                                 a change that a writer has not finished (pending.ts): counts before the others
+ *
+ * A record may leave `userData` out: then it is taken from the file beside it. Where it is given it must fit. Other files are ignored.
+ */
+import { createHash } from 'node:crypto'
+import { statSync, watch, type FSWatcher } from 'node:fs'
+import { readdir, readFile, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { parse as parseYaml } from 'yaml'
+import { isId, RECORD_MAX_BYTES } from '../../metadata/instance.ts'
+import { sizeFaults } from '../../metadata/record.ts'
+import { formatTooLong } from '../../view/validate.ts'
+import { parsePending } from './pending.ts'
+import { fillUserData } from '../publish.ts'
+import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
+import { sha256InSlices, TurnBudget } from '../../view/turn-budget.ts'
+
+/** A writer that puts record and user-data one after the other is given so long to finish. */
+const QUIET_MS = 10
+const RETRY_MS = 1000
+/** Files that keep changing while they are read are taken as they are: a notice follows the last change. */
+const ATTEMPTS = 10
+
+/** A file is longer than its record where it is indented, or YAML with comments. */
+const FILE_MAX_BYTES = 4 * RECORD_MAX_BYTES
+/** YAML is parsed in one turn of the event loop, 20 times slower than JSON and more for each further key of a map: 64 KiB are some 50 ms. */
+const YAML_MAX_BYTES = 64 * 1024
+
+/** The endings of a record's file, in the order in which they are looked for. */
+export const RECORD_ENDINGS = ['.json', '.yaml', '.yml'] as const
+const OURS = /^(.+)\.(?:json|yaml|yml|user-data|removed|pending)$/
+
+/** The id that a file of the store belongs to, or undefined for a file that is not ours. */
+export function idOfFile(name: string): string | undefined {
+  const [, id] = OURS.exec(name) ?? []
+  return id !== undefined && isId(id) ? id : undefined
+}
+
+/** Builds the source; nothing is opened before `start`. User-data longer than `userDataMaxBytes` is not read. */
+export function buildFileSource(directory: string, userDataMaxBytes: number): Source {
+  return new FileSource(directory, userDataMaxBytes)
+}
+
+class FileSource implements Source {
+  readonly description: string
+  readonly #directory: string
+  readonly #userDataMaxBytes: number
+  #watcher: FSWatcher | undefined
+  #timers = new Map<string, NodeJS.Timeout>()
+  #stopped = false
+  /** Follows the path anew if it leads elsewhere: inotify follows a directory, and says nothing of the path to it. */
+  #look = (): void => { /* not started */ }
+
+  constructor(directory: string, userDataMaxBytes: number) {
+    this.#directory = directory
+    this.#userDataMaxBytes = userDataMaxBytes
+    this.description = `file:${directory}`
+  }
+
+  start(events: SourceEvents): void {
+    const retry = (reason: string) => {
+      events.disconnected(reason)
+      this.#watcher?.close()
+      this.#after('', RETRY_MS, () => { this.start(events) })
+    }
+    const watched = identityOf(this.#directory)
+    this.#look = () => {
+      const now = identityOf(this.#directory)
+      if (now !== watched) retry(now === null ? `${this.#directory} is gone` : `${this.#directory} is another directory now`)
+    }
+    try {
+      this.#watcher = watch(this.#directory, (_event, name) => {
+        const id = name === null ? undefined : idOfFile(name)
+        if (id !== undefined) this.#after(id, QUIET_MS, () => { events.notice(id) })
+        else this.#look()
+      })
+    } catch (error) {
+      retry(String(error))
+      return
+    }
+    this.#watcher.on('error', (error) => { retry(String(error)) })
+    this.#after('', 0, () => { events.connected() })
+  }
+
+  async index(): Promise<Index> {
+    this.#look()
+    const names = await readdir(this.#directory)
+    const ids = new Set(names.filter((name) => !name.endsWith('.user-data')).map(idOfFile).filter((id) => id !== undefined))
+    const digests = new Map<string, string>()
+    for await (const loaded of this.load([...ids])) {
+      if ('digest' in loaded) digests.set(loaded.id, loaded.digest)
+    }
+    return { initialised: true, digests }
+  }
+
+  async* load(ids: readonly string[]): AsyncIterable<Loaded> {
+    for (const id of ids) yield await loadFiles(this.#directory, id, this.#userDataMaxBytes).then(bounded, (error: unknown) => unreadable(id, error))
+  }
+
+  /** Nobody whom the view does not know: a resync reads every file. */
+  owner(): Promise<null> {
+    return Promise.resolve(null)
+  }
+
+  stop(): Promise<void> {
+    this.#stopped = true
+    for (const timer of this.#timers.values()) clearTimeout(timer)
+    this.#watcher?.close()
+    return Promise.resolve()
+  }
+
+  #after(key: string, delayMs: number, task: () => void): void {
+    clearTimeout(this.#timers.get(key))
+    this.#timers.set(key, setTimeout(() => {
+      this.#timers.delete(key)
+      if (!this.#stopped) task()
+    }, delayMs))
+  }
+}
+
+/** Which directory a path leads to, or null. Its number alone is given again as soon as it is free. */
+function identityOf(path: string): string | null {
+  try {
+    const { dev, ino, birthtimeNs } = statSync(path, { bigint: true })
+    return [dev, ino, birthtimeNs].join()
+  } catch {
+    return null
+  }
+}
+
+/**
+ * What a directory holds under one id: one state of it, also while a writer changes its files. Rejects when a file that is there cannot
+ * be read. User-data longer than `userDataMaxBytes` is not read, but for that in a change that is not finished.
+ */
+export async function loadFiles(directory: string, id: string, userDataMaxBytes = Infinity): Promise<Loaded> {
+  let before = await stampsOf(directory, id)
+  for (let attempt = 1; ; attempt++) {
+    const loaded = await load(directory, id, userDataMaxBytes, before)
+    const after = await stampsOf(directory, id)
+    if (attempt === ATTEMPTS || after.join() === before.join()) return loaded
+    before = after
+  }
+}
+
+/**
+ * For the pending file and each possible record a text that differs with the file, empty where there is none. Every change by a writer
+ * changes them: it begins with a pending file, and ends with another record or none.
+ */
+function stampsOf(directory: string, id: string): Promise<string[]> {
+  return Promise.all(['.pending', ...RECORD_ENDINGS].map(async (ending) => {
+    const stats = await ifThere(stat(join(directory, id + ending), { bigint: true }))
+    return stats === null ? '' : `${String(stats.ino)}:${String(stats.mtimeNs)}`
+  }))
+}
+
+/** The text of a record's file. */
+export function formatRecord(document: unknown): string {
+  return `${JSON.stringify(document, null, 2)}\n`
+}
+
+/** Reads the files that are there: a file without a stamp is none. */
+async function load(directory: string, id: string, userDataMaxBytes: number, [pending = '', ...records]: readonly string[]): Promise<Loaded> {
+  const read = (ending: string) => ifThere(readFile(join(directory, id + ending)))
+  const change = pending === '' ? null : await read('.pending')
+  if (change !== null) return loadPending(id, change, () => read('.user-data'))
+  const endings = RECORD_ENDINGS.filter((_ending, i) => records[i] !== '')
+  const [ending] = endings
+  const stats = ending === undefined ? null : await ifThere(stat(join(directory, `${id}.user-data`)))
+  const isTooLong = stats !== null && stats.size > userDataMaxBytes
+  const [record = null, userData = null] = ending === undefined ? [] : await Promise.all([read(ending), isTooLong ? null : read('.user-data')])
+  if (ending === undefined || record === null) return { kind: await read('.removed') === null ? 'absent' : 'removed', id }
+  if (isTooLong) return { kind: 'user-data', id, digest: digestOf(record, `${String(stats.size)} ${String(stats.mtimeMs)}`), reason: `the user-data is ${formatTooLong(stats.size, userDataMaxBytes)}` }
+  const userDataSha256 = await sha256Of(userData)
+  const digest = digestOf(record, userDataSha256)
+  if (endings.length > 1) return { kind: 'unreadable', id, digest, reason: `more than one record: ${endings.map((one) => id + one).join(', ')}` }
+  const most = ending === '.json' ? FILE_MAX_BYTES : YAML_MAX_BYTES
+  if (record.length > most) {
+    const instead = ending === '.json' ? '' : ' for YAML: write it as JSON'
+    return { kind: 'unreadable', id, digest, reason: `${id}${ending} is ${String(record.length)} bytes, more than the limit of ${String(most)}${instead}` }
+  }
+  try {
+    const text = record.toString('utf8')
+    const document = (ending === '.json' ? JSON.parse(text) : parseYaml(text, { logLevel: 'error' })) as unknown
+    return { kind: 'record', id, digest, document: fillUserData(document, userData, userDataSha256), userData, userDataSha256 }
+  } catch (error) {
+    return { kind: 'unreadable', id, digest, reason: `${id}${ending} is not ${ending === '.json' ? 'JSON' : 'YAML'}${lineOf(error)}` }
+  }
+}
+
+async function loadPending(id: string, bytes: Buffer, readUserData: () => Promise<Buffer | null>): Promise<Loaded> {
+  const change = parsePending(bytes)
+  if (change === undefined) return { kind: 'unreadable', id, digest: digestOf(bytes, null), reason: `${id}.pending is not a change that a writer left` }
+  if (change.kind === 'remove') return { kind: 'removed', id }
+  const userData = change.userData === 'keep' ? await readUserData() : change.userData === 'none' ? null : change.userData
+  const userDataSha256 = await sha256Of(userData)
+  const digest = digestOf(formatRecord(change.document), userDataSha256)
+  return { kind: 'record', id, digest, document: fillUserData(change.document, userData, userDataSha256), userData, userDataSha256 }
+}
+
+async function sha256Of(userData: Uint8Array | null): Promise<string | null> {
+  return userData === null ? null : sha256InSlices(userData, new TurnBudget())
+}
+
+/** `userData` tells apart what is in the user-data's file; null: there is none. */
+function digestOf(record: string | Uint8Array, userData: string | null): string {
+  return createHash('sha256').update(record).update(userData ?? 'none').digest('hex')
+}
+
+/** A record that is too large is unreadable to a daemon. A publisher reads it: what replaces it may keep its user-data. */
+function bounded(loaded: Loaded): Loaded {
+  const [fault] = loaded.kind === 'record' ? sizeFaults(loaded.document) : []
+  return loaded.kind === 'record' && fault !== undefined ? { kind: 'unreadable', id: loaded.id, digest: loaded.digest, reason: `the record ${fault.message}` } : loaded
+}
+
+/** A file that is there and cannot be read (rights, a directory) is one instance's fault, not the store's. */
+function unreadable(id: string, error: unknown): Loaded {
+  const { code = 'error' } = error as NodeJS.ErrnoException
+  return { kind: 'unreadable', id, digest: code, reason: `a file of ${id} cannot be read: ${code}` }
+}
+
+/** What is asked of a file, or null where there is no such file. */
+async function ifThere<T>(asked: Promise<T>): Promise<T | null> {
+  try {
+    return await asked
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null
+    throw error
+  }
+}
+
+/** Where a reader met what it cannot read, without its words: they would quote the record. */
+function lineOf(error: unknown): string {
+  const line = (error as { linePos?: readonly { line: number }[] }).linePos?.[0]?.line
+  return line === undefined ? '' : ` from line ${String(line)} on`
+}

@@ -1,0 +1,46 @@
+/**
+ * Decides what a loaded record means for the view. Pure: `watch.ts` carries the decision out.
+ *
+ * An instance leaves the view only by a tombstone or by a record that names other hypervisors (invariant 8). A faulty record leaves the
+ * last good one in place (invariant 3).
+ */
+import { assemble, type Assembled, type AssemblyFault } from './validate.ts'
+import type { Loaded } from '../store/source.ts'
+
+/**
+ * Why an id was read: the store's index or a notice names it for this hypervisor, or its record owns the address of an unknown peer. Only a
+ * record that names this hypervisor concerns it in the last case: anybody can send a packet from any address.
+ */
+export type Origin = 'index' | 'notice' | 'peer'
+
+/** What to do with the view. */
+export type Plan =
+  | { readonly kind: 'replace', readonly assembled: Assembled }
+  /** Gone from this hypervisor: removed, or `movedTo` others. It may not have been in the view. */
+  | { readonly kind: 'remove', readonly movedTo: Assembled | null }
+  /** What the view has is what the store has. */
+  | { readonly kind: 'keep' }
+  /** The store no longer knows what the view has: kept. */
+  | { readonly kind: 'keep-absent' }
+  | { readonly kind: 'fault', readonly digest: string, readonly fault: AssemblyFault }
+  /** It is not in the view and is not for this hypervisor to report. */
+  | { readonly kind: 'ignore' }
+
+/** What a plan depends on besides the record. `hypervisor`: our name, or null where every instance of the store is ours. */
+export interface PlanContext { readonly hypervisor: string | null, readonly userDataMaxBytes: number }
+
+const MISSING: AssemblyFault = { reason: 'unreadable', faults: [{ path: '', message: 'is missing although the index names it' }] }
+
+/** Plans what to do with a loaded record. `current` is what the view has under its id. */
+export function plan(loaded: Loaded, current: Assembled | undefined, origin: Origin, { hypervisor, userDataMaxBytes }: PlanContext): Plan {
+  if (loaded.kind === 'absent') {
+    if (current !== undefined) return { kind: 'keep-absent' }
+    return origin === 'index' ? { kind: 'fault', digest: '', fault: MISSING } : { kind: 'ignore' }
+  }
+  if (loaded.kind === 'removed') return { kind: 'remove', movedTo: null }
+  const { digest } = loaded
+  const assembled = assemble(loaded, userDataMaxBytes)
+  if ('reason' in assembled) return origin === 'peer' && current === undefined ? { kind: 'ignore' } : { kind: 'fault', digest, fault: assembled }
+  if (hypervisor !== null && !assembled.instance.hypervisors.includes(hypervisor)) return { kind: 'remove', movedTo: assembled }
+  return current?.digest === digest ? { kind: 'keep' } : { kind: 'replace', assembled }
+}

@@ -1,0 +1,303 @@
+/**
+ * The view on disk, so that a start without the store answers at once.
+ *
+ * One file, mode 0600: a header line, then for each instance a line of JSON and its user-data's bytes, then a line with their number and
+ * the SHA-256 of all that stands before. It is written whole beside its place, flushed, and renamed; the file's modification time says
+ * when the view was last known to be in step with the store. A file that cannot be trusted (torn, changed, of another hypervisor, too
+ * old) is rejected: never served, since an old view may give an address to its former owner, and deleted, since it may hold user-data.
+ * With keys the whole file is one encrypted value (trust.ts). An encrypted file that our keys do not open is not served but stays: it
+ * reveals nothing, and once the key is corrected it is the last good state. A plain file is served with keys too if it has our own MAC: we
+ * wrote it before keys came into use. Who can make that MAC has this host's own key, and with it the daemon's rights. It is encrypted as
+ * soon as the store confirms the view.
+ *
+ * The last line also has a MAC, under this host's own key: records that we wrote ourselves, by the schema that we have, were found good
+ * before. All others are checked again, for which the schema's library must be loaded first.
+ */
+import { createHash, createHmac } from 'node:crypto'
+import { existsSync, rmSync, statSync } from 'node:fs'
+import { mkdir, open, rename, rm, utimes } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import type { Logger } from 'pino'
+import { frozen, RECORD_FORM, type Instance } from '../metadata/instance.ts'
+import type { Assembled } from './validate.ts'
+import { Rejection, SnapshotInput, torn, Undecryptable } from './snapshot-input.ts'
+import type { Trust } from '../store/crypto/record-cipher.ts'
+import { SLICE_BYTES, slices } from './turn-budget.ts'
+
+const FORMAT = 1
+const LF = Buffer.from('\n')
+/** A change is written so long after it came, with whatever else came meanwhile. */
+const SETTLE_MS = 200
+/** Writing takes at most a tenth of the time, and yet every change is on disk within half a minute. */
+const MOST_BETWEEN_MS = 30_000
+/** Files beside the snapshot that a crash during a write, or an older version, may have left: they hold user-data. */
+const LEFTOVERS = ['.tmp', '.rejected']
+const PLAIN = { head: Buffer.alloc(0), update: (part: Buffer) => part, end: () => Buffer.alloc(0) }
+
+/** Whose view a file holds: a file of another host, region or store is foreign. */
+export interface SnapshotOwner { readonly store: string, readonly region: string | null, readonly hypervisor: string | null }
+
+/**
+ * A snapshot as it was read. `ageMs`: since the view was last in step with the store; negative where the clock was set back since.
+ * `isCurrent`: it is encrypted, or plain, as we would write it now. Where it is not, or was written by another host or schema, digests are
+ * empty: the first resync reads every record again, and reports those that are faulty by now.
+ */
+export interface Snapshot { readonly instances: readonly Assembled[], readonly ageMs: number, readonly isCurrent: boolean }
+
+/** Where the snapshot of a state directory is. */
+export function snapshotPath(stateDirectory: string): string {
+  return join(stateDirectory, 'view.snapshot')
+}
+
+/** With what a snapshot is kept: `trust` encrypts it (null: it is plain), `key` is a secret of this host's, of any length. */
+export interface SnapshotKeys { readonly trust: Trust | null, readonly key: Uint8Array }
+
+/** Reads the snapshot. Undefined where there is none that may be served; never rejects. A rejected file is deleted. */
+export async function readSnapshot(
+  path: string, owner: SnapshotOwner, keys: SnapshotKeys, maxAgeMs: number, nowMs: number, log: Logger,
+): Promise<Snapshot | undefined> {
+  let facts: object = { path }
+  try {
+    for (const ending of LEFTOVERS) rmSync(path + ending, { force: true })
+    const { size, mtimeMs } = statSync(path)
+    const ageMs = nowMs - mtimeMs
+    facts = { path, bytes: size, ageSeconds: Math.round(ageMs / 1000) }
+    if (ageMs > maxAgeMs) throw new Rejection('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS')
+    const input = new SnapshotInput(path, owner.hypervisor ?? '', keys.trust)
+    try {
+      const isCurrent = input.isEncrypted === (keys.trust !== null)
+      return { instances: await decode(input, owner, keys.key, !isCurrent), ageMs, isCurrent }
+    } finally {
+      input.close()
+    }
+  } catch (error) {
+    const { code, message: reason } = error as NodeJS.ErrnoException
+    if (code === 'ENOENT') return undefined
+    if (error instanceof Undecryptable) log.warn({ ...facts, reason }, 'the snapshot cannot be decrypted; it stays where it is, and guests get 503 until the store answers')
+    else if (error instanceof Rejection) reject(path, { ...facts, reason }, log)
+    else log.warn({ ...facts, err: error }, 'the snapshot cannot be read; guests get 503 until the store answers')
+    return undefined
+  }
+}
+
+function reject(path: string, facts: object, log: Logger): void {
+  try {
+    rmSync(path)
+    log.warn(facts, 'the snapshot was rejected and deleted; guests get 503 until the store answers')
+  } catch (error) {
+    log.warn({ ...facts, err: error }, 'the snapshot was rejected and cannot be deleted: delete it, it may hold user-data; guests get 503 until the store answers')
+  }
+}
+
+/** `mustBeOurs`: it is plain where it should be encrypted, and without our own MAC it is rejected. */
+async function decode(input: SnapshotInput, owner: SnapshotOwner, key: Uint8Array, mustBeOurs: boolean): Promise<Assembled[]> {
+  const { header, entries, trailer, sha256 } = structureOf(input)
+  if (trailer['sha256'] !== sha256 || trailer['instances'] !== entries.length) throw torn()
+  if (header['imds'] !== 'snapshot' || header['format'] !== FORMAT) throw new Rejection('it has another format')
+  for (const [key, value] of Object.entries(owner)) {
+    if (header[key] !== value) throw new Rejection(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
+  }
+  const isOurs = trailer['mac'] === macOf(sha256, key)
+  if (mustBeOurs && !isOurs) throw new Rejection('it is not encrypted, and not written by this host')
+  const restore = isOurs ? (document: unknown) => frozen(document as Instance) : (await import('../metadata/record.ts')).restore
+  return entries.map(({ document, digest, userData }) => {
+    const instance = restore(document)
+    if (instance === undefined || typeof digest !== 'string') throw new Rejection('it holds a record that is not valid')
+    return { instance, userData, digest: isOurs && !mustBeOurs ? digest : '' }
+  })
+}
+
+/** What a file holds, not checked yet but for its form. */
+interface Structure {
+  readonly header: Record<string, unknown>
+  readonly entries: readonly { readonly document: unknown, readonly digest: unknown, readonly userData: Buffer | null }[]
+  readonly trailer: Record<string, unknown>
+  /** Of all that stands before the trailer. */
+  readonly sha256: string
+}
+
+/** Reads a whole file. An encrypted one that is not authentic is that, whatever else is wrong with it. */
+function structureOf(input: SnapshotInput): Structure {
+  let structure: Structure | Rejection
+  try {
+    structure = readStructure(input)
+  } catch (error) {
+    if (!(error instanceof Rejection)) throw error
+    structure = error
+  }
+  input.authenticate()
+  if (structure instanceof Rejection) throw structure
+  return structure
+}
+
+function readStructure(input: SnapshotInput): Structure {
+  const header = input.object()
+  const entries: { document: unknown, digest: unknown, userData: Buffer | null }[] = []
+  for (;;) {
+    const line = input.object()
+    if (!('instance' in line)) return { header, entries, trailer: line, sha256: input.digest() }
+    const { instance: document, digest, userDataBytes } = line
+    const userData = input.bytes(userDataBytes === null ? 0 : userDataBytes)
+    entries.push({ document, digest, userData: userDataBytes === null ? null : userData })
+  }
+}
+
+function macOf(sha256: string, key: Uint8Array): string {
+  return createHmac('sha256', key).update(`imds snapshot ${RECORD_FORM} ${sha256}`).digest('hex')
+}
+
+/** What a writer needs. `instances` gives what is to be kept, `writes` counts. */
+export interface SnapshotParts {
+  readonly path: string
+  readonly owner: SnapshotOwner
+  readonly keys: SnapshotKeys
+  readonly instances: () => Iterable<Assembled>
+  /** The file at `path` was read at the start, so it holds what the view holds until that changes. */
+  readonly wasRead: boolean
+  /** When the view was last in step with the store, in milliseconds since 1970: a snapshot's own time, until the store confirms it. */
+  readonly asOfMs: number
+  readonly writes: { inc(labels: { result: 'written' | 'failed' }): void }
+  readonly log: Logger
+}
+
+/** Keeps the file in step with the view, never in its way: a write takes turns with the event loop. */
+export class SnapshotWriter {
+  readonly #parts: SnapshotParts
+  /** Changes of the view so far, and how many of them the file has. */
+  #changes = 0
+  #written = 0
+  #writing: Promise<void> | undefined
+  #timer: NodeJS.Timeout | undefined
+  #restMs = 0
+  #isFailing = false
+  /** The file is a snapshot of this view, maybe without the latest changes. */
+  #isOurs: boolean
+  #asOfMs: number
+
+  constructor(parts: SnapshotParts) {
+    this.#parts = parts
+    this.#isOurs = parts.wasRead
+    this.#asOfMs = parts.asOfMs
+  }
+
+  /** The view changed: the file will have it soon. */
+  changed(): void {
+    this.#changes += 1
+    this.#plan()
+  }
+
+  /** The view was found to be in step with the store: says so in the file's time. */
+  confirmed(): void {
+    this.#asOfMs = Date.now()
+    if (this.#changes !== this.#written) return
+    const { path, instances } = this.#parts
+    if (!this.#isOurs) {
+      // A file that could not be read may be the last good state, under another key: an empty view does not replace it.
+      const isEmpty = [...instances()].length === 0
+      if (!isEmpty || !existsSync(path)) this.changed()
+      return
+    }
+    const now = new Date(this.#asOfMs)
+    utimes(path, now, now).catch(() => { this.changed() }) // the file was taken away
+  }
+
+  /** Writes what is still to be written. */
+  async stop(): Promise<void> {
+    clearTimeout(this.#timer)
+    await this.#writing
+    clearTimeout(this.#timer)
+    if (this.#changes !== this.#written) await this.#write()
+    clearTimeout(this.#timer)
+  }
+
+  #plan(): void {
+    if (this.#timer !== undefined || this.#writing !== undefined) return
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined
+      void this.#write()
+    }, SETTLE_MS + this.#restMs)
+  }
+
+  async #write(): Promise<void> {
+    const changes = this.#changes
+    const started = performance.now()
+    this.#writing = this.#replaceFile().then(() => {
+      if (this.#isFailing) this.#parts.log.info({ path: this.#parts.path }, 'snapshot written again')
+      this.#isFailing = false
+      this.#isOurs = true
+      this.#written = changes
+      this.#parts.writes.inc({ result: 'written' })
+      this.#restMs = Math.min(10 * (performance.now() - started), MOST_BETWEEN_MS)
+    }, (error: unknown) => {
+      if (!this.#isFailing) this.#parts.log.warn({ err: error, path: this.#parts.path }, 'snapshot not written: a start without the store would not have the latest changes')
+      this.#isFailing = true
+      this.#parts.writes.inc({ result: 'failed' })
+      this.#restMs = MOST_BETWEEN_MS
+    })
+    await this.#writing
+    this.#writing = undefined
+    if (this.#changes !== this.#written) this.#plan()
+  }
+
+  async #replaceFile(): Promise<void> {
+    const { path } = this.#parts
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 })
+    const temporary = `${path}.tmp`
+    const asOf = new Date(this.#asOfMs) // of what is written, not of changes and confirmations that come meanwhile
+    try {
+      await this.#writeFile(temporary, asOf)
+      await rename(temporary, path)
+    } catch (error) {
+      await rm(temporary, { force: true }).catch(() => { /* the first error says more */ })
+      throw error
+    }
+    const directory = await open(dirname(path))
+    await directory.sync().finally(() => directory.close())
+  }
+
+  async #writeFile(path: string, asOf: Date): Promise<void> {
+    const { owner, instances, keys: { trust, key } } = this.#parts
+    const file = await open(path, 'w', 0o600)
+    try {
+      const { head, update, end } = trust?.encrypting('snapshot', owner.hypervisor ?? '', 0) ?? PLAIN
+      const hash = createHash('sha256')
+      let gathered: Uint8Array[] = []
+      let bytes = 0
+      const flush = async () => {
+        const chunk = Buffer.concat(gathered)
+        gathered = []
+        bytes = 0
+        hash.update(chunk)
+        await file.writeFile(update(chunk))
+      }
+      const append = async (value: Uint8Array) => {
+        for (const slice of slices(value)) {
+          gathered.push(slice)
+          bytes += slice.length
+          if (bytes >= SLICE_BYTES) await flush()
+        }
+      }
+      await file.writeFile(head)
+      await append(lineOf({ imds: 'snapshot', format: FORMAT, ...owner }))
+      let count = 0
+      for (const { instance, userData, digest } of instances()) { // as it is when its turn comes: no former state is kept for the file
+        count += 1
+        await append(lineOf({ instance, digest, userDataBytes: userData === null ? null : userData.length }))
+        if (userData !== null) await append(userData)
+        await append(LF)
+      }
+      await flush()
+      const sha256 = hash.digest('hex')
+      await file.writeFile(update(lineOf({ instances: count, sha256, mac: macOf(sha256, key) })))
+      await file.writeFile(end())
+      await file.utimes(asOf, asOf)
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+  }
+}
+
+function lineOf(value: object): Buffer {
+  return Buffer.from(`${JSON.stringify(value)}\n`)
+}

@@ -1,0 +1,155 @@
+/**
+ * What does this host believe now?
+ *
+ * Every instance that it answers for, found by (network, address). Filled by `watch`, read by the guest side without waiting;
+ * never evicts and does no I/O. An instance enters or changes as one frozen object (invariants 3 and 5). An address that two
+ * instances claim is answered to neither (invariant 7). What a change takes out of an instance's metadata is remembered for a
+ * minute, so that a crawl that is under way finds all that it was told of (contract B5).
+ */
+import type { Provider } from '../metadata/categories.ts'
+import { rangesOf, type Instance } from '../metadata/instance.ts'
+import { buildTree, resolve, vanished, type Content, type Tree } from '../metadata/tree.ts'
+import type { Assembled } from './validate.ts'
+import { Claims } from './address-index.ts'
+
+/** A path that is no longer there still answers for so long. */
+const FADE_MS = 60_000
+/** So many former states of an instance are remembered: one that changes without end costs no more memory than these. */
+const MOST_FADING = 64
+
+/** What a (network, address) is to this host. `contested`: more than one instance claims it, or a prefix that it is in. */
+export type Found = Held | 'unknown' | 'contested'
+
+/** One instance as this host holds it. */
+export class Held {
+  readonly instance: Instance
+  readonly userData: Uint8Array | null
+  readonly digest: string
+  readonly #provider: Provider
+  readonly #now: () => number
+  readonly #fading: readonly Fading[]
+  #tree: Tree | undefined
+
+  constructor({ instance, userData, digest }: Assembled, provider: Provider, now: () => number, before: Held | undefined) {
+    this.instance = instance
+    this.userData = userData
+    this.digest = digest
+    this.#provider = provider
+    this.#now = now
+    this.#fading = before === undefined ? [] : this.#fadingFrom(before)
+  }
+
+  /** The content of a path at a version's position, or undefined where there is nothing. */
+  resolve(version: number, path: string): Content | undefined {
+    const content = resolve(this.#built(), version, path)
+    if (content !== undefined || this.#fading.length === 0) return content
+    const now = this.#now()
+    for (const { tree, untilMs } of this.#fading) {
+      const former = now < untilMs ? resolve(tree, version, path) : undefined
+      if (former !== undefined) return former
+    }
+    return undefined
+  }
+
+  /** The size of its tree. */
+  get paths(): number {
+    return this.#built().size
+  }
+
+  /** Built when the guest first asks: most instances of a host are quiet. */
+  #built(): Tree {
+    return this.#tree ??= buildTree(this.instance, this.userData, this.#provider)
+  }
+
+  /** What the former state's guest may have been told of and this state lacks, latest first. Nothing where it never asked. */
+  #fadingFrom(before: Held): Fading[] {
+    const now = this.#now()
+    const still = before.#fading.filter(({ untilMs }) => now < untilMs)
+    if (before.#tree === undefined) return still
+    const tree = vanished(before.#tree, this.#built())
+    return tree.size === 0 ? still : [{ tree, untilMs: now + FADE_MS }, ...still].slice(0, MOST_FADING)
+  }
+}
+
+/** Paths that a change took away, and until when they still answer. */
+interface Fading { readonly tree: Tree, readonly untilMs: number }
+
+/** All that a host holds. `now` gives milliseconds that only grow. */
+export class View {
+  readonly #provider: Provider
+  readonly #now: () => number
+  readonly #instances = new Map<string, Held>()
+  /** By network. */
+  readonly #claims = new Map<string, Claims<Held>>()
+  readonly #contested = new Map<string, readonly string[]>()
+
+  constructor(provider: Provider, now: () => number) {
+    this.#provider = provider
+    this.#now = now
+  }
+
+  /** Who has this address on this network. */
+  find(network: string, address: string): Found {
+    return this.#claims.get(network)?.find(address) ?? 'unknown'
+  }
+
+  get(id: string): Held | undefined {
+    return this.#instances.get(id)
+  }
+
+  ids(): Iterable<string> {
+    return this.#instances.keys()
+  }
+
+  /** Everything that is held. */
+  held(): IteratorObject<Held> {
+    return this.#instances.values()
+  }
+
+  get size(): number {
+    return this.#instances.size
+  }
+
+  /** Puts an instance in the place of its former state, if it had one. */
+  replace(assembled: Assembled): void {
+    const { id } = assembled.instance
+    const before = this.#instances.get(id)
+    const held = new Held(assembled, this.#provider, this.#now, before)
+    if (before !== undefined) this.#unclaim(before)
+    this.#instances.set(id, held)
+    this.#claim(held)
+  }
+
+  /** Forgets an instance. False when it was not held. */
+  remove(id: string): boolean {
+    const held = this.#instances.get(id)
+    if (held === undefined) return false
+    this.#unclaim(held)
+    return this.#instances.delete(id)
+  }
+
+  /** Addresses and prefixes that more than one instance claims, as `network range`, with the claimants' ids. */
+  contested(): ReadonlyMap<string, readonly string[]> {
+    return this.#contested
+  }
+
+  #claim(held: Held): void {
+    for (const { network, range } of rangesOf(held.instance)) {
+      let claims = this.#claims.get(network)
+      if (claims === undefined) {
+        claims = new Claims((of, owners) => { this.#settled(`${network} ${of}`, owners) })
+        this.#claims.set(network, claims)
+      }
+      claims.claim(range, held)
+    }
+  }
+
+  #unclaim(held: Held): void {
+    for (const { network, range } of rangesOf(held.instance)) this.#claims.get(network)?.unclaim(range, held)
+  }
+
+  #settled(key: string, owners: readonly Held[]): void {
+    if (owners.length > 1) this.#contested.set(key, owners.map(({ instance }) => instance.id))
+    else this.#contested.delete(key)
+  }
+}

@@ -1,0 +1,44 @@
+import { pino } from 'pino'
+import { expect, test } from 'vitest'
+import { ClockWatch } from '../../../src/runtime/clock.ts'
+
+const DAY_MS = 86_400_000
+
+function aClock() {
+  const now = { wall: 1_800_000_000_000, steady: 5_000 }
+  const log: object[] = []
+  let setBacks = 0
+  const clock = new ClockWatch({
+    wall: () => now.wall, steady: () => now.steady, setBacks: { inc: () => { setBacks++ } },
+    log: pino({}, { write: (line: string) => { log.push(JSON.parse(line) as object) } }),
+  })
+  return { now, log, clock, setBacks: () => setBacks }
+}
+
+test('a clock that is set back by a day is counted and told once', () => {
+  const { now, log, clock, setBacks } = aClock()
+  now.wall -= DAY_MS
+  clock.look()
+  clock.look()
+  expect(setBacks()).toBe(1)
+  expect(log).toMatchObject([{ seconds: 86_400, msg: expect.stringContaining('the clock was set back') as string }])
+})
+
+test('time that goes by, a clock that is corrected by seconds, and one that is set forward are not worth a word', () => {
+  const { now, log, clock } = aClock()
+  for (const [wall, steady] of [[60_000, 60_000], [30_000, 60_000], [DAY_MS, 0]] as const) {
+    now.wall += wall
+    now.steady += steady
+    clock.look()
+  }
+  expect(log).toEqual([])
+})
+
+test('what was written in the future is a clock that was set back before the start', () => {
+  const { clock, setBacks } = aClock()
+  clock.aheadMs(-DAY_MS)
+  clock.aheadMs(1_000)
+  expect(setBacks()).toBe(0)
+  clock.aheadMs(DAY_MS)
+  expect(setBacks()).toBe(1)
+})

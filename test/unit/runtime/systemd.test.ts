@@ -1,0 +1,22 @@
+import { expect, test } from 'vitest'
+import { parseConfig } from '../../../src/config.ts'
+import { inheritedSockets } from '../../../src/runtime/systemd.ts'
+
+const FILES = { IMDS_STORE: 'file:/srv/imds' }
+const listen = (names: string) => {
+  const sockets = inheritedSockets({ LISTEN_PID: '7', LISTEN_FDS: String(names.split(':').length), LISTEN_FDNAMES: names }, 7)
+  return parseConfig(FILES, sockets)
+}
+
+test('sockets that systemd holds take the place of IMDS_LISTEN, each for the network of its name', () => {
+  expect(listen('red:blue')).toMatchObject({ config: { listen: [{ fd: 3, network: 'red' }, { fd: 4, network: 'blue' }], operator: { host: '127.0.0.1', port: 9169 } } })
+})
+
+test('a socket that nobody named is for the default network', () => {
+  for (const name of ['imds.socket', 'unknown', '']) expect(listen(name)).toMatchObject({ config: { listen: [{ fd: 3, network: 'default' }] } })
+})
+
+test('sockets of another process, which left them in the environment, are not ours', () => {
+  expect(inheritedSockets({ LISTEN_PID: '8', LISTEN_FDS: '1', LISTEN_FDNAMES: 'red' }, 7)).toEqual([])
+  expect(inheritedSockets({}, 7)).toEqual([])
+})

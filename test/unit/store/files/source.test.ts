@@ -1,0 +1,117 @@
+/**
+ * The files of an instance: how they are read while they change, and how they are written.
+ */
+import { execFileSync } from 'node:child_process'
+import { lstatSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { open, type FileHandle } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, expect, test, vi } from 'vitest'
+import { loadFiles } from '../../../../src/store/files/source.ts'
+import { FILE_SYSTEM } from '../../../../src/store/files/operations.ts'
+import { formatPending, parsePending, type Change } from '../../../../src/store/files/pending.ts'
+import { anInstance } from '../../../support/instance.ts'
+
+const ID = 'srv-abcde'
+const ROOT = mkdtempSync(join(tmpdir(), 'imds-files-'))
+afterAll(() => { rmSync(ROOT, { recursive: true }) })
+const aDirectory = () => mkdtempSync(join(ROOT, 'store-'))
+
+test('what is read while a writer changes it is one state, not a record with the user-data of another', async () => {
+  const directory = aDirectory()
+  const userData = join(directory, `${ID}.user-data`)
+  writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
+  execFileSync('mkfifo', [userData])
+  const loading = loadFiles(directory, ID)
+  const held = await open(userData, 'w') // opens once the reader has
+  writeFileSync(join(directory, `${ID}.pending`), formatPending({ kind: 'put', document: anInstance({ revision: 2 }), userData: Buffer.from('two') }))
+  await held.writeFile('half of a change')
+  await held.close()
+  expect(await loading).toMatchObject({ kind: 'record', document: { revision: 2, userData: { size: 3 } }, userData: Buffer.from('two') })
+})
+
+test.each<[string, Change]>([
+  ['user-data with line ends and any bytes', { kind: 'put', document: { a: 'x\ny' }, userData: Buffer.from([0, 10, 255, 10]) }],
+  ['empty user-data', { kind: 'put', document: {}, userData: Buffer.alloc(0) }],
+  ['user-data that is kept', { kind: 'put', document: { userData: 'none' }, userData: 'keep' }],
+  ['no user-data', { kind: 'put', document: { tombstone: '1' }, userData: 'none' }],
+  ['a removal', { kind: 'remove', tombstone: '3 2026-11-20T15:04:05Z' }],
+])('a pending change is read back as it was written: %s', (_what, change) => {
+  expect(parsePending(Buffer.from(formatPending(change)))).toEqual(change)
+})
+
+test.each(['', '\n', 'null\n', '[]\n', '{}\n', '{"userData":"all"}\n', '{"record":{},"userData":"set"', '{"tombstone":3}\n'])('what is no pending change is a fault of its instance alone: %j', async (text) => {
+  const directory = aDirectory()
+  writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
+  writeFileSync(join(directory, `${ID}.pending`), text)
+  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'unreadable', reason: `${ID}.pending is not a change that a writer left` })
+})
+
+test('a file that cannot be looked up is no absent one', async () => {
+  const directory = aDirectory()
+  symlinkSync(`${ID}.json`, join(directory, `${ID}.json`))
+  await expect(loadFiles(directory, ID)).rejects.toThrow('ELOOP')
+})
+
+test('a new file is complete on the disk before it has its name, is its owner\'s alone, and never follows a link', async () => {
+  const directory = aDirectory()
+  const path = join(directory, 'new')
+  const target = join(directory, 'target')
+  writeFileSync(target, 'target')
+  symlinkSync(target, path)
+  await expect(FILE_SYSTEM.create(path, 'bytes')).rejects.toThrow('EEXIST')
+  expect(readFileSync(target, 'utf8')).toBe('target')
+  await FILE_SYSTEM.remove(path)
+  const handle = await open(target)
+  const prototype = Object.getPrototypeOf(handle) as FileHandle
+  await handle.close()
+  const sync = vi.spyOn(prototype, 'sync')
+  try {
+    const written: string[] = []
+    sync.mockImplementation(() => {
+      written.push(readFileSync(path, 'utf8'))
+      return Promise.resolve()
+    })
+    await FILE_SYSTEM.create(path, 'bytes')
+    expect(written).toEqual(['bytes'])
+    sync.mockResolvedValue()
+    await FILE_SYSTEM.sync(directory)
+    expect(sync).toHaveBeenCalledTimes(2)
+  } finally {
+    sync.mockRestore()
+  }
+  expect(lstatSync(path).mode & 0o777).toBe(0o600)
+  await FILE_SYSTEM.remove(path)
+  await FILE_SYSTEM.remove(path)
+})
+
+test('user-data beyond the limit is a fault, it is not read, and the digest changes with its file', async () => {
+  const directory = aDirectory()
+  const path = join(directory, `${ID}.user-data`)
+  writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
+  writeFileSync(path, '')
+  const digests = new Set<string>()
+  for (const bytes of [2 ** 42, 2 ** 42 + 1]) { // more than a read could give
+    truncateSync(path, bytes)
+    const loaded = await loadFiles(directory, ID, 16_384)
+    expect(loaded).toMatchObject({ kind: 'user-data', reason: `the user-data is ${String(bytes)} bytes, more than the limit of 16384 (IMDS_USER_DATA_MAX_BYTES)` })
+    if ('digest' in loaded) digests.add(loaded.digest)
+  }
+  truncateSync(path, 16_384)
+  const good = await loadFiles(directory, ID, 16_384)
+  expect(good).toMatchObject({ kind: 'record', document: { userData: { size: 16_384 } } })
+  if ('digest' in good) digests.add(good.digest)
+  expect(digests.size).toBe(3)
+})
+
+test.each(['.yaml', '.yml'])('a %s file of more than 64 KiB is a fault before it is parsed; the same record is read as JSON', async (ending) => {
+  const directory = aDirectory()
+  const path = join(directory, `${ID}${ending}`)
+  const record = JSON.stringify(anInstance()) // JSON is YAML
+  writeFileSync(path, record.padEnd(65_536))
+  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'record' })
+  writeFileSync(path, record.padEnd(65_537))
+  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'unreadable', reason: `${ID}${ending} is 65537 bytes, more than the limit of 65536 for YAML: write it as JSON` })
+  renameSync(path, join(directory, `${ID}.json`))
+  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'record' })
+})

@@ -1,0 +1,36 @@
+import { describe, expect, test } from 'vitest'
+import { describeUrl, redirection } from '../../../../src/store/redis/connection.ts'
+import { parseStoreUrl } from '../../../../src/store/redis/url.ts'
+
+describe('a URL of Redis says its shape', () => {
+  test.each<[string, object]>([
+    ['redis://r', { shape: 'standalone', tls: false, nodes: [{ host: 'r', port: 6379 }], database: 0 }],
+    ['redis://127.0.0.1:1/', { nodes: [{ host: '127.0.0.1', port: 1 }], database: 0 }],
+    ['rediss://imds:p%40ss@[fd00::1]:7000/3', { tls: true, nodes: [{ host: 'fd00::1', port: 7000 }], username: 'imds', password: 'p@ss', database: 3 }],
+    ['redis://:a:b@c@r', { username: undefined, password: 'a:b@c', nodes: [{ host: 'r', port: 6379 }] }],
+    ['redis-sentinel://s1,s2:1,[fd00::1]/main', { shape: 'sentinel', nodes: [{ host: 's1', port: 26379 }, { host: 's2', port: 1 }, { host: 'fd00::1', port: 26379 }], master: 'main' }],
+    ['rediss-sentinel://imds@s1/a%20b', { shape: 'sentinel', tls: true, username: 'imds', master: 'a b' }],
+    ['redis-cluster://imds@n1,n2:7000', { shape: 'cluster', username: 'imds', nodes: [{ host: 'n1', port: 6379 }, { host: 'n2', port: 7000 }] }],
+    ['rediss-cluster://n1', { shape: 'cluster', tls: true }],
+  ])('%s', (url, store) => { expect(parseStoreUrl(url)).toMatchObject({ kind: 'redis', ...store }) })
+})
+
+test.each([
+  'redis://', 'redis://a,b', 'redis://r/db', 'redis://r:0', 'redis://r:70000', 'redis://r?x=1', 'redis://fd00::1', 'redis://%zz@r', 'redis:///run/redis.sock', 'mysql://r', 'redis-cluster://a/0',
+  'redis-cluster://a,', 'redis-sentinel://a,b', 'redis-sentinel://a/b/c', 'redis+sentinel://a/b', 'file:', '',
+])('%s is no store', (url) => { expect(parseStoreUrl(url)).toBeUndefined() })
+
+test('invariant 9: a URL is described without its password', () => {
+  expect(describeUrl('rediss://imds:secret@r:1')).toBe('rediss://imds:***@r:1')
+  expect(describeUrl('redis-sentinel://:secret@a,b/main')).toBe('redis-sentinel://:***@a,b/main')
+  expect(describeUrl('redis-cluster://imds@a:1,b:2')).toBe('redis-cluster://imds@a:1,b:2')
+})
+
+test('a redirection names a node, by name, by address, or the one that answered', () => {
+  const from = { host: '10.0.0.1', port: 1 }
+  expect(redirection('MOVED', new Error('MOVED 3999 10.0.0.2:6381'), from)).toEqual({ host: '10.0.0.2', port: 6381 })
+  expect(redirection('MOVED', new Error('MOVED 3999 fd00::1:6381'), from)).toEqual({ host: 'fd00::1', port: 6381 })
+  expect(redirection('ASK', new Error('ASK 3999 :6381'), from)).toEqual({ host: '10.0.0.1', port: 6381 })
+  expect(redirection('ASK', new Error('MOVED 3999 n2:6381'), from)).toBeUndefined()
+  expect(redirection('MOVED', 'MOVED 3999 n2:6381', from)).toBeUndefined()
+})

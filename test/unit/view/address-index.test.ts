@@ -1,0 +1,70 @@
+import { Address6 } from 'ip-address'
+import { expect, test } from 'vitest'
+import { Claims } from '../../../src/view/address-index.ts'
+import { random } from '../../support/generate.ts'
+
+/** The first and the last address of a range, as numbers. */
+function boundsOf(range: string): [bigint, bigint] {
+  const address = new Address6(range)
+  return [address.startAddress().bigInt(), address.endAddress().bigInt()]
+}
+
+/** Who owns an address or a whole range, found by looking at every claim. */
+function ownersOf(range: string, claims: readonly (readonly [string, string])[]): string[] {
+  const [first, last] = boundsOf(range)
+  const around = claims.filter(([claimed]) => {
+    const [from, to] = boundsOf(claimed)
+    return from <= first && last <= to
+  })
+  return [...new Set(around.map(([, claimant]) => claimant))].sort()
+}
+
+test('E1, invariant 7: whoever claims what, an address is whose a look at every claim says that it is', () => {
+  for (let seed = 1; seed <= 60; seed++) {
+    const next = random(seed)
+    const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
+    /** Few digits differ, so that ranges overlap often. */
+    const anAddress = () => new Address6(`2a02:1348:178:${pick(['1', '10', '11', '2'])}:${pick(['', '', '0:', 'f:'])}:${pick(['1', '10', 'ffff', 'a:b'])}`).correctForm()
+    const aRange = () => {
+      if (next() < 0.4) return anAddress()
+      const length = pick([48, 52, 56, 60, 64, 64, 80, 112, 124])
+      return `${new Address6(`${anAddress()}/${String(length)}`).startAddress().correctForm()}/${String(length)}`
+    }
+    const settled = new Map<string, readonly string[]>()
+    const claims = new Claims<string>((range, owners) => {
+      if (owners.length === 0) settled.delete(range)
+      else settled.set(range, owners)
+    })
+    let held: (readonly [string, string])[] = []
+    for (let step = 0; step < 60; step++) {
+      if (held.length > 0 && next() < 0.4) {
+        const gone = pick(held)
+        held = held.filter((claim) => claim !== gone)
+        claims.unclaim(...gone)
+      } else {
+        const claim = [aRange(), pick(['a', 'b', 'c'])] as const
+        if (held.some(([range, claimant]) => range === claim[0] && claimant === claim[1])) continue
+        held = [...held, claim]
+        claims.claim(...claim)
+      }
+      for (let i = 0; i < 5; i++) {
+        const address = anAddress()
+        const owners = ownersOf(address, held)
+        expect([address, claims.find(address)]).toEqual([address, owners.length > 1 ? 'contested' : owners[0] ?? 'unknown'])
+      }
+    }
+    expect(Object.fromEntries([...settled].map(([range, owners]) => [range, [...owners].sort()])))
+      .toEqual(Object.fromEntries(held.map(([range]) => [range, ownersOf(range, held)])))
+    for (const claim of held) claims.unclaim(...claim)
+    expect(settled.size).toBe(0)
+    expect(claims.find(anAddress())).toBe('unknown')
+  }
+})
+
+test('an IPv4 address is never taken for an IPv6 one, or looked for in a prefix', () => {
+  const claims = new Claims<string>(() => { /* nobody asks */ })
+  claims.claim('fd00::/64', 'a')
+  expect(claims.find('10.0.0.2')).toBe('unknown')
+  claims.claim('10.0.0.2', 'b')
+  expect(claims.find('10.0.0.2')).toBe('b')
+})

@@ -1,0 +1,419 @@
+import { createSecretKey } from 'node:crypto'
+import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { open, type FileHandle } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
+import { pino } from 'pino'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { sha256, type Assembled } from '../../../src/view/validate.ts'
+import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotParts } from '../../../src/view/snapshot.ts'
+import { Trust } from '../../../src/store/crypto/record-cipher.ts'
+import { SLICE_BYTES } from '../../../src/view/turn-budget.ts'
+import { mostBytesPerTurn } from '../../support/bytes-per-turn.ts'
+import { generateRecord } from '../../support/generate.ts'
+import { parsed } from '../../support/guest.ts'
+import { aTrust } from '../../support/record-keys.ts'
+
+const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
+const DAY_MS = 86_400_000
+
+let directory: string
+let path: string
+let log: { msg: string, reason?: string }[]
+const logger = pino({}, { write: (line: string) => { log.push(JSON.parse(line) as { msg: string }) } })
+const writes = { written: 0, failed: 0 }
+const KEY = Buffer.alloc(32, 1)
+const read = (owner = OWNER, nowMs = Date.now(), trust: Trust | null = null, key = KEY) => readSnapshot(path, owner, { trust, key }, DAY_MS, nowMs, logger)
+const INSTANCES: Assembled[] = Array.from({ length: 200 }, (_, i) => ({
+  instance: parsed(generateRecord(i + 1)), digest: `digest ${String(i)}`, userData: [null, Buffer.alloc(0), Buffer.from([0, 10, 255, 10])][i % 3]!,
+}))
+
+function aWriter(parts: Partial<SnapshotParts> = {}) {
+  return new SnapshotWriter({
+    path, owner: OWNER, keys: { trust: null, key: KEY }, asOfMs: Date.now(), wasRead: false, instances: () => INSTANCES,
+    writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger, ...parts,
+  })
+}
+
+/** A busy disk takes a second for two fsyncs. */
+const eventually = (check: () => void) => vi.waitFor(check, { timeout: 20_000 })
+
+async function written(trust: Trust | null = null): Promise<void> {
+  const writer = aWriter({ keys: { trust, key: KEY } })
+  writer.changed()
+  await writer.stop()
+}
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'imds-snapshot-'))
+  path = snapshotPath(directory)
+  log = []
+  Object.assign(writes, { written: 0, failed: 0 })
+})
+afterEach(() => { rmSync(directory, { recursive: true }) })
+
+test('what was written is read back whole: records, digests and user-data byte for byte', async () => {
+  await written()
+  const snapshot = await read()
+  expect(snapshot?.instances).toEqual(INSTANCES)
+  expect(Object.isFrozen(snapshot?.instances[0]?.instance.interfaces)).toBe(true)
+  expect(statSync(path).mode & 0o777).toBe(0o600)
+  expect(readdirSync(directory)).toEqual(['view.snapshot'])
+})
+
+test('no file is no snapshot, without a word', async () => {
+  expect(await read()).toBeUndefined()
+  expect(log).toEqual([])
+})
+
+/** Everything that is left of a rejected snapshot is its line in the log. */
+function expectDeleted(): void {
+  expect(log).toHaveLength(1)
+  expect(log[0]!.msg).toBe('the snapshot was rejected and deleted; guests get 503 until the store answers')
+  expect(readdirSync(directory)).toEqual([])
+}
+
+describe('a rejected snapshot is not served and is deleted, since it may hold user-data', () => {
+  const cut = (share: number) => { writeFileSync(path, readFileSync(path).subarray(0, readFileSync(path).length * share)) }
+  const flip = (at: number) => {
+    const bytes = readFileSync(path)
+    bytes[Math.floor(bytes.length * at)]! ^= 1
+    writeFileSync(path, bytes)
+  }
+  test.each<[string, () => void, RegExp]>([
+    ['cut in the middle', () => { cut(0.5) }, /torn/],
+    ['cut before its last byte', () => { writeFileSync(path, readFileSync(path).subarray(0, -1)) }, /torn/],
+    ['longer than it was', () => { appendFileSync(path, '{}\n') }, /torn/],
+    ['empty', () => { writeFileSync(path, '') }, /torn/],
+    ['one bit changed in a record', () => { flip(0.4) }, /changed/],
+    ['one bit changed in the header', () => { flip(0.00005) }, /changed/],
+    ['random bytes', () => { writeFileSync(path, Buffer.from(Array.from({ length: 5000 }, (_, i) => (i * 7919) & 255))) }, /./],
+    ['something else', () => { writeFileSync(path, 'hello\nS3CRET\n') }, /^it is torn or was changed$/],
+    ['too old', () => { utimesSync(path, new Date(), new Date(Date.now() - DAY_MS - 1000)) }, /IMDS_SNAPSHOT_MAX_AGE_SECONDS/],
+  ])('%s', async (_what, spoil, reason) => {
+    await written()
+    spoil()
+    expect(await read()).toBeUndefined()
+    expect(log[0]!.reason).toMatch(reason)
+    expectDeleted()
+  })
+
+  test('the log says its size and age', async () => {
+    await written()
+    const { size } = statSync(path)
+    const twoDaysAgo = new Date(Date.now() - 2 * DAY_MS)
+    utimesSync(path, twoDaysAgo, twoDaysAgo)
+    await read()
+    expect(log).toMatchObject([{ path, bytes: size, ageSeconds: 172_800 }])
+  })
+
+  /** The first two records of a good file with their lines changed, and a last line whose digest fits. */
+  const forge = (change: (line: string, n: number) => string) => {
+    const [header = '', one = '', , two = ''] = readFileSync(path, 'latin1').split('\n')
+    const body = `${header}\n${[one, two].map((line, n) => `${change(line, n)}\n\n`).join('')}`
+    writeFileSync(path, `${body}${JSON.stringify({ instances: 2, sha256: sha256(Buffer.from(body)) })}\n`)
+  }
+  const saysLength = (length: (line: string) => string) => () => { forge((line) => line.replace(/"userDataBytes":.*/, `"userDataBytes":${length(line)}}`)) }
+
+  test.each<[string, () => void]>([
+    ['another number of instances', () => { writeFileSync(path, readFileSync(path, 'latin1').replace(/"instances":\d+/, '"instances":7'), 'latin1') }],
+    ['a line that is no object', () => { forge(() => 'null') }],
+    ['a last line that is no object', () => { writeFileSync(path, 'x\nnull\n') }],
+    ['user-data whose length leads back', saysLength((line) => String(-line.replace(/"userDataBytes":.*/, '').length - '"userDataBytes":-0000}'.length - 2))],
+    ['user-data whose length leads out of the file', saysLength(() => '1e300')],
+    ['user-data whose length is no whole number', saysLength(() => '0.5')],
+    ['user-data whose length is no number', saysLength(() => '"0"')],
+    ['user-data whose length leads into the next record', saysLength(() => '7')],
+  ])('forged, its digest right, with %s', async (_what, spoil) => {
+    await written()
+    spoil()
+    expect(await read()).toBeUndefined()
+    expect(log.map(({ reason }) => reason)).toEqual(['it is torn or was changed'])
+    expectDeleted()
+  })
+
+  test.each<[string, typeof OWNER]>([
+    ['region', { ...OWNER, region: 'gb2' }], ['hypervisor', { ...OWNER, hypervisor: 'hv2' }], ['store', { ...OWNER, store: 'file:/x' }],
+  ])('of another %s', async (key, owner) => {
+    await written()
+    expect(await read(owner)).toBeUndefined()
+    expect(log[0]!.reason).toContain(key)
+    expectDeleted()
+  })
+})
+
+test('what an older version or a crash left beside the snapshot is deleted at the start', async () => {
+  await written()
+  for (const left of ['rejected', 'tmp']) writeFileSync(`${path}.${left}`, 'S3CRET')
+  expect((await read())?.instances).toHaveLength(INSTANCES.length)
+  expect(readdirSync(directory)).toEqual(['view.snapshot'])
+  rmSync(path)
+  writeFileSync(`${path}.rejected`, 'S3CRET')
+  expect(await read()).toBeUndefined()
+  expect(readdirSync(directory)).toEqual([])
+  expect(log).toEqual([])
+})
+
+test('a file that cannot be read stays, and the writer replaces it', async () => {
+  mkdirSync(path)
+  expect(await read()).toBeUndefined()
+  expect(log).toMatchObject([{ msg: 'the snapshot cannot be read; guests get 503 until the store answers' }])
+  expect(existsSync(path)).toBe(true)
+})
+
+describe('records that are not valid, in a file with nothing else wrong', () => {
+  const invalid = INSTANCES.slice(0, 2).map((assembled) => ({ ...assembled, instance: { ...assembled.instance, fqdn: 'no name' } }))
+  const write = async () => {
+    const writer = aWriter({ instances: () => invalid })
+    writer.changed()
+    await writer.stop()
+  }
+  test('are found when another wrote it, or we with another key', async () => {
+    await write()
+    expect(await read(OWNER, Date.now(), null, Buffer.alloc(32, 2))).toBeUndefined()
+    expect(log.map(({ reason }) => reason)).toEqual(['it holds a record that is not valid'])
+  })
+  test('are not looked for in what we wrote ourselves, which was found good before', async () => {
+    await write()
+    expect((await read())?.instances).toEqual(invalid)
+  })
+  test('what we wrote with another key is whole, without digests: the first resync reads every record again', async () => {
+    await written()
+    expect((await read(OWNER, Date.now(), null, Buffer.alloc(32, 2)))?.instances).toEqual(INSTANCES.map((assembled) => ({ ...assembled, digest: '' })))
+  })
+})
+
+/** Records and user-data, shorter and longer than the slices in which a file is read and written. */
+function largeAndSmall(): Assembled[] {
+  const sizes = [SLICE_BYTES - 3_000, SLICE_BYTES, 0, 3 * SLICE_BYTES + 17]
+  const large = sizes.map((size, i): Assembled => ({ instance: INSTANCES[i]!.instance, digest: `large ${String(i)}`, userData: Buffer.alloc(size, `x${String(i)}\n{}\n`) }))
+  return [...INSTANCES, ...large, ...INSTANCES, ...INSTANCES, ...INSTANCES]
+}
+
+describe.each([['plain', null], ['encrypted', aTrust('gb1', 'k1')]])('a large snapshot, %s', (_how, trust) => {
+  const write = async (instances: readonly Assembled[]) => {
+    const writer = aWriter({ keys: { trust, key: KEY }, instances: () => instances })
+    writer.changed()
+    await writer.stop()
+  }
+  test('is read back whole', async () => {
+    await write(largeAndSmall())
+    expect(isDeepStrictEqual((await read(OWNER, Date.now(), trust))?.instances, largeAndSmall())).toBe(true)
+  })
+  test('is read back whole, wherever a slice ends: within user-data, at its LF, or within a line', async () => {
+    const of = (...bytes: readonly number[]): Assembled[] => bytes.map((length) => ({ ...INSTANCES[0]!, userData: Buffer.alloc(length, 'x') }))
+    const beforeUserData = JSON.stringify({ imds: 'snapshot', format: 1, ...OWNER }).length + Buffer.byteLength(JSON.stringify({ instance: INSTANCES[0]!.instance, digest: INSTANCES[0]!.digest, userDataBytes: SLICE_BYTES })) + 2
+    const first = [-1, 0, 1, 2, 3, 50, 5_000].map((more) => SLICE_BYTES - beforeUserData - more)
+    for (const instances of [...first.map((bytes) => of(bytes)), ...first.map((bytes) => of(bytes, 2 * SLICE_BYTES, 1))]) {
+      await write(instances)
+      expect(isDeepStrictEqual((await read(OWNER, Date.now(), trust))?.instances, instances)).toBe(true)
+    }
+    expect(log).toEqual([])
+  })
+  test('is written in slices: no turn of the event loop hashes or encrypts more than two', async () => {
+    const { hashed, ciphered } = await mostBytesPerTurn(() => write([...largeAndSmall(), { ...INSTANCES[0]!, userData: Buffer.alloc(40 * SLICE_BYTES, 7) }]))
+    expect(hashed).toBeGreaterThan(0)
+    expect(Math.max(hashed, ciphered)).toBeLessThanOrEqual(2 * SLICE_BYTES)
+  })
+})
+
+test('what the view holds when a write comes to it is written: no former state is kept in memory for the file', async () => {
+  const view = new Map(INSTANCES.map((assembled) => [assembled.instance.id, assembled]))
+  const last = INSTANCES.at(-1)!
+  const writer = aWriter({ instances: function* () {
+    setImmediate(() => { view.set(last.instance.id, { ...last, digest: 'changed meanwhile' }) })
+    yield { ...INSTANCES[0]!, userData: Buffer.alloc(4 * SLICE_BYTES) }
+    yield* view.values()
+  } })
+  writer.changed()
+  await writer.stop()
+  expect((await read())?.instances.at(-1)?.digest).toBe('changed meanwhile')
+})
+
+describe('with keys', () => {
+  const keys = aTrust('gb1', 'k1')
+  test('the file is one encrypted value, which is read back whole', async () => {
+    await written(keys)
+    expect(readFileSync(path).subarray(0, 11).toString()).toBe('imds1 k1 0\n')
+    expect(readFileSync(path, 'latin1')).not.toMatch(/srv-|snapshot|sha256/)
+    expect(await read(OWNER, Date.now(), keys)).toMatchObject({ instances: INSTANCES, isCurrent: true })
+    expect((await read(OWNER, Date.now(), aTrust('gb1', 'k2', 'k1')))?.instances).toEqual(INSTANCES)
+    expect(log).toEqual([])
+  })
+  test('a plain file of this host is served, without digests: every record is to be read again', async () => {
+    await written(null)
+    expect(await read(OWNER, Date.now(), keys)).toMatchObject({ instances: INSTANCES.map((one) => ({ ...one, digest: '' })), isCurrent: false })
+    expect(log).toEqual([])
+    expect(await read()).toMatchObject({ isCurrent: true })
+  })
+  test('a plain file of another host is rejected and deleted', async () => {
+    await written(null)
+    expect(await read(OWNER, Date.now(), keys, Buffer.alloc(32, 2))).toBeUndefined()
+    expect(log[0]!.reason).toBe('it is not encrypted, and not written by this host')
+    expectDeleted()
+  })
+  test('an encrypted file that is authentic and no snapshot is rejected and deleted', async () => {
+    writeFileSync(path, keys.encrypt('snapshot', 'hv1', 0, Buffer.from(`hello\n${'x'.repeat(3 * SLICE_BYTES)}`)))
+    expect(await read(OWNER, Date.now(), keys)).toBeUndefined()
+    expect(log[0]!.reason).toMatch(/torn/)
+    expectDeleted()
+  })
+  test('an encrypted file that is too old is rejected and deleted', async () => {
+    await written(keys)
+    utimesSync(path, new Date(), new Date(Date.now() - DAY_MS - 1000))
+    expect(await read(OWNER, Date.now(), null)).toBeUndefined()
+    expectDeleted()
+  })
+
+  const other = new Trust([{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 99)) }], 'gb1')
+  test.each<[string, Trust | null, RegExp, object?]>([
+    ['without keys', null, /^it is encrypted, and there are no keys/],
+    ['with another key', aTrust('gb1', 'k2'), /^it was encrypted with a key that is not among ours: k1$/],
+    ['with another key of the same name', other, /^it is not authentic/],
+    ['by another hypervisor', keys, /^it is not authentic/, { ...OWNER, hypervisor: 'hv2' }],
+    ['in another region', aTrust('gb2', 'k1'), /^it is not authentic/],
+  ])('an encrypted file that is read %s is not served and stays, so that the right key can read it', async (_what, reading, reason, owner = OWNER) => {
+    await written(keys)
+    for (const start of [1, 2]) {
+      expect(await read(owner as typeof OWNER, Date.now(), reading)).toBeUndefined()
+      expect(log).toHaveLength(start)
+      expect(log.at(-1)!.reason).toMatch(reason)
+      expect(log.at(-1)!.msg).toBe('the snapshot cannot be decrypted; it stays where it is, and guests get 503 until the store answers')
+    }
+    expect((await read(OWNER, Date.now(), keys))?.instances).toEqual(INSTANCES)
+  })
+  test('an encrypted file that is torn is not served', async () => {
+    await written(keys)
+    writeFileSync(path, readFileSync(path).subarray(0, -1))
+    expect(await read(OWNER, Date.now(), keys)).toBeUndefined()
+    expect(log[0]!.reason).toMatch(/not authentic/)
+  })
+})
+
+test('its age is that of the last time the view was in step with the store; a clock that was set back makes it negative, not useless', async () => {
+  await written()
+  const twoHoursAgo = new Date(Date.now() - 7_200_000)
+  utimesSync(path, twoHoursAgo, twoHoursAgo)
+  expect((await read())?.ageMs).toBeCloseTo(7_200_000, -4)
+  expect((await read(OWNER, Date.now() - DAY_MS))?.ageMs).toBeCloseTo(7_200_000 - DAY_MS, -4)
+})
+
+test.each(['read', 'written'])('a confirmation that nothing changed renews the time of a file that was %s, without writing it anew', async (how) => {
+  await written()
+  const writer = aWriter({ wasRead: how === 'read' })
+  if (how === 'written') {
+    writer.changed()
+    await eventually(() => { expect(writes.written).toBe(2) })
+  }
+  const { ino } = statSync(path)
+  utimesSync(path, new Date(0), new Date(0))
+  writer.confirmed()
+  await eventually(() => { expect(Date.now() - statSync(path).mtimeMs).toBeLessThan(60_000) })
+  const { written: writesBefore } = writes
+  await writer.stop()
+  expect(statSync(path).ino).toBe(ino)
+  expect(writes.written).toBe(writesBefore)
+})
+
+test('a file that was taken away is written again', async () => {
+  const writer = aWriter({ wasRead: true })
+  writer.confirmed()
+  await eventually(() => { expect(existsSync(path)).toBe(true) })
+  await writer.stop()
+})
+
+test('a file that could not be read is replaced by a view with instances, not by an empty one', async () => {
+  writeFileSync(path, 'of another key')
+  let instances: Assembled[] = []
+  const writer = aWriter({ instances: () => instances })
+  writer.confirmed()
+  await writer.stop()
+  expect(readFileSync(path, 'utf8')).toBe('of another key')
+  instances = INSTANCES
+  writer.confirmed()
+  await writer.stop()
+  expect((await read())?.instances).toEqual(INSTANCES)
+})
+
+test('many changes at once are one write, and a change during a write is not forgotten', async () => {
+  let instances = INSTANCES.slice(0, 1)
+  const writer = aWriter({ instances: () => instances })
+  for (let i = 0; i < 1000; i++) writer.changed()
+  await eventually(() => { expect(writes.written).toBe(1) })
+  instances = INSTANCES.slice(0, 2)
+  writer.changed()
+  await writer.stop()
+  expect((await read())?.instances).toHaveLength(2)
+  expect(writes.written).toBe(2)
+})
+
+test('a write that fails is logged once, counted, and leaves the last good file in place', async () => {
+  await written()
+  const before = readFileSync(path)
+  const writer = aWriter({ instances: () => { throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }) } })
+  writer.changed()
+  await eventually(() => { expect(writes.failed).toBe(1) })
+  await writer.stop()
+  expect(writes.failed).toBe(2)
+  expect(log.filter(({ msg }) => msg.startsWith('snapshot not written'))).toHaveLength(1)
+  expect(readFileSync(path).equals(before)).toBe(true)
+  expect(readdirSync(directory)).toEqual(['view.snapshot'])
+})
+
+test('a file that lacks changes since a write failed is not dated as in step with the store', async () => {
+  await written()
+  utimesSync(path, new Date(0), new Date(0))
+  const writer = aWriter({ wasRead: true, instances: () => { throw new Error('no space left on device') } })
+  writer.changed()
+  await eventually(() => { expect(writes.failed).toBe(1) })
+  writer.confirmed()
+  await writer.stop()
+  expect(statSync(path).mtimeMs).toBe(0)
+})
+
+test('a write keeps the time at which the view was last in step with the store', async () => {
+  const writer = aWriter({ asOfMs: Date.now() - 7_200_000 })
+  writer.changed()
+  await writer.stop()
+  expect((await read())?.ageMs).toBeCloseTo(7_200_000, -4)
+})
+
+test('a confirmation that comes during a write does not date the file, which may lack changes that came with it', async () => {
+  const writer = aWriter({ asOfMs: Date.now() - 7_200_000, instances: () => {
+    writer.confirmed()
+    return INSTANCES
+  } })
+  writer.changed()
+  await writer.stop()
+  expect((await read())?.ageMs).toBeCloseTo(7_200_000, -4)
+})
+
+/** The prototype of what `open` gives, to see what is called on every file. */
+async function fileHandles(): Promise<FileHandle> {
+  const handle = await open(directory)
+  await handle.close()
+  return Object.getPrototypeOf(handle) as FileHandle
+}
+
+test('small values are gathered, so that a file of 200 instances is written in few parts', async () => {
+  const write = vi.spyOn(await fileHandles(), 'writeFile')
+  await written()
+  const parts = write.mock.calls.map(([part]) => (part as Buffer).length)
+  write.mockRestore()
+  expect(parts.length).toBeLessThanOrEqual(2 + Math.ceil(statSync(path).size / SLICE_BYTES) + 1)
+})
+
+test.each([['plain', null], ['encrypted', aTrust('gb1', 'k1')]])('the whole %s file and its time are flushed to the disk before it takes its place, and the directory after that', async (_what, trust) => {
+  const flushed: { files: string[], bytes: number, mtimeMs: number }[] = []
+  const sync = vi.spyOn(await fileHandles(), 'sync').mockImplementation(async function (this: FileHandle) {
+    const { size, mtimeMs } = await this.stat()
+    await this.datasync()
+    flushed.push({ files: readdirSync(directory), bytes: size, mtimeMs })
+  })
+  const asOfMs = Date.now() - 7_200_000
+  const writer = aWriter({ asOfMs, keys: { trust, key: KEY } })
+  writer.changed()
+  await writer.stop().finally(() => { sync.mockRestore() })
+  expect(flushed).toMatchObject([{ files: ['view.snapshot.tmp'], bytes: statSync(path).size, mtimeMs: asOfMs }, { files: ['view.snapshot'], bytes: statSync(directory).size }])
+})

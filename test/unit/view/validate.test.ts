@@ -1,0 +1,39 @@
+import { describe, expect, test } from 'vitest'
+import { assemble, sha256 } from '../../../src/view/validate.ts'
+import type { Loaded, LoadedRecord } from '../../../src/store/source.ts'
+import { parsed } from '../../support/guest.ts'
+import { anInstance } from '../../support/instance.ts'
+
+const BYTES = Buffer.from('#!/bin/sh\n')
+const DESCRIBED = { size: BYTES.length, sha256: sha256(BYTES) }
+const loaded = (document: unknown, userData: Buffer | null = null): LoadedRecord =>
+  ({ kind: 'record', id: 'srv-abcde', digest: 'd1', document, userData, userDataSha256: userData === null ? null : sha256(userData) })
+
+test('invariant 3: a valid record and its user-data become one instance', () => {
+  expect(assemble(loaded(anInstance()), 16_384)).toEqual({ instance: parsed(anInstance()), userData: null, digest: 'd1' })
+  const document = anInstance({ userData: DESCRIBED })
+  expect(assemble(loaded(document, BYTES), BYTES.length)).toEqual({ instance: parsed(document), userData: BYTES, digest: 'd1' })
+})
+
+test('sealed user-data is checked, and not kept: no host needs it', () => {
+  const document = anInstance({ userData: DESCRIBED, sealedAt: '2026-11-20T15:04:05Z' })
+  expect(assemble(loaded(document, BYTES), 16_384)).toMatchObject({ userData: null })
+  expect(assemble(loaded(document, Buffer.from('other')), 16_384)).toMatchObject({ reason: 'user-data' })
+})
+
+describe('invariant 3: nothing is assembled of', () => {
+  const ROWS: [string, Exclude<Loaded, { kind: 'removed' | 'absent' }>, object][] = [
+    ['what cannot be read', { kind: 'unreadable', id: 'srv-abcde', digest: '', reason: 'why' }, { reason: 'unreadable', faults: [{ path: '', message: 'why' }] }],
+    ['what is not authentic', { kind: 'untrusted', id: 'srv-abcde', digest: '', reason: 'why' }, { reason: 'untrusted', faults: [{ path: '', message: 'why' }] }],
+    ['a faulty record', loaded(anInstance({ revision: 0 })), { reason: 'record', faults: [{ path: '/revision' }] }],
+    ['a record under another id', loaded(anInstance({ id: 'srv-other' })), { reason: 'id', faults: [{ path: '/id', message: 'is not the id that it is stored under, srv-abcde' }] }],
+    ['user-data that the record does not describe', loaded(anInstance(), BYTES), { reason: 'user-data', faults: [{ path: '/userData', message: 'is missing although user-data is there' }] }],
+    ['a record whose user-data is not there', loaded(anInstance({ userData: DESCRIBED })), { reason: 'user-data', faults: [{ path: '/userData', message: 'tells of user-data that is not there' }] }],
+    ['user-data of another size', loaded(anInstance({ userData: { ...DESCRIBED, size: 9 } }), BYTES), { reason: 'user-data', faults: [{ path: '/userData/size' }] }],
+    ['user-data with another digest', loaded(anInstance({ userData: { ...DESCRIBED, sha256: '0'.repeat(64) } }), BYTES), { reason: 'user-data', faults: [{ path: '/userData/sha256' }] }],
+  ]
+  test.each(ROWS)('%s', (_what, one, fault) => { expect(assemble(one, 16_384)).toMatchObject(fault) })
+  test('user-data that is too long', () => {
+    expect(assemble(loaded(anInstance({ userData: DESCRIBED }), BYTES), BYTES.length - 1)).toMatchObject({ reason: 'user-data', faults: [{ path: '/userData', message: 'is 10 bytes, more than the limit of 9 (IMDS_USER_DATA_MAX_BYTES)' }] })
+  })
+})

@@ -11,14 +11,13 @@ import { FORWARDED_RULES } from './guest/authorize.ts'
 import type { Allowance } from './guest/share.ts'
 import { parseTokenKeys } from './guest/token.ts'
 import { canonicalAddress } from './metadata/address.ts'
-import { DEFAULT_NETWORK, isName } from './metadata/instance.ts'
+import { DEFAULT_NETWORK, isName } from './metadata/identifiers.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 import { parseRecordKeys, type RecordKeys } from './store/crypto/record-cipher.ts'
 import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './store/redis/url.ts'
+import type { Listener } from './runtime/listen.ts'
 import type { InheritedSocket } from './runtime/systemd.ts'
 
-/** Where a server listens: a canonical address with a port (0: any free one), or a socket that systemd holds for us. */
-export type Listener = { readonly host: string, readonly port: number } | { readonly fd: number }
 /** Where guests of one network are answered. */
 export type GuestListener = Listener & { readonly network: string }
 

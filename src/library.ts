@@ -4,6 +4,7 @@
 import './store/files/publisher.ts' // `openStore` imports the two itself; here they are loaded at once, before an upgrade can replace the files
 import './store/redis/publisher.ts'
 
-export { InstanceSchema, parse } from './metadata/record.ts'
+export { parse } from './metadata/record.ts'
+export { InstanceSchema } from './metadata/schema.ts'
 export { waitForInstance, type Waited, type WaitFor } from './operator/wait.ts'
 export * from './store/open.ts'

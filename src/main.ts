@@ -8,7 +8,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { missingFile } from './cli/missing-file.ts'
+import { missingFile } from './runtime/missing-file.ts'
 import { parseConfig, type ConfigFault } from './config.ts'
 import { startDaemon } from './daemon.ts'
 import { StartFailure } from './runtime/listen.ts'

@@ -2,11 +2,11 @@
  * What imdsctl's commands do. Each prints its result, or throws a Failure that says how the program ends; anything else that is
  * thrown means that the store could not be used.
  */
-import { ID_RULE, isId } from '../metadata/instance.ts'
+import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import { parse } from '../metadata/record.ts'
 import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Publisher, type SealResult, type StoreSettings } from '../store/open.ts'
-import { EXIT, Failure } from './failure.ts'
+import { EXIT, Failure } from '../runtime/failure.ts'
 
 /** What every command is given. */
 export interface Context { readonly store: StoreSettings, readonly json: boolean }

@@ -10,9 +10,9 @@ import { Command, InvalidArgumentError, Option } from 'commander'
 import { STORE_URL_FORMS, type RedisFiles } from '../store/redis/url.ts'
 import { VERSION } from '../version.ts'
 import type { Context } from './commands.ts'
-import { EXIT, Failure } from './failure.ts'
+import { EXIT, Failure } from '../runtime/failure.ts'
 import type { FirewallOptions } from '../firewall/agent/agent.ts'
-import { missingFile } from './missing-file.ts'
+import { missingFile } from '../runtime/missing-file.ts'
 
 interface Options extends RedisFiles {
   readonly store?: string

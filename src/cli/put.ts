@@ -4,13 +4,13 @@
  */
 import { readFile } from 'node:fs/promises'
 import { buffer } from 'node:stream/consumers'
-import { isId } from '../metadata/instance.ts'
+import { isId } from '../metadata/identifiers.ts'
 import { parse, sizeFaults, type Fault } from '../metadata/record.ts'
-import { sha256, userDataFaults } from '../view/validate.ts'
+import { sha256, userDataFaults } from '../metadata/user-data.ts'
 import { openStore, USER_DATA_MAX_BYTES } from '../store/open.ts'
 import { fillUserData, StoreUnavailable, type Publisher, type PutOptions, type PutResult, type UserDataChange } from '../store/publish.ts'
 import { addressOwned, type Context } from './commands.ts'
-import { EXIT, Failure } from './failure.ts'
+import { EXIT, Failure } from '../runtime/failure.ts'
 import { readRecords, type ReadRecord, type RecordFault, type RecordInput } from './records.ts'
 
 /** What is in flight at once: enough to hide the round trip, and a bound on memory. */

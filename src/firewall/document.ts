@@ -6,7 +6,7 @@
  */
 import Type, { type Static } from 'typebox'
 import { Compile } from 'typebox/compile'
-import { ID, NAME } from '../metadata/instance.ts'
+import { ID, NAME } from '../metadata/identifiers.ts'
 
 const Place = { address: Type.String({ maxLength: 64 }), port: Type.Integer({ minimum: 0, maximum: 65_535 }) }
 const Name = Type.String({ pattern: NAME })

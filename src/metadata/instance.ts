@@ -1,37 +1,10 @@
 /**
- * What is an instance?
- *
- * A record (see record.ts) that was found good, as the rest of the daemon knows it. Apart from the check, which is a large thing to load: a
- * start that finds its own snapshot does without.
+ * A valid record (see record.ts), as the rest of the program uses it. Kept apart from the check, which takes long to load: a daemon that
+ * starts from its own snapshot does not load it.
  */
 import type { Static } from 'typebox'
 import { splitPrefix } from './address.ts'
-import type { InstanceSchema } from './record.ts'
-
-/** The network of an interface or a listener that names none. */
-export const DEFAULT_NETWORK = 'default'
-
-/** The form of every id, as a regular expression: safe in Redis keys, paths, file names and nftables rules. */
-export const ID = '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$'
-/** The same in words. */
-export const ID_RULE = 'an id: 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'
-
-const idForm = new RegExp(ID)
-
-/** The form of a name: of a region, a hypervisor, a network, a handle. */
-export const NAME = '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$'
-
-const nameForm = new RegExp(NAME)
-
-/** True for text of the form of a name. */
-export function isName(text: string): boolean {
-  return nameForm.test(text)
-}
-
-/** True for text of the form of an id. */
-export function isId(text: string): boolean {
-  return idForm.test(text)
-}
+import type { InstanceSchema } from './schema.ts'
 
 /** A record is at most this long as JSON, in bytes, unknown fields included. */
 export const RECORD_MAX_BYTES = 256 * 1024

@@ -3,7 +3,7 @@
  * InstanceSchema, in the keywords that every validator knows. What has no standard keyword is left to `parse` and `imdsctl validate`: the
  * form of an address with its prefix length, and what must differ within one record.
  */
-import { InstanceSchema } from './record.ts'
+import { InstanceSchema } from './schema.ts'
 
 /** Formats of ours that a standard one describes. */
 const STANDARD_FORMATS: Readonly<Record<string, string>> = { 'imds-ipv4': 'ipv4', 'imds-ipv6': 'ipv6' }

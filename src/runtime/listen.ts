@@ -4,8 +4,9 @@
 import type { FastifyInstance } from 'fastify'
 import { once } from 'node:events'
 import { Server } from 'node:net'
-import type { Listener } from '../config.ts'
 
+/** Where a server listens: a canonical address with a port (0: any free one), or a socket that systemd holds for us. */
+export type Listener = { readonly host: string, readonly port: number } | { readonly fd: number }
 /** Where a server listens now. */
 export interface Place { readonly host: string, readonly port: number }
 

@@ -2,7 +2,7 @@
  * Opens a store for writing. What a kind of store needs is loaded when one is opened: imdsctl's start depends on it.
  */
 import { readFileSync } from 'node:fs'
-import { isName } from '../metadata/instance.ts'
+import { isName } from '../metadata/identifiers.ts'
 import { FILE_SYSTEM } from './files/operations.ts'
 import type { Publisher } from './publish.ts'
 import { parseRecordKeys, Trust } from './crypto/record-cipher.ts'
@@ -11,8 +11,7 @@ import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type R
 export type { Instance } from '../metadata/instance.ts'
 export type { Fault } from '../metadata/record.ts'
 export { USER_DATA_MAX_BYTES, type RedisFiles } from './redis/url.ts'
-export type { DecryptResult, EncryptResult } from './crypto/publisher.ts'
-export type { AnnouncedHypervisor, Listed, Published, Publisher, PutOptions, PutRefusal, PutResult, RemoveResult, SealResult, UserDataChange } from './publish.ts'
+export type { AnnouncedHypervisor, DecryptResult, EncryptResult, Listed, Published, Publisher, PutOptions, PutRefusal, PutResult, RemoveResult, SealResult, UserDataChange } from './publish.ts'
 
 /** How to open a store. */
 export interface StoreSettings extends RedisFiles {

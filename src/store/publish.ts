@@ -12,8 +12,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Instance } from '../metadata/instance.ts'
 import { parse, sizeFaults, type Fault } from '../metadata/record.ts'
-import { sha256, userDataFaults } from '../view/validate.ts'
-import type { DecryptResult, EncryptResult } from './crypto/publisher.ts'
+import { sha256, userDataFaults } from '../metadata/user-data.ts'
 
 /** What becomes of the user-data: these bytes, none, or whatever the store has now. */
 export type UserDataChange = Uint8Array | 'none' | 'keep'
@@ -49,6 +48,11 @@ export type SealResult =
   | { readonly result: 'sealed' | 'unsealed' | 'unchanged', readonly revision: number, readonly sealedAt: string | null }
   | { readonly result: 'absent' }
   | Extract<PutRefusal, { result: 'address-owned' }>
+
+/** What an encryption under the first key came to. `plain`: the values are not encrypted, and were not to be taken as they are. */
+export type EncryptResult = 'encrypted' | 'unchanged' | 'absent' | 'plain'
+/** What a decryption came to. `unchanged`: it was not encrypted. */
+export type DecryptResult = 'decrypted' | 'unchanged' | 'absent'
 
 /** One line of a list. `addresses`: `network address` each, IPv6 prefixes among them with their length. */
 export interface Listed { readonly id: string, readonly revision: number, readonly hypervisors: readonly string[], readonly addresses: readonly string[] }

@@ -7,7 +7,7 @@
  */
 import type { Logger } from 'pino'
 import type { AssemblyFault } from './validate.ts'
-import { formatStoreProblem, storeProblem, type StoreProblem } from '../store/problem.ts'
+import { formatStoreProblem, storeProblem, type StoreProblem } from './store-problem.ts'
 import type { View } from './view.ts'
 
 /** Between two resyncs, so many faulty records are logged for each reason. The rest is counted: thousands of lines for one cause hide it. */

@@ -22,7 +22,7 @@ import { frozen, RECORD_FORM, type Instance } from '../metadata/instance.ts'
 import type { Assembled } from './validate.ts'
 import { Rejection, SnapshotInput, torn, Undecryptable } from './snapshot-input.ts'
 import type { Trust } from '../store/crypto/record-cipher.ts'
-import { SLICE_BYTES, slices } from './turn-budget.ts'
+import { SLICE_BYTES, slices } from '../runtime/turn-budget.ts'
 
 const FORMAT = 1
 const LF = Buffer.from('\n')

@@ -23,10 +23,10 @@ import type { Logger } from 'pino'
 import type { Instance } from '../metadata/instance.ts'
 import type { Assembled, AssemblyFault } from './validate.ts'
 import { plan, type Origin } from './plan.ts'
-import { formatStoreProblem } from '../store/problem.ts'
+import { formatStoreProblem } from './store-problem.ts'
 import type { Loaded, Source } from '../store/source.ts'
 import { Told } from './record-health.ts'
-import { TurnBudget } from './turn-budget.ts'
+import { TurnBudget } from '../runtime/turn-budget.ts'
 import type { View } from './view.ts'
 
 /** The most ids in one batch. */

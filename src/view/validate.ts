@@ -3,9 +3,9 @@
  *
  * The gate to the view (invariant 3): what a store gave under an id becomes an instance with its bytes, or a list of faults.
  */
-import { createHash } from 'node:crypto'
 import type { Instance } from '../metadata/instance.ts'
 import { parse, type Fault } from '../metadata/record.ts'
+import { userDataFaults } from '../metadata/user-data.ts'
 import type { Loaded } from '../store/source.ts'
 
 /** A valid record with exactly the user-data that it tells of. `userData` is null where it tells of none, or is sealed: no host needs it then. */
@@ -15,11 +15,6 @@ export interface Assembled { readonly instance: Instance, readonly userData: Uin
 export const FAULT_REASONS = ['unreadable', 'untrusted', 'record', 'id', 'user-data'] as const
 /** Why an id was not assembled; `faults` never hold values of the record. */
 export interface AssemblyFault { readonly reason: typeof FAULT_REASONS[number], readonly faults: readonly Fault[] }
-
-/** Lower-case hexadecimal SHA-256. */
-export function sha256(bytes: Uint8Array): string {
-  return createHash('sha256').update(bytes).digest('hex')
-}
 
 /** Checks everything about one loaded instance. `userDataMaxBytes` bounds the user-data. */
 export function assemble(loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>, userDataMaxBytes: number): Assembled | AssemblyFault {
@@ -31,18 +26,4 @@ export function assemble(loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>
   const faults = userDataFaults(instance, loaded.userData, loaded.userDataSha256, userDataMaxBytes)
   if (faults.length > 0) return { reason: 'user-data', faults }
   return { instance, userData: instance.sealedAt === undefined ? loaded.userData : null, digest: loaded.digest }
-}
-
-/** What is wrong between a record and the bytes that came with it, whose SHA-256 is `digest`. */
-export function userDataFaults({ userData: expected }: Instance, bytes: Uint8Array | null, digest: string | null, maxBytes: number): Fault[] {
-  if (expected === undefined) return bytes === null ? [] : [{ path: '/userData', message: 'is missing although user-data is there' }]
-  if (bytes === null) return [{ path: '/userData', message: 'tells of user-data that is not there' }]
-  if (bytes.length > maxBytes) return [{ path: '/userData', message: `is ${formatTooLong(bytes.length, maxBytes)}` }]
-  if (expected.size !== bytes.length) return [{ path: '/userData/size', message: `is not the ${String(bytes.length)} bytes that the user-data has` }]
-  return expected.sha256 === digest ? [] : [{ path: '/userData/sha256', message: 'is not the digest of the user-data' }]
-}
-
-/** Says that user-data has too many bytes. */
-export function formatTooLong(bytes: number, maxBytes: number): string {
-  return `${String(bytes)} bytes, more than the limit of ${String(maxBytes)} (IMDS_USER_DATA_MAX_BYTES)`
 }

@@ -12,7 +12,7 @@ import type { Rules } from '../../src/guest/authorize.ts'
 import { buildGuestServer } from '../../src/guest/server.ts'
 import { Shares, UNKNOWN_PEERS, type Allowance } from '../../src/guest/share.ts'
 import { Tokens } from '../../src/guest/token.ts'
-import { sha256 } from '../../src/view/validate.ts'
+import { sha256 } from '../../src/metadata/user-data.ts'
 import { View } from '../../src/view/view.ts'
 
 /** An answer with its body as it is on the wire. */

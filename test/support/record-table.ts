@@ -1,7 +1,7 @@
 /**
  * The README's table of a record's fields, made from the schema: `node test/support/record-table.ts` prints it.
  */
-import { InstanceSchema } from '../../src/metadata/record.ts'
+import { InstanceSchema } from '../../src/metadata/schema.ts'
 
 interface Schema {
   readonly type?: string

@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { formatRefusals, type EdgeRefusal } from '../refusal.ts'
 import { buildRules, replacement, type EdgeFault } from '../rules.ts'
 import { parseEdgeView, type EdgeView } from '../document.ts'
-import { EXIT, Failure } from '../../cli/failure.ts'
+import { EXIT, Failure } from '../../runtime/failure.ts'
 import { Refusal, removeTable, Table } from './nft.ts'
 import { findRefused } from './refused.ts'
 

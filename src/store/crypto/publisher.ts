@@ -7,11 +7,11 @@
  */
 import type { Instance } from '../../metadata/instance.ts'
 import { parse, sealOf } from '../../metadata/record.ts'
-import { sha256, userDataFaults } from '../../view/validate.ts'
-import type { UserDataChange, Written } from '../publish.ts'
+import { sha256, userDataFaults } from '../../metadata/user-data.ts'
+import type { DecryptResult, EncryptResult, UserDataChange, Written } from '../publish.ts'
 import { readStored } from './stored.ts'
 import { isEncrypted, type Trust } from './record-cipher.ts'
-import { TurnBudget } from '../../view/turn-budget.ts'
+import { TurnBudget } from '../../runtime/turn-budget.ts'
 
 /** The script's answer: its words as publish.lua has them. */
 export type ScriptAnswer = readonly [verdict: string, ...details: string[]]
@@ -24,11 +24,6 @@ export interface ScriptedStore {
   values(id: string): Promise<Values | undefined>
   script(...args: (string | Buffer)[]): Promise<ScriptAnswer>
 }
-
-/** What an encryption under the first key came to. `plain`: the values are not encrypted, and were not to be taken as they are. */
-export type EncryptResult = 'encrypted' | 'unchanged' | 'absent' | 'plain'
-/** What a decryption came to. `unchanged`: it was not encrypted. */
-export type DecryptResult = 'decrypted' | 'unchanged' | 'absent'
 
 const ATTEMPTS = 5
 

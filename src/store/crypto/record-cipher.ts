@@ -17,7 +17,7 @@
  * What this cannot tell: whether a value is the latest. An older one, with its own revision, is as authentic.
  */
 import { createCipheriv, createDecipheriv, createSecretKey, hkdfSync, randomBytes, type KeyObject } from 'node:crypto'
-import { slices, type TurnBudget } from '../../view/turn-budget.ts'
+import { slices, type TurnBudget } from '../../runtime/turn-budget.ts'
 
 const ALGORITHM = 'aes-256-gcm'
 const NONCE_BYTES = 12

@@ -5,7 +5,7 @@
  * was encrypted for this id, record and user-data for one revision; a plain value is a fault.
  */
 import { isEncrypted, type Decrypted, type Trust } from './record-cipher.ts'
-import type { TurnBudget } from '../../view/turn-budget.ts'
+import type { TurnBudget } from '../../runtime/turn-budget.ts'
 
 /** What was found. `keys` names the keys of both values; empty where they are plain. */
 export type Stored =

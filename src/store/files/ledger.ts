@@ -10,8 +10,8 @@ import { join } from 'node:path'
 import Type, { type Static } from 'typebox'
 import Value from 'typebox/value'
 import { rangesOf, type Instance } from '../../metadata/instance.ts'
-import { restore, sealOf } from '../../metadata/record.ts'
-import { assemble } from '../../view/validate.ts'
+import { parse, restore, sealOf } from '../../metadata/record.ts'
+import { userDataFaults } from '../../metadata/user-data.ts'
 import { idOfFile, loadFiles } from './source.ts'
 import type { Loaded } from '../source.ts'
 
@@ -79,9 +79,14 @@ async function protectionOf(directory: string, id: string, remembered: Protectio
   if (loaded.kind === 'absent') return remembered?.isRemoved === true ? undefined : remembered
   const tombstone = parseTombstone(await readFile(join(directory, `${id}.removed`), 'utf8').catch(() => ''))
   if (loaded.kind === 'removed') return tombstone ?? (remembered && removedAt(remembered.revision, remembered.sealedAt))
-  const assembled = assemble(loaded, Infinity)
-  if ('instance' in assembled) return publishedAs(assembled.instance, assembled.instance.sealedAt ?? tombstone?.sealedAt)
-  return faulty(loaded, remembered ?? tombstone)
+  const valid = validInstance(loaded)
+  return valid === undefined ? faulty(loaded, remembered ?? tombstone) : publishedAs(valid, valid.sealedAt ?? tombstone?.sealedAt)
+}
+
+function validInstance(loaded: Loaded): Instance | undefined {
+  const parsed = loaded.kind === 'record' ? parse(loaded.document) : undefined
+  if (loaded.kind !== 'record' || parsed?.ok !== true || parsed.instance.id !== loaded.id) return undefined
+  return userDataFaults(parsed.instance, loaded.userData, loaded.userDataSha256, Infinity).length === 0 ? parsed.instance : undefined
 }
 
 /** What protects an instance whose record is faulty: what is known of it, and a seal that can be read. */

@@ -13,13 +13,14 @@ import { statSync, watch, type FSWatcher } from 'node:fs'
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { parse as parseYaml } from 'yaml'
-import { isId, RECORD_MAX_BYTES } from '../../metadata/instance.ts'
+import { isId } from '../../metadata/identifiers.ts'
+import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
 import { sizeFaults } from '../../metadata/record.ts'
-import { formatTooLong } from '../../view/validate.ts'
+import { formatTooLong } from '../../metadata/user-data.ts'
 import { parsePending } from './pending.ts'
 import { fillUserData } from '../publish.ts'
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
-import { sha256InSlices, TurnBudget } from '../../view/turn-budget.ts'
+import { sha256InSlices, TurnBudget } from '../../runtime/turn-budget.ts'
 
 /** A writer that puts record and user-data one after the other is given so long to finish. */
 const QUIET_MS = 10

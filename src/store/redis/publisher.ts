@@ -7,14 +7,14 @@ import type { Redis } from 'ioredis'
 import type { Instance } from '../../metadata/instance.ts'
 import { again, close, connectToRegion, isDenied, reasonOf, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf, type Keys } from './keys.ts'
-import { decryptAnew, encryptAnew, writeEncrypted, type DecryptResult, type EncryptResult, type ScriptAnswer, type ScriptedStore, type Values } from '../crypto/publisher.ts'
+import { decryptAnew, encryptAnew, writeEncrypted, type ScriptAnswer, type ScriptedStore, type Values } from '../crypto/publisher.ts'
 import {
-  changeSeal, publish, StoreUnavailable, type AnnouncedHypervisor, type Backend, type Listed, type Publisher, type Published, type PutOptions, type PutResult,
-  type RemoveResult, type SealResult, type UserDataChange, type Written,
+  changeSeal, publish, StoreUnavailable, type AnnouncedHypervisor, type Backend, type DecryptResult, type EncryptResult, type Listed, type Publisher,
+  type Published, type PutOptions, type PutResult, type RemoveResult, type SealResult, type UserDataChange, type Written,
 } from '../publish.ts'
 import { readStored } from '../crypto/stored.ts'
 import type { Trust } from '../crypto/record-cipher.ts'
-import { TurnBudget } from '../../view/turn-budget.ts'
+import { TurnBudget } from '../../runtime/turn-budget.ts'
 
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
 /** For so long a failover, or a slot that a Cluster moves, is waited for. */

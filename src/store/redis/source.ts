@@ -10,13 +10,13 @@
 import type { Redis } from 'ioredis'
 import { ipv6Digits } from '../../metadata/address.ts'
 import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
-import { formatTooLong } from '../../view/validate.ts'
+import { formatTooLong } from '../../metadata/user-data.ts'
 import { again, attempt, check, close, connectTo, connectToRegion, describeUrl, reasonOf, redirection, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf } from './keys.ts'
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
 import { readStored } from '../crypto/stored.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES, type Trust } from '../crypto/record-cipher.ts'
-import { sha256InSlices, TurnBudget } from '../../view/turn-budget.ts'
+import { sha256InSlices, TurnBudget } from '../../runtime/turn-budget.ts'
 
 const HEARTBEAT_MS = 5000
 /** One read of several instances has at most so many bytes of records and user-data, or those of one instance. */

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { assemble, sha256 } from '../../../src/view/validate.ts'
+import { sha256 } from '../../../src/metadata/user-data.ts'
+import { assemble } from '../../../src/view/validate.ts'
 import type { Loaded, LoadedRecord } from '../../../src/store/source.ts'
 import { parsed } from '../../support/guest.ts'
 import { anInstance } from '../../support/instance.ts'

@@ -4,7 +4,7 @@
  * Above the limit the cause is a wrong record key, or a version that writes what we cannot read, and not single bad publishes. A store that
  * names one instance here, with a faulty record, is beyond it too: nothing that this host was asked to serve can be served.
  */
-import type { AssemblyFault } from '../view/validate.ts'
+import type { AssemblyFault } from './validate.ts'
 
 /** More than this share of the records is faulty. Fewer than one in ten good ones are no reason to let a rolling restart go on. */
 const UNUSABLE_SHARE = 0.9

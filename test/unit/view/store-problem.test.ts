@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { formatStoreProblem, storeProblem } from '../../../src/store/problem.ts'
+import { formatStoreProblem, storeProblem } from '../../../src/view/store-problem.ts'
 
 test.each([
   [0, 0, false], [1, 0, false], [1, 1, true], [2, 1, false], [2, 2, true], [10, 9, false], [10, 10, true], [11, 10, true], [100, 90, false], [100, 91, true],

@@ -44,7 +44,7 @@ export interface Config {
   readonly share: Allowance
   readonly forwarded: typeof FORWARDED_RULES[number]
   /** `required`: guests are started once the firewall's rules let them in. `link`: the rule for the names of their links. */
-  readonly edge: { readonly required: boolean, readonly link: string }
+  readonly firewall: { readonly required: boolean, readonly link: string }
   readonly provider: { readonly domain?: string, readonly partition?: string }
 }
 
@@ -194,7 +194,7 @@ export function parseConfig(
     overruledListen: held.length > 0 && (env['IMDS_LISTEN'] ?? '') !== '' ? listed : null,
     store, stateDirectory, logLevel, userDataMaxBytes, share, forwarded, tokenKeys,
     resyncMs: resyncSeconds * 1000, snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
-    edge: { required: firewall === 'required', link },
+    firewall: { required: firewall === 'required', link },
     provider: { ...domain !== undefined && { domain }, ...partition !== undefined && { partition } },
   }
   const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_') && !(variable in SETTINGS))

@@ -93,7 +93,7 @@ async function startAnswering(config: Config, log: Logger, now: () => number): P
   try {
     const guests: Place[] = []
     for (const [i, server] of servers.entries()) guests.push(await listen(server, config.listen[i]!, 'IMDS_LISTEN'))
-    if (config.edge.required && !guests.every(({ host }) => isOneAddress(host))) throw new StartFailure(EVERYWHERE)
+    if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host))) throw new StartFailure(EVERYWHERE)
     warnOfOverruled(config, guests, log)
     return { view, meter, keys, snapshotAgeMs: snapshot?.ageMs, isSnapshotCurrent: snapshot?.isCurrent === true, guests, askBy: (by) => { ask = by }, stop }
   } catch (error) {
@@ -117,7 +117,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const { buildMetrics } = await import('./metrics.ts')
   await turn() // guests are answered between one step and the next
   const { buildOperatorServer } = await import('./operator/server.ts')
-  const [{ Edge }, { explain }, { ClockWatch, LOOK_EVERY_MS }] = await Promise.all([import('./firewall/firewall.ts'), import('./operator/explain.ts'), import('./runtime/clock.ts')])
+  const [{ Firewall }, { explain }, { ClockWatch, LOOK_EVERY_MS }] = await Promise.all([import('./firewall/firewall.ts'), import('./operator/explain.ts'), import('./runtime/clock.ts')])
   const { AddressWatch, formatMissing } = await import('./runtime/addresses.ts')
   const [{ Watch }, { Strangers }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
   const source = await buildSource(config.store, keys.trust, config.userDataMaxBytes, {
@@ -139,24 +139,24 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   })
   // Before the view is confirmed, a file that could not be read may hold more than the view: the last good state, under another key.
   let mayWrite = answering.isSnapshotCurrent
-  const edge = new Edge({ ...config.edge, instances: () => instances().map(({ instance }) => instance), now, epoch: randomBytes(4).toString('hex'), log })
+  const firewall = new Firewall({ ...config.firewall, instances: () => instances().map(({ instance }) => instance), now, epoch: randomBytes(4).toString('hex'), log })
   const watch = new Watch({
     source, view, hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.watch, log,
     changed: () => {
       if (mayWrite) writer.changed()
-      edge.changed()
+      firewall.changed()
     },
     confirmed: () => {
       mayWrite = true
       writer.confirmed()
-      edge.isWhole() // a store that cannot be used confirms nothing: without a snapshot the firewall gets no view and keeps its rules
+      firewall.isWhole() // a store that cannot be used confirms nothing: without a snapshot the firewall gets no view and keeps its rules
     },
   })
   const bornAtMs = now() - Math.max(0, snapshotAgeMs ?? now())
   const viewAgeSeconds = () => (now() - (watch.status().resyncedAtMs ?? bornAtMs)) / 1000
   const addresses = new AddressWatch(guests.map(({ host }) => host), log)
   metrics.readFrom({
-    meter, instances: () => view.size, contested: () => view.contested().size, watch: () => watch.status(), viewAgeSeconds, edge: () => edge.status(),
+    meter, instances: () => view.size, contested: () => view.contested().size, watch: () => watch.status(), viewAgeSeconds, firewall: () => firewall.status(),
     missingAddresses: () => addresses.missing().length,
   })
   const strangers = new Strangers({
@@ -168,7 +168,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
     const state = readinessOf(watch.status(), view, source, viewAgeSeconds())
     const missing = addresses.missing()
     const problems = [...'problem' in state ? [state.problem] : [], ...missing.map(formatMissing)]
-    return { ...state, ready: state.ready && missing.length === 0, ...problems.length > 0 && { problem: problems.join('; ') }, edge: edge.status() }
+    return { ...state, ready: state.ready && missing.length === 0, ...problems.length > 0 && { problem: problems.join('; ') }, firewall: firewall.status() }
   }
   const revisionOf = (id: string) => {
     const held = view.get(id)
@@ -184,17 +184,17 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const holds = (id: string) => {
     const held = view.get(id)
     if (held === undefined) return null
-    const fault = edge.linkFault(held.instance)
+    const fault = firewall.linkFault(held.instance)
     if (fault !== null) return { reason: fault, isFinal: true }
-    const reason = unreachable(held.instance) ?? edge.holds(held.instance)
+    const reason = unreachable(held.instance) ?? firewall.holds(held.instance)
     return reason === null ? null : { reason, isFinal: false }
   }
   const networks = [...new Set(config.listen.map(({ network }) => network))]
   const { buildDiagnosis } = await import('./operator/diagnosis.ts')
   const diagnosis = buildDiagnosis({ view, source, watch, networks, hypervisor, userDataMaxBytes: config.userDataMaxBytes, now })
-  const explained = (network: string, address: string) => explain({ view, edge, networks, diagnosis, unreachable }, network, address)
+  const explained = (network: string, address: string) => explain({ view, firewall, networks, diagnosis, unreachable }, network, address)
   const operatorServerFor = (allow: readonly string[]) => buildOperatorServer({
-    allow, metrics: metrics.registry, readiness, revisionOf, holds, edge, explain: explained,
+    allow, metrics: metrics.registry, readiness, revisionOf, holds, firewall, explain: explained,
     diagnose: (id) => diagnosis.instance(id),
   })
 
@@ -203,7 +203,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const stop = async () => {
     clearInterval(looks)
     addresses.stop()
-    edge.stop()
+    firewall.stop()
     await Promise.all([answering.stop(), ...operatorServers.map((server) => server.close())])
     await watch.stop()
     await writer.stop()
@@ -216,8 +216,8 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
       await listen(operatorServers[1]!, { host: LOOPBACK, port: operator.port }, 'IMDS_OPERATOR_LISTEN')
     }
     const listeners = guests.map(({ host, port }, i) => ({ network: config.listen[i]!.network, address: host, port }))
-    edge.listens({ listeners, operator: { address: operator.host, port: operator.port }, limitedDscp: LIMITED_DSCP })
-    if (fromSnapshot > 0) edge.isWhole()
+    firewall.listens({ listeners, operator: { address: operator.host, port: operator.port }, limitedDscp: LIMITED_DSCP })
+    if (fromSnapshot > 0) firewall.isWhole()
     await addresses.start()
     watch.start()
     const recordKeys = keys.trust?.names ?? []

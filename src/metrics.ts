@@ -15,7 +15,7 @@ export interface MetricsSources {
   readonly contested: () => number
   readonly watch: () => WatchStatus
   readonly viewAgeSeconds: () => number
-  readonly edge: () => { readonly required: boolean, readonly ageSeconds: number, readonly refused: number }
+  readonly firewall: () => { readonly required: boolean, readonly ageSeconds: number, readonly refused: number }
   readonly missingAddresses: () => number
 }
 
@@ -57,7 +57,7 @@ export function buildMetrics(): Metrics {
   for (const result of ['completed', 'failed', 'uninitialised'] as const) watch.resyncs.inc({ result }, 0)
   for (const reason of FAULT_REASONS) watch.recordFaults.inc({ reason }, 0)
 
-  const readFrom = ({ meter, instances, contested, watch: status, viewAgeSeconds, edge, missingAddresses }: MetricsSources) => {
+  const readFrom = ({ meter, instances, contested, watch: status, viewAgeSeconds, firewall, missingAddresses }: MetricsSources) => {
     const gauge = (name: string, help: string, read: () => number) => new Gauge({ name, help, registers, collect() { this.set(read()) } })
     new Counter({
       name: 'imds_requests_total', help: 'Requests by kind of path, method, status and reason ("served", or why it was refused).', registers,
@@ -92,8 +92,8 @@ export function buildMetrics(): Metrics {
     gauge('imds_view_contested_addresses', 'Addresses and IPv6 prefixes that more than one instance claims: answered to none.', contested)
     gauge('imds_store_connected', '1 while the store is connected and its notices flow.', () => Number(status().connected))
     gauge('imds_store_unusable', '1 while nearly all records that the store has for this host are faulty (more than 90 %): a wrong record key or version. The last good state is served.', () => Number(status().isStoreUnusable))
-    gauge('imds_edge_age_seconds', 'Time since the firewall last said that its rules are those of the view; 0 where IMDS_FIREWALL is off.', () => edge().required ? edge().ageSeconds : 0)
-    gauge('imds_edge_refused_interfaces', 'Interfaces that the firewall has left out of its rules, since nft refuses them.', () => edge().refused)
+    gauge('imds_firewall_age_seconds', 'Time since the firewall last said that its rules are those of the view; 0 where IMDS_FIREWALL is off.', () => firewall().required ? firewall().ageSeconds : 0)
+    gauge('imds_firewall_refused_interfaces', 'Interfaces that the firewall has left out of its rules, since nft refuses them.', () => firewall().refused)
     gauge('imds_missing_addresses', 'Addresses of guest listeners that no interface of this host has: no guest reaches them.', missingAddresses)
     gauge('imds_ready', '1 once the first full resync has completed; 0 again while nearly all records of this host in the store are faulty, or an address of a guest listener is missing.', () => Number(status().ready && missingAddresses() === 0))
   }

@@ -2,8 +2,8 @@
  * The part of the rules that stays while instances come and go: sets, chains and counters. rules.ts says what they are for.
  */
 
-/** What the skeleton depends on. `operatorPort` 0: none. `linkHead`: what the names of all guests' links begin with, where that is known. */
-export interface SkeletonParts {
+/** What the base rules depend on. `operatorPort` 0: none. `linkHead`: what the names of all guests' links begin with, where that is known. */
+export interface BaseRulesParts {
   readonly listeners: readonly { readonly address: string, readonly port: number }[]
   readonly operatorPort: number
   readonly linkHead: string | undefined
@@ -18,7 +18,7 @@ const OPENED = 'limit rate over 1000/second burst 6000 packets'
 const REFUSED = 'limit rate 1000/second burst 1000 packets'
 
 /** Writes the table without the elements of its sets. */
-export function skeletonOf({ listeners, operatorPort, linkHead }: SkeletonParts): string {
+export function formatBaseRules({ listeners, operatorPort, linkHead }: BaseRulesParts): string {
   const four = listeners.filter(({ address }) => !address.includes(':'))
   const six = listeners.filter(({ address }) => address.includes(':'))
   return `table ${TABLE} {
@@ -111,12 +111,12 @@ function hopRules(limit: number, limitedDscp: number): string[] {
   return [['ip', 'ttl'], ['ip6', 'hoplimit']].map(([header, field]) => `${header!} dscp ${dscp} ${header!} ${field!} set ${String(limit)} ${header!} dscp set cs0`)
 }
 
-function placed(listeners: SkeletonParts['listeners'], key: string, what: string): string[] {
+function placed(listeners: BaseRulesParts['listeners'], key: string, what: string): string[] {
   const addresses = [...new Set(listeners.map(({ address }) => address))]
   return addresses.length === 0 ? [] : [`${key} { ${addresses.join(', ')} } ${what}`]
 }
 
-function served(listeners: SkeletonParts['listeners'], key: string, what: string): string[] {
+function served(listeners: BaseRulesParts['listeners'], key: string, what: string): string[] {
   const places = [...new Set(listeners.map(({ address, port }) => `${address} . ${String(port)}`))]
   return places.length === 0 ? [] : [`${key} { ${places.join(', ')} } ${what}`]
 }

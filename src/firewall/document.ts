@@ -30,21 +30,21 @@ const ViewSchema = Type.Object({
   guests: Type.Array(GuestSchema),
 })
 
-/** An interface as the edge needs it. Addresses are canonical, without a length. */
-export type EdgeInterface = Static<typeof InterfaceSchema>
-/** An instance as the edge needs it. */
-export type EdgeGuest = Static<typeof GuestSchema>
+/** An interface as the firewall needs it. Addresses are canonical, without a length. */
+export type FirewallInterface = Static<typeof InterfaceSchema>
+/** An instance as the firewall needs it. */
+export type FirewallGuest = Static<typeof GuestSchema>
 /** A listener for guests: a canonical address and a port. */
-export type EdgeListener = Static<typeof ListenerSchema>
+export type FirewallListener = Static<typeof ListenerSchema>
 /**
  * All that the rules are made from. `link` is the rule for the names of links; `operator` is where operators are answered; `limitedDscp` marks
  * the packets that the hop limit is for. A daemon that does not mark, and so does not say, is refused: rules of its kind stay.
  */
-export type EdgeView = Static<typeof ViewSchema>
+export type FirewallDocument = Static<typeof ViewSchema>
 
 const check = Compile(ViewSchema)
 
 /** The document when it has the shape of one, or undefined. What its words mean is checked where they are used. */
-export function parseEdgeView(untrusted: unknown): EdgeView | undefined {
+export function parseFirewallDocument(untrusted: unknown): FirewallDocument | undefined {
   return check.Check(untrusted) ? untrusted : undefined
 }

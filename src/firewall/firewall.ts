@@ -11,11 +11,11 @@ import type { Logger } from 'pino'
 import { isOneAddress, splitPrefix } from '../metadata/address.ts'
 import type { Instance } from '../metadata/instance.ts'
 import { Links } from './link.ts'
-import { parseRefusals, type EdgeRefusal } from './refusal.ts'
-import type { EdgeGuest, EdgeListener, EdgeView } from './document.ts'
+import { parseRefusals, type FirewallRefusal } from './refusal.ts'
+import type { FirewallGuest, FirewallListener, FirewallDocument } from './document.ts'
 
-/** What an edge is made of. */
-export interface EdgeParts {
+/** What an firewall is made of. */
+export interface FirewallParts {
   /** The rules must be there: the launch gate waits for them. */
   readonly required: boolean
   /** The rule for the names of links. */
@@ -29,13 +29,13 @@ export interface EdgeParts {
 }
 
 /** Where the daemon listens, and how it marks packets that may not travel far. */
-export interface EdgePlaces { readonly listeners: EdgeListener[], readonly operator: EdgeView['operator'], readonly limitedDscp: number }
+export interface FirewallPlaces { readonly listeners: FirewallListener[], readonly operator: FirewallDocument['operator'], readonly limitedDscp: number }
 
 /**
  * How the rules stand to the view. `ageSeconds`: since the firewall last said that they are made from it. `refused`: interfaces
  * that it has left out of them, since nft refuses them.
  */
-export interface EdgeStatus { readonly required: boolean, readonly applied: boolean, readonly ageSeconds: number, readonly refused: number }
+export interface FirewallStatus { readonly required: boolean, readonly applied: boolean, readonly ageSeconds: number, readonly refused: number }
 
 /** A question without a change is answered after so long, in ms: the firewall looks after its rules that often. */
 const HOLD_MS = 5_000
@@ -44,12 +44,12 @@ const STALE_SECONDS = 30
 /** So many versions are remembered at most, for a firewall that is behind. */
 const MOST_VERSIONS = 32
 
-interface Version { readonly view: EdgeView, readonly links: Links, readonly instances: ReadonlyMap<string, Instance>, readonly sinceMs: number }
+interface Version { readonly view: FirewallDocument, readonly links: Links, readonly instances: ReadonlyMap<string, Instance>, readonly sinceMs: number }
 
-/** The daemon's side of the edge. */
-export class Edge {
-  readonly #parts: EdgeParts
-  #places: EdgePlaces | undefined
+/** The daemon's side of the firewall. */
+export class Firewall {
+  readonly #parts: FirewallParts
+  #places: FirewallPlaces | undefined
   #isWhole = false
   #isStopped = false
   #count = 0
@@ -58,17 +58,17 @@ export class Edge {
   /** What was given out, the newest last; the first one is applied, if any is. */
   #versions: Version[] = []
   #applied: Version | undefined
-  #refused: readonly EdgeRefusal[] = []
+  #refused: readonly FirewallRefusal[] = []
   #heardAtMs: number
   readonly #waiting = new Set<() => void>()
 
-  constructor(parts: EdgeParts) {
+  constructor(parts: FirewallParts) {
     this.#parts = parts
     this.#heardAtMs = this.#changedAtMs = parts.now()
   }
 
   /** The daemon listens here. */
-  listens(places: EdgePlaces): void {
+  listens(places: FirewallPlaces): void {
     this.#places = places
     this.#wake()
   }
@@ -97,7 +97,7 @@ export class Edge {
    * version whose rules are applied, empty when none are; undefined from a caller that applies no rules. `refused`: what was left out of them,
    * as formatRefusals writes it.
    */
-  async next(after: string | undefined, applied: string | undefined, refused: string | undefined): Promise<EdgeView | undefined> {
+  async next(after: string | undefined, applied: string | undefined, refused: string | undefined): Promise<FirewallDocument | undefined> {
     this.#hear(applied, parseRefusals(refused))
     for (const untilMs = this.#parts.now() + HOLD_MS; !this.#isStopped;) {
       const view = this.#newest()
@@ -143,18 +143,18 @@ export class Edge {
     return null
   }
 
-  status(): EdgeStatus {
+  status(): FirewallStatus {
     const staleSinceMs = this.#applied === undefined ? this.#versions[0]?.sinceMs ?? this.#changedAtMs : this.#versions[1]?.sinceMs ?? this.#changedAtMs
     const ageMs = this.#parts.now() - Math.min(this.#heardAtMs, staleSinceMs ?? Infinity)
     const isApplied = this.#applied !== undefined && staleSinceMs === undefined
     return { required: this.#parts.required, applied: isApplied, ageSeconds: Math.round(ageMs) / 1000, refused: this.#refused.length }
   }
 
-  #refusalOf({ id }: Instance): EdgeRefusal | undefined {
+  #refusalOf({ id }: Instance): FirewallRefusal | undefined {
     return this.#refused.find(({ instance }) => instance === id)
   }
 
-  #hear(applied: string | undefined, refused: readonly EdgeRefusal[]): void {
+  #hear(applied: string | undefined, refused: readonly FirewallRefusal[]): void {
     if (applied === undefined) return
     for (const refusal of refused) {
       const isNew = !this.#refused.some((other) => other.instance === refusal.instance && other.interface === refusal.interface)
@@ -171,12 +171,12 @@ export class Edge {
     if (at > 0) this.#versions.splice(0, at)
   }
 
-  #newest(): EdgeView | undefined {
+  #newest(): FirewallDocument | undefined {
     if (this.#places === undefined || !this.#isWhole) return undefined
     if (this.#changedAtMs !== undefined) {
       const instances = new Map([...this.#parts.instances()].map((instance) => [instance.id, instance]))
       const { link, epoch } = this.#parts
-      const view = { version: `${epoch}.${String(++this.#count)}`, link, ...this.#places, guests: [...instances.values()].map(edgeGuest) }
+      const view = { version: `${epoch}.${String(++this.#count)}`, link, ...this.#places, guests: [...instances.values()].map(firewallGuest) }
       const links = new Links(link, [...instances.values()].flatMap(({ interfaces }) => interfaces))
       this.#versions.push({ view, links, instances, sinceMs: this.#changedAtMs })
       // The applied one stays: what it let in is still let in.
@@ -203,8 +203,8 @@ export class Edge {
   }
 }
 
-/** What the edge needs of an instance. */
-export function edgeGuest({ id, revision, options, interfaces }: Instance): EdgeGuest {
+/** What the firewall needs of an instance. */
+export function firewallGuest({ id, revision, options, interfaces }: Instance): FirewallGuest {
   const plain = (address: string) => splitPrefix(address).address
   return {
     id, revision, httpPutResponseHopLimit: options.httpPutResponseHopLimit,

@@ -3,7 +3,7 @@
  */
 
 /** An interface of an instance, and nft's words. */
-export interface EdgeRefusal { readonly instance: string, readonly interface: string, readonly message: string }
+export interface FirewallRefusal { readonly instance: string, readonly interface: string, readonly message: string }
 
 /** So many are left out at most: where nft refuses more, the fault is not in the interfaces. */
 export const MOST_REFUSED = 16
@@ -11,12 +11,12 @@ export const MOST_REFUSED = 16
 const MOST_CHARACTERS = 160
 
 /** The refusals as a word of a query. */
-export function formatRefusals(refusals: readonly EdgeRefusal[]): string {
+export function formatRefusals(refusals: readonly FirewallRefusal[]): string {
   return JSON.stringify(refusals.map(({ instance, interface: id, message }) => [instance, id, message.slice(0, MOST_CHARACTERS)]))
 }
 
 /** The refusals that a query tells; none where it is not understood. */
-export function parseRefusals(text: string | undefined): EdgeRefusal[] {
+export function parseRefusals(text: string | undefined): FirewallRefusal[] {
   let rows: unknown
   try {
     rows = JSON.parse(text ?? '[]')

@@ -16,12 +16,12 @@
  */
 import { ipv6Digits, isIpv4, isIpv6, isIpv6Prefix, isOneAddress } from '../metadata/address.ts'
 import { linkHead, Links } from './link.ts'
-import type { EdgeRefusal } from './refusal.ts'
-import { hopChain, skeletonOf, TABLE } from './base-rules.ts'
-import type { EdgeGuest, EdgeInterface, EdgeListener, EdgeView } from './document.ts'
+import type { FirewallRefusal } from './refusal.ts'
+import { hopChain, formatBaseRules, TABLE } from './base-rules.ts'
+import type { FirewallGuest, FirewallInterface, FirewallListener, FirewallDocument } from './document.ts'
 
 /** Something of a view that has no place in the rules. `instance` null: it is the host's configuration. */
-export interface EdgeFault { readonly instance: string | null, readonly message: string }
+export interface FirewallFault { readonly instance: string | null, readonly message: string }
 
 /** Key of an element -> its verdict, empty in a set. */
 type Elements = ReadonlyMap<string, string>
@@ -30,22 +30,22 @@ type Elements = ReadonlyMap<string, string>
  * The rules of a view: what stays while instances come and go (in the words of `nft -f`), the hop limits that they have and the DSCP of the
  * packets that those are for, and what is in each set and map.
  */
-export interface EdgeRules {
-  readonly skeleton: string
+export interface FirewallRules {
+  readonly baseRules: string
   readonly hops: ReadonlySet<number>
   readonly limitedDscp: number
   readonly sets: ReadonlyMap<string, Elements>
   /** Interfaces that are let in. */
   readonly interfaces: number
-  readonly faults: readonly EdgeFault[]
+  readonly faults: readonly FirewallFault[]
 }
 
 const MAC = /^[0-9a-f]{2}(:[0-9a-f]{2}){5}$/
 const HOPS = { least: 1, most: 64 }
 
 /** Builds the rules of a view. Interfaces that nft has refused are left out. */
-export function buildRules(view: EdgeView, refused: readonly EdgeRefusal[]): EdgeRules {
-  const faults: EdgeFault[] = []
+export function buildRules(view: FirewallDocument, refused: readonly FirewallRefusal[]): FirewallRules {
+  const faults: FirewallFault[] = []
   const refusals = new Map(refused.map(({ instance, interface: id, message }) => [`${instance} ${id}`, `interface ${id}: ${message}`]))
   const listeners = view.listeners.filter(({ address, port }) => isOneAddress(address) && isPort(port))
   for (const { address } of view.listeners.filter((listener) => !listeners.includes(listener))) {
@@ -67,30 +67,30 @@ export function buildRules(view: EdgeView, refused: readonly EdgeRefusal[]): Edg
       addInterface(sets, links, listeners, guest.httpPutResponseHopLimit, one)
     }
   }
-  const skeleton = skeletonOf({ listeners, operatorPort: isPort(view.operator.port) ? view.operator.port : 0, linkHead: linkHead(view.link) })
-  return { skeleton, hops, limitedDscp: view.limitedDscp, sets: sets.all(), interfaces, faults }
+  const baseRules = formatBaseRules({ listeners, operatorPort: isPort(view.operator.port) ? view.operator.port : 0, linkHead: linkHead(view.link) })
+  return { baseRules, hops, limitedDscp: view.limitedDscp, sets: sets.all(), interfaces, faults }
 }
 
 /** The whole table in one transaction, whatever was there before. */
-export function replacement({ skeleton, hops, limitedDscp, sets }: EdgeRules): string {
-  return `table ${TABLE}\ndelete table ${TABLE}\n${skeleton}${chains(hops, limitedDscp)}${[...sets].map(([set, elements]) => statement('add', set, elements)).join('')}`
+export function replacement({ baseRules, hops, limitedDscp, sets }: FirewallRules): string {
+  return `table ${TABLE}\ndelete table ${TABLE}\n${baseRules}${chains(hops, limitedDscp)}${[...sets].map(([set, elements]) => statement('add', set, elements)).join('')}`
 }
 
 /**
  * A transaction that succeeds exactly when the whole table would be accepted, and changes nothing: the table is made under another name,
  * without effect on any packet, and deleted. No word of a view has a space, so the name is replaced nowhere else.
  */
-export function trial(rules: EdgeRules): string {
+export function trial(rules: FirewallRules): string {
   const name = `${TABLE}_trial`
   return `${replacement(rules).replaceAll(TABLE, name).replace(`table ${name} {`, `table ${name} {\n  flags dormant`)}delete table ${name}\n`
 }
 
 /**
- * What makes one view's rules another's, empty when nothing does: what the kernel counts and remembers stays. Both have one skeleton and one DSCP. (Not
+ * What makes one view's rules another's, empty when nothing does: what the kernel counts and remembers stays. Both have one base rules and one DSCP. (Not
  * `flush` and all elements anew: for 500 guests that takes half a second.)
  */
-export function change(before: EdgeRules, after: EdgeRules): string {
-  const differences = (of: EdgeRules, from: EdgeRules) => [...of.sets].map(([set, elements]) =>
+export function change(before: FirewallRules, after: FirewallRules): string {
+  const differences = (of: FirewallRules, from: FirewallRules) => [...of.sets].map(([set, elements]) =>
     [set, new Map([...elements].filter(([key, verdict]) => from.sets.get(set)?.get(key) !== verdict))] as const)
   const gone = differences(before, after).map(([set, elements]) => statement('delete', set, new Map([...elements.keys()].map((key) => [key, '']))))
   const added = differences(after, before).map(([set, elements]) => statement('add', set, elements))
@@ -98,7 +98,7 @@ export function change(before: EdgeRules, after: EdgeRules): string {
 }
 
 /** Every element as nft lists it, in alphabetical order. */
-export function listed({ sets }: EdgeRules): string[] {
+export function listed({ sets }: FirewallRules): string[] {
   return [...sets].flatMap(([, elements]) => [...elements].map(written)).sort()
 }
 
@@ -106,7 +106,7 @@ export function listed({ sets }: EdgeRules): string[] {
 export const REMOVAL = `table ${TABLE}\ndelete table ${TABLE}\n`
 
 /** Why an interface cannot be let in, or undefined. */
-function faultOf(links: Links, guest: EdgeGuest, { id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }: EdgeInterface): string | undefined {
+function faultOf(links: Links, guest: FirewallGuest, { id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }: FirewallInterface): string | undefined {
   const link = links.of({ id, network })
   if (!link.ok) return `interface ${id}: ${link.message}`
   const { httpPutResponseHopLimit: limit } = guest
@@ -115,7 +115,7 @@ function faultOf(links: Links, guest: EdgeGuest, { id, network, macAddress, ipv4
   return isGood ? undefined : `interface ${JSON.stringify(id)} is not described as a record must`
 }
 
-function addInterface(sets: Sets, links: Links, listeners: readonly EdgeListener[], limit: number, one: EdgeInterface): void {
+function addInterface(sets: Sets, links: Links, listeners: readonly FirewallListener[], limit: number, one: FirewallInterface): void {
   const name = links.of(one)
   if (!name.ok) return
   const { link } = name

@@ -1,7 +1,7 @@
 /**
  * How far the answer to a token PUT travels (contract D6): `httpPutResponseHopLimit` hops. This side marks, the firewall limits.
  *
- * The property, which is held here and by the `hop_N` chains of edge/skeleton.ts: no packet with a byte of a session token leaves this host
+ * The property, which is held here and by the `hop_N` chains of firewall/base-rules.ts: no packet with a byte of a session token leaves this host
  * with a larger TTL (IPv6: hop limit) than the instance may have. The mark is the DSCP of the connection's socket. It is set before a token is
  * minted, and from then on the kernel writes it into every packet of the connection, retransmissions included. The firewall limits
  * every packet with the mark and clears it. Nothing is concluded from what the guest sends, so no cut, overlap or order of its

@@ -5,7 +5,7 @@
  * a guest's secret.
  */
 import type { Diagnosis } from './diagnosis.ts'
-import type { Edge } from '../firewall/firewall.ts'
+import type { Firewall } from '../firewall/firewall.ts'
 import { statusOf, type Refusal } from '../guest/respond.ts'
 import { refusalOf } from '../guest/identify.ts'
 import { canonicalAddress, overlap } from '../metadata/address.ts'
@@ -15,7 +15,7 @@ import type { View } from '../view/view.ts'
 /** What it is explained from. `networks`: those that guests are answered on here; `unreachable`: why a guest cannot reach their listeners, or null. */
 export interface Explained {
   readonly view: View
-  readonly edge: Edge
+  readonly firewall: Firewall
   readonly networks: readonly string[]
   readonly diagnosis: Diagnosis
   readonly unreachable: (instance: Instance) => string | null
@@ -40,7 +40,7 @@ export interface Explanation {
 }
 
 /** Explains; undefined where that is no address. */
-export async function explain({ view, edge, networks, diagnosis, unreachable }: Explained, network: string, text: string): Promise<Explanation | undefined> {
+export async function explain({ view, firewall, networks, diagnosis, unreachable }: Explained, network: string, text: string): Promise<Explanation | undefined> {
   const address = canonicalAddress(text)
   if (address === undefined) return undefined
   const found = view.find(network, address)
@@ -56,7 +56,7 @@ export async function explain({ view, edge, networks, diagnosis, unreachable }: 
 
   const { instance, userData } = found
   const { httpTokens, httpPutResponseHopLimit: limit } = instance.options
-  const held = edge.holds(instance)
+  const held = firewall.holds(instance)
   const listener = unreachable(instance)
   const store = await diagnosis.instance(instance.id)
   return {
@@ -65,7 +65,7 @@ export async function explain({ view, edge, networks, diagnosis, unreachable }: 
     instance: { id: instance.id, revision: instance.revision, hypervisors: instance.hypervisors },
     sessionTokens: httpTokens,
     userData: instance.sealedAt !== undefined ? `sealed since ${instance.sealedAt}` : userData === null ? 'none' : `${String(userData.length)} bytes`,
-    hopLimit: { limit, enforced: edge.limitsHops(instance) },
+    hopLimit: { limit, enforced: firewall.limitsHops(instance) },
     ...held !== null && { firewall: held },
     ...listener !== null && { listener },
     ...store !== null && { store },

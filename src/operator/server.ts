@@ -11,7 +11,7 @@ import { BlockList, isIPv6 } from 'node:net'
 export interface Readiness extends Readonly<Record<string, unknown>> { readonly ready: boolean }
 
 /** What the firewall asks for and tells. */
-export interface OperatorEdge {
+export interface OperatorFirewall {
   /**
    * The view once it is another one than version `after`, or after some seconds; undefined when there is none yet. `applied`: what the rules are
    * made from; `refused`: what was left out of them (src/firewall/refusal.ts).
@@ -29,7 +29,7 @@ export interface OperatorServerParts {
   readonly revisionOf: (id: string) => number | null
   /** Why the guest of an instance that is answered for cannot be started yet, or null. `isFinal`: it never can with this record. */
   readonly holds: (id: string) => { readonly reason: string, readonly isFinal: boolean } | null
-  readonly edge: OperatorEdge
+  readonly firewall: OperatorFirewall
   /** What an address would be answered on a network, and why; undefined where it is none. */
   readonly explain: (network: string, address: string) => Promise<object | undefined>
   /** Why an instance is not answered for as the store has it, or null. */
@@ -51,7 +51,7 @@ const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSe
  *   GET /instances/ID   the launch gate: 200 with `{id, revision}` when the instance is answered for here, 409 when its guest cannot be started yet
  *                       (with `final`: never with this record), 404 otherwise. With `?reason`, `reason` says why it is not answered for as
  *                       the store has it, if it is not
- *   GET /edge?after=VERSION&applied=VERSION&refused=REFUSALS   200 with what the firewall's rules are made from (src/firewall/document.ts), once it is
+ *   GET /firewall?after=VERSION&applied=VERSION&refused=REFUSALS   200 with what the firewall's rules are made from (src/firewall/document.ts), once it is
  *                       another version than "after" or after 5 s; 503 when the view is not whole yet. `applied` and `refused`
  *                       (src/firewall/refusal.ts) are for the firewall alone to say
  *
@@ -59,7 +59,7 @@ const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSe
  *
  * 403 for anyone outside of `allow`, but for this host's loopback addresses.
  */
-export function buildOperatorServer({ allow, metrics, readiness, revisionOf, holds, edge, explain, diagnose }: OperatorServerParts): FastifyInstance {
+export function buildOperatorServer({ allow, metrics, readiness, revisionOf, holds, firewall, explain, diagnose }: OperatorServerParts): FastifyInstance {
   const server = Fastify({ logger: false, schemaController: NO_SCHEMAS, requestTimeout: 10_000, connectionTimeout: 30_000, keepAliveTimeout: 5_000 })
   const allowed = blockListOf([...allow, ...THIS_HOST])
 
@@ -85,8 +85,8 @@ export function buildOperatorServer({ allow, metrics, readiness, revisionOf, hol
     const reason = [held?.reason ?? null, why].filter((part) => part !== null).join('; ')
     return reply.code(revision === null ? 404 : held === null ? 200 : 409).send({ id, revision, ...reason !== '' && { reason }, ...held?.isFinal === true && { final: true } })
   })
-  server.get<{ Querystring: { after?: string, applied?: string, refused?: string } }>('/edge', async ({ query: { after, applied, refused } }, reply) => {
-    const view = await edge.next(after, applied, refused)
+  server.get<{ Querystring: { after?: string, applied?: string, refused?: string } }>('/firewall', async ({ query: { after, applied, refused } }, reply) => {
+    const view = await firewall.next(after, applied, refused)
     return view === undefined ? reply.code(503).send({ error: 'the view is not whole yet' }) : reply.send(view)
   })
   server.get<{ Querystring: { address?: string, network?: string } }>('/explain', async ({ query: { address = '', network = 'default' } }, reply) => {

@@ -70,7 +70,7 @@ t.test('a daemon whose installation is deleted while it runs goes on, and ends c
   rmSync(dist, { recursive: true })
   await put(2)
   await until(async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === 'r2.example.com', 'the change')
-  for (const path of ['/metrics', '/readyz', '/explain?address=127.0.0.1', '/instances/srv-abcde', '/edge']) t.equal((await daemon.operator(path)).status, 200, path)
+  for (const path of ['/metrics', '/readyz', '/explain?address=127.0.0.1', '/instances/srv-abcde', '/firewall']) t.equal((await daemon.operator(path)).status, 200, path)
   const metrics = (await daemon.operator('/metrics')).body.toString()
   t.ok(metrics.includes(`\nimds_build_info{version="${version}",node="${process.versions.node}"} 1\n`))
   t.equal(await daemon.stop(), 0)

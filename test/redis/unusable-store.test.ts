@@ -79,7 +79,7 @@ t.test('a start with another valid key: not ready, no view for the firewall, one
   const { start } = await aHost(t)
   const first = await start(['k1'])
   await isReady(first)
-  t.equal((await first.operator('/edge')).status, 200)
+  t.equal((await first.operator('/firewall')).status, 200)
   await first.stop()
 
   const wrong = await start(['k2'])
@@ -90,7 +90,7 @@ t.test('a start with another valid key: not ready, no view for the firewall, one
   })
   t.same(await guests(wrong), { 503: COUNT })
   t.equal((await wrong.operator('/instances/srv-n1')).status, 404, 'the launch gate')
-  t.equal((await wrong.operator('/edge')).status, 503)
+  t.equal((await wrong.operator('/firewall')).status, 503)
   t.same([await wrong.metric('imds_ready'), await wrong.metric('imds_store_unusable')], [0, 1])
   matchAll(t, complaints(wrong), [
     { msg: /^the snapshot cannot be decrypted; it stays/ },
@@ -105,7 +105,7 @@ t.test('a start with another valid key: not ready, no view for the firewall, one
   const again = await start(['k1'])
   await isReady(again)
   t.same(await guests(again), { 200: COUNT })
-  t.equal((await again.operator('/edge')).status, 200)
+  t.equal((await again.operator('/firewall')).status, 200)
   t.equal(await again.metric('imds_store_unusable'), 0)
 })
 
@@ -123,7 +123,7 @@ t.test('few good records among faulty ones take neither the snapshot\'s place no
   await until(async () => (await readiness(wrong)).instances === 1, 'the new instance')
   await resynced(wrong, 2)
   t.match(await readiness(wrong), { status: 503, faulty: COUNT - 1 })
-  t.equal((await wrong.operator('/edge')).status, 503)
+  t.equal((await wrong.operator('/firewall')).status, 503)
   await wrong.stop()
   const right = await start(['k1'], { IMDS_STORE: 'redis://127.0.0.1:1' })
   t.same(await guests(right), { 200: COUNT }, 'as of the last view that the store confirmed')
@@ -141,8 +141,8 @@ t.test('keys come into use before the records are encrypted: the plain snapshot 
   await until(async () => await resyncs(daemon) > 0, 'a resync')
   t.match(await readiness(daemon), { status: 503, problem: /imdsctl encrypt --from-plain/, instances: COUNT, faulty: COUNT })
   t.same(await guests(daemon), { 200: COUNT })
-  const edge = JSON.parse((await daemon.operator('/edge')).body.toString()) as { guests: unknown[] }
-  t.equal(edge.guests.length, COUNT, 'the firewall gets the last good state')
+  const firewall = JSON.parse((await daemon.operator('/firewall')).body.toString()) as { guests: unknown[] }
+  t.equal(firewall.guests.length, COUNT, 'the firewall gets the last good state')
 
   const publisher = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: join(t.testdirName, 'keys-k1') })
   t.teardown(() => publisher.close())
@@ -170,7 +170,7 @@ t.test('a control plane that writes what this version cannot read: guests keep t
   await until(async () => (await readiness(daemon)).status === 503, 'the end of readiness')
   t.match(await readiness(daemon), { instances: COUNT, faulty: COUNT, problem: /^50 of 50 records/ })
   t.same(await guests(daemon), { 200: COUNT })
-  t.equal((await daemon.operator('/edge')).status, 200, 'the firewall has the last good state')
+  t.equal((await daemon.operator('/firewall')).status, 200, 'the firewall has the last good state')
   for (const [id, { record, digest }] of values) await write(id, { record: record! }, digest!.toString())
   await isReady(daemon)
   matchAll(t, daemon.log.filter(({ msg }) => msg === 'the records of the store can be used again'), [{ level: 'info', faulty: 0 }])

@@ -23,7 +23,7 @@ export const OPERATOR = '10.99.0.1:9169'
 export interface Firewall { readonly process: ChildProcess, readonly said: () => string, stop(): Promise<void> }
 
 /** A guest by its word: `alpha` is srv-alpha, on the link tap-int-alpha. */
-export interface EdgeGuest extends Guest { readonly word: string, readonly address: string, readonly macAddress: string }
+export interface FirewallGuest extends Guest { readonly word: string, readonly address: string, readonly macAddress: string }
 
 /** The host. */
 export interface EdgeHost {
@@ -31,11 +31,11 @@ export interface EdgeHost {
   readonly store: Publisher
   /** Another one in its place, with nothing on disk. */
   restartDaemon(): Promise<void>
-  addGuest(word: string, device?: string): Promise<EdgeGuest>
+  addGuest(word: string, device?: string): Promise<FirewallGuest>
   /** Publishes the next revision of a guest's record: what is in `change` instead of the interface and the options that are right. */
-  put(guest: EdgeGuest, change?: Record<string, unknown>): Promise<number>
+  put(guest: FirewallGuest, change?: Record<string, unknown>): Promise<number>
   /** put, and `imdsctl wait` for it. Gives the revision. */
-  letIn(guest: EdgeGuest, change?: Record<string, unknown>): Promise<number>
+  letIn(guest: FirewallGuest, change?: Record<string, unknown>): Promise<number>
   imdsctl(...args: string[]): Promise<Ran>
   nft(...args: string[]): Promise<string>
   /** Packets that a counter of the table has seen. */
@@ -113,7 +113,7 @@ export async function startEdgeHost(t: Pick<Test, 'teardown'>, env: Readonly<Rec
 }
 
 /** Gives a guest `PREFIX::2` and the other `addresses` of a /64, and its container `PREFIX:c::2`, with ways to SERVICE6. */
-export async function giveIpv6(host: EdgeHost, guest: EdgeGuest, container: { readonly within: readonly string[] }, prefix: string, addresses: readonly string[] = []): Promise<void> {
+export async function giveIpv6(host: EdgeHost, guest: FirewallGuest, container: { readonly within: readonly string[] }, prefix: string, addresses: readonly string[] = []): Promise<void> {
   const ip = ({ within }: { readonly within: readonly string[] }, words: string) => must([...within, 'ip', '-6', ...words.split(' ')])
   const link = `tap-int-${guest.word}`
   await ip(host.hypervisor, `address add ${prefix}::1/64 dev ${link} nodad`)

@@ -6,9 +6,9 @@
  * stays out. They stay when this ends, too.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { formatRefusals, type EdgeRefusal } from '../refusal.ts'
-import { buildRules, replacement, type EdgeFault } from '../rules.ts'
-import { parseEdgeView, type EdgeView } from '../document.ts'
+import { formatRefusals, type FirewallRefusal } from '../refusal.ts'
+import { buildRules, replacement, type FirewallFault } from '../rules.ts'
+import { parseFirewallDocument, type FirewallDocument } from '../document.ts'
 import { EXIT, Failure } from '../../runtime/failure.ts'
 import { Refusal, removeTable, Table } from './nft.ts'
 import { findRefused } from './refused.ts'
@@ -51,7 +51,7 @@ export async function firewall(json: boolean, { apply = false, watch = false, re
 }
 
 /** Applies the rules of a view, without the interfaces that nft refuses; gives those. `before`: those of the last time. */
-async function applyAccepted(table: Table, view: EdgeView, before: readonly EdgeRefusal[]): Promise<readonly EdgeRefusal[]> {
+async function applyAccepted(table: Table, view: FirewallDocument, before: readonly FirewallRefusal[]): Promise<readonly FirewallRefusal[]> {
   try {
     await table.apply(buildRules(view, []))
     return []
@@ -70,10 +70,10 @@ async function keep(operator: string): Promise<void> {
   const isStopped = () => signal.aborted
   const table = new Table()
   const told = new Told()
-  let view: EdgeView | undefined
+  let view: FirewallDocument | undefined
   let applied = ''
   let checkedAtMs = 0
-  let refused: readonly EdgeRefusal[] = []
+  let refused: readonly FirewallRefusal[] = []
   let retryAtMs = 0
   let isReady = false
   while (!isStopped()) {
@@ -118,20 +118,20 @@ class Told {
     this.#failure = failure
   }
 
-  faults(faults: readonly EdgeFault[]): void {
+  faults(faults: readonly FirewallFault[]): void {
     const now = new Set(faults.map(written))
     for (const fault of now) if (!this.#faults.has(fault)) console.error(`imdsctl: left out: ${fault}`)
     this.#faults = now
   }
 }
 
-function written({ instance, message }: EdgeFault): string {
+function written({ instance, message }: FirewallFault): string {
   return instance === null ? message : `${instance}: ${message}`
 }
 
 /** The daemon's view. Rejects when it has none yet. */
-async function ask(operator: string, query: Readonly<Record<string, string>>, signal: AbortSignal): Promise<EdgeView> {
-  const url = new URL('/edge', `http://${operator}`)
+async function ask(operator: string, query: Readonly<Record<string, string>>, signal: AbortSignal): Promise<FirewallDocument> {
+  const url = new URL('/firewall', `http://${operator}`)
   for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value)
   let status: number
   let body: unknown
@@ -143,7 +143,7 @@ async function ask(operator: string, query: Readonly<Record<string, string>>, si
     throw new Failure(EXIT.unavailable, `the daemon cannot be asked at ${operator}: ${String((error as { cause?: Error }).cause?.message ?? error)}`)
   }
   if (status !== 200) throw new Failure(EXIT.unavailable, status === 503 ? 'the daemon has no view to give yet' : `the daemon said ${String(status)}`)
-  const view = parseEdgeView(body)
+  const view = parseFirewallDocument(body)
   if (view === undefined) throw new Failure(EXIT.unavailable, 'the daemon gives a view that this version of imdsctl cannot read')
   return view
 }

@@ -6,7 +6,7 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { change, listed, REMOVAL, replacement, trial, type EdgeRules } from '../rules.ts'
+import { change, listed, REMOVAL, replacement, trial, type FirewallRules } from '../rules.ts'
 import { hopListing, TABLE } from '../base-rules.ts'
 
 /** What guests' packets change by themselves. */
@@ -29,21 +29,21 @@ export class Refusal extends Error {}
  * replacement counts once two of them came out the same, a change once all but elements and the chains of further hop limits is as it was.
  */
 export class Table {
-  #rules: EdgeRules | undefined
+  #rules: FirewallRules | undefined
   #listing = ''
 
   /** Makes the table that of these rules. Rejects with nft's own words: with a Refusal, nothing is changed. */
-  async apply(rules: EdgeRules): Promise<void> {
+  async apply(rules: FirewallRules): Promise<void> {
     const before = this.#rules
     this.#rules = undefined
-    const isChange = before?.skeleton === rules.skeleton && before.limitedDscp === rules.limitedDscp
+    const isChange = before?.baseRules === rules.baseRules && before.limitedDscp === rules.limitedDscp
     const outcome = isChange ? await this.#change(before, rules) : 'refused'
     if (outcome !== 'done') await this.#replace(rules, outcome === 'refused' ? before : undefined)
     this.#rules = rules
   }
 
   /** `before`: what the table is made from when nft refuses the first transaction. */
-  async #replace(rules: EdgeRules, before: EdgeRules | undefined): Promise<void> {
+  async #replace(rules: FirewallRules, before: FirewallRules | undefined): Promise<void> {
     let last = ''
     for (let tries = 0; tries < MOST_TRIES; tries++) {
       try {
@@ -60,7 +60,7 @@ export class Table {
   }
 
   /** `disturbed`: somebody else changed the table meanwhile, so it does not hold what these rules say. */
-  async #change(before: EdgeRules, after: EdgeRules): Promise<'done' | 'refused' | 'disturbed'> {
+  async #change(before: FirewallRules, after: FirewallRules): Promise<'done' | 'refused' | 'disturbed'> {
     const statements = change(before, after)
     if (statements === '') return 'done'
     try {
@@ -87,7 +87,7 @@ export class Table {
 }
 
 /** nft's own words where it, or the kernel, would not accept these rules; undefined where they would. Changes nothing. */
-export async function refusalOf(rules: EdgeRules): Promise<string | undefined> {
+export async function refusalOf(rules: FirewallRules): Promise<string | undefined> {
   try {
     await transact(trial(rules))
     return undefined

@@ -2,19 +2,19 @@
  * Finds the interfaces of a view that nft refuses, so that the rules of all others can be applied: by halves, with the rest of the
  * view beside each, since nft may refuse one for the sake of another.
  */
-import { MOST_REFUSED, type EdgeRefusal } from '../refusal.ts'
+import { MOST_REFUSED, type FirewallRefusal } from '../refusal.ts'
 import { buildRules } from '../rules.ts'
-import type { EdgeInterface, EdgeView } from '../document.ts'
+import type { FirewallInterface, FirewallDocument } from '../document.ts'
 import { refusalOf } from './nft.ts'
 
-interface Place { readonly instance: string, readonly one: EdgeInterface }
+interface Place { readonly instance: string, readonly one: FirewallInterface }
 
 /**
  * The interfaces without which nft accepts a view that it has refused. `before`: those of the last time, which are tried last. Undefined
  * where nft refuses the rules without any interface too, or more interfaces than may be left out.
  */
-export async function findRefused(view: EdgeView, before: readonly EdgeRefusal[]): Promise<readonly EdgeRefusal[] | undefined> {
-  const refused: EdgeRefusal[] = []
+export async function findRefused(view: FirewallDocument, before: readonly FirewallRefusal[]): Promise<readonly FirewallRefusal[] | undefined> {
+  const refused: FirewallRefusal[] = []
   const refusal = (places: readonly Place[]) => {
     const taken = new Set(places.map(({ one }) => one))
     const guests = view.guests.map((guest) => ({ ...guest, interfaces: guest.interfaces.filter((one) => taken.has(one)) }))

@@ -1,6 +1,6 @@
 import { pino } from 'pino'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { Edge } from '../../../src/firewall/firewall.ts'
+import { Firewall } from '../../../src/firewall/firewall.ts'
 import { formatRefusals, parseRefusals } from '../../../src/firewall/refusal.ts'
 import type { Instance } from '../../../src/metadata/instance.ts'
 import { anInstance } from '../../support/instance.ts'
@@ -14,100 +14,100 @@ const PLACES = { listeners: [{ network: 'default', address: '169.254.169.254', p
 function anEdge(required = true, link = 'tap-{interfaceId}') {
   const instances = new Map<string, Instance>()
   const log: Record<string, unknown>[] = []
-  const edge = new Edge({ required, link, instances: () => instances.values(), now: () => Date.now(), epoch: 'e', log: pino({}, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } }) })
+  const firewall = new Firewall({ required, link, instances: () => instances.values(), now: () => Date.now(), epoch: 'e', log: pino({}, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } }) })
   const put = (change: Record<string, unknown> = {}) => {
     const instance = parsed(anInstance(change))
     instances.set(instance.id, instance)
-    edge.changed()
+    firewall.changed()
     return instance
   }
   const ready = () => {
-    edge.listens(PLACES)
-    edge.isWhole()
+    firewall.listens(PLACES)
+    firewall.isWhole()
   }
-  return { edge, put, ready, log }
+  return { firewall, put, ready, log }
 }
 
 test('nothing is given out before the daemon listens and its view is whole', async () => {
-  const { edge, put } = anEdge()
+  const { firewall, put } = anEdge()
   put()
-  const early = edge.next('', '', undefined)
-  edge.listens(PLACES)
+  const early = firewall.next('', '', undefined)
+  firewall.listens(PLACES)
   await vi.advanceTimersByTimeAsync(4_999)
-  edge.isWhole()
+  firewall.isWhole()
   expect(await early).toMatchObject({ version: 'e.1', ...PLACES, guests: [{ id: 'srv-abcde', interfaces: [{ ipv4Addresses: ['10.0.0.2'] }] }] })
-  const never = anEdge().edge.next('', '', undefined)
+  const never = anEdge().firewall.next('', '', undefined)
   await vi.advanceTimersByTimeAsync(5_000)
   expect(await never).toBeUndefined()
 })
 
 test('the gate holds until the rules of that very record are applied', async () => {
-  const { edge, put, ready } = anEdge()
+  const { firewall, put, ready } = anEdge()
   ready()
   const first = put()
-  expect(edge.holds(first)).toBe('the firewall has not let it in yet')
-  await edge.next('', '', undefined)
-  expect(edge.holds(first)).not.toBeNull()
-  const second = edge.next('e.1', 'e.1', undefined)
-  expect(edge.holds(first)).toBeNull()
+  expect(firewall.holds(first)).toBe('the firewall has not let it in yet')
+  await firewall.next('', '', undefined)
+  expect(firewall.holds(first)).not.toBeNull()
+  const second = firewall.next('e.1', 'e.1', undefined)
+  expect(firewall.holds(first)).toBeNull()
   const changed = put({ revision: 2 })
   expect(await second).toMatchObject({ version: 'e.2' })
-  expect([edge.holds(first) === null, edge.holds(changed) === null]).toEqual([true, false])
-  void edge.next('e.2', 'e.2', undefined)
-  expect([edge.holds(first) === null, edge.holds(changed) === null]).toEqual([false, true])
+  expect([firewall.holds(first) === null, firewall.holds(changed) === null]).toEqual([true, false])
+  void firewall.next('e.2', 'e.2', undefined)
+  expect([firewall.holds(first) === null, firewall.holds(changed) === null]).toEqual([false, true])
 })
 
 test('a firewall that has applied nothing, or another daemon\'s view, holds the gate again', async () => {
   for (const applied of ['', 'other.1', 'e.9']) {
-    const { edge, put, ready } = anEdge()
+    const { firewall, put, ready } = anEdge()
     ready()
     const instance = put()
-    await edge.next('', '', undefined)
-    void edge.next('e.1', 'e.1', undefined)
-    expect(edge.holds(instance)).toBeNull()
-    void edge.next('e.1', undefined, undefined)
-    expect(edge.holds(instance), 'who applies nothing changes nothing').toBeNull()
-    void edge.next('e.1', applied, undefined)
-    expect(edge.holds(instance)).not.toBeNull()
+    await firewall.next('', '', undefined)
+    void firewall.next('e.1', 'e.1', undefined)
+    expect(firewall.holds(instance)).toBeNull()
+    void firewall.next('e.1', undefined, undefined)
+    expect(firewall.holds(instance), 'who applies nothing changes nothing').toBeNull()
+    void firewall.next('e.1', applied, undefined)
+    expect(firewall.holds(instance)).not.toBeNull()
   }
 })
 
 test('a guest whose link can have no name is held with the reason; without a required firewall nobody is', () => {
   const record = { interfaces: [{ id: 'int-muchtoolong', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }] }
-  expect(anEdge().edge.holds(parsed(anInstance(record)))).toBe('the firewall keeps interface int-muchtoolong out: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id')
-  expect(anEdge(false).edge.holds(parsed(anInstance(record)))).toBeNull()
+  expect(anEdge().firewall.holds(parsed(anInstance(record)))).toBe('the firewall keeps interface int-muchtoolong out: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id')
+  expect(anEdge(false).firewall.holds(parsed(anInstance(record)))).toBeNull()
 })
 
 test('guests whose interfaces would share a link are held, and no hop limit of theirs counts as kept', async () => {
-  const { edge, put, ready } = anEdge(true, 'tap{interfaceId:11}')
+  const { firewall, put, ready } = anEdge(true, 'tap{interfaceId:11}')
   ready()
   const nic = (n: number) => ({ interfaces: [{ id: `port-tenant-${String(n)}`, macAddress: `02:24:19:00:00:0${String(n)}`, ipv4Addresses: [`10.0.0.${String(n * 4 + 2)}/30`] }] })
   const first = put({ id: 'srv-a', ...nic(1) })
-  await edge.next('', '', undefined)
-  void edge.next('e.1', 'e.1', undefined)
-  expect([edge.holds(first), edge.limitsHops(first)]).toEqual([null, true])
+  await firewall.next('', '', undefined)
+  void firewall.next('e.1', 'e.1', undefined)
+  expect([firewall.holds(first), firewall.limitsHops(first)]).toEqual([null, true])
   const second = put({ id: 'srv-b', ...nic(2) })
-  await edge.next('e.1', 'e.1', undefined)
-  void edge.next('e.2', 'e.2', undefined)
+  await firewall.next('e.1', 'e.1', undefined)
+  void firewall.next('e.2', 'e.2', undefined)
   for (const instance of [first, second]) {
-    expect(edge.holds(instance)).toMatch(/^the firewall keeps interface port-tenant-. out: its link tapport-tenant by the rule tap\{interfaceId:11\} would be that of interfaces port-tenant-1 and port-tenant-2$/)
-    expect(edge.limitsHops(instance)).toBe(false)
+    expect(firewall.holds(instance)).toMatch(/^the firewall keeps interface port-tenant-. out: its link tapport-tenant by the rule tap\{interfaceId:11\} would be that of interfaces port-tenant-1 and port-tenant-2$/)
+    expect(firewall.limitsHops(instance)).toBe(false)
   }
 })
 
 test('an interface that the firewall says nft refuses holds the gate of its instance, and is logged once', async () => {
-  const { edge, put, ready, log } = anEdge()
+  const { firewall, put, ready, log } = anEdge()
   ready()
   const [refused, other] = [put(), put({ id: 'srv-other', interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'] }] })]
-  await edge.next('', '', undefined)
+  await firewall.next('', '', undefined)
   const words = formatRefusals([{ instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' }])
-  for (let i = 0; i < 3; i++) void edge.next('e.1', 'e.1', words)
-  void edge.next('e.1', undefined, undefined)
-  expect(edge.holds(refused)).toBe('the firewall keeps interface int-ds42k out: nft: no such thing')
-  expect([edge.isApplied(refused), edge.holds(other), edge.isApplied(other), edge.status()]).toEqual([false, null, true, { required: true, applied: true, ageSeconds: 0, refused: 1 }])
+  for (let i = 0; i < 3; i++) void firewall.next('e.1', 'e.1', words)
+  void firewall.next('e.1', undefined, undefined)
+  expect(firewall.holds(refused)).toBe('the firewall keeps interface int-ds42k out: nft: no such thing')
+  expect([firewall.isApplied(refused), firewall.holds(other), firewall.isApplied(other), firewall.status()]).toEqual([false, null, true, { required: true, applied: true, ageSeconds: 0, refused: 1 }])
   expect(log).toMatchObject([{ level: 40, instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' }])
-  void edge.next('e.1', 'e.1', formatRefusals([]))
-  expect([edge.holds(refused), edge.status().refused]).toEqual([null, 0])
+  void firewall.next('e.1', 'e.1', formatRefusals([]))
+  expect([firewall.holds(refused), firewall.status().refused]).toEqual([null, 0])
 })
 
 test('refusals that are not understood are none, and long ones are cut', () => {
@@ -118,61 +118,61 @@ test('refusals that are not understood are none, and long ones are cut', () => {
 })
 
 test('the age grows while rules are missing, behind, or not looked after', async () => {
-  const { edge, put, ready } = anEdge()
+  const { firewall, put, ready } = anEdge()
   await vi.advanceTimersByTimeAsync(3_000)
-  expect(edge.status()).toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
+  expect(firewall.status()).toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
   ready()
   put()
-  await edge.next('', '', undefined)
-  const poll = edge.next('e.1', 'e.1', undefined)
-  expect(edge.status()).toEqual({ required: true, applied: true, ageSeconds: 0, refused: 0 })
+  await firewall.next('', '', undefined)
+  const poll = firewall.next('e.1', 'e.1', undefined)
+  expect(firewall.status()).toEqual({ required: true, applied: true, ageSeconds: 0, refused: 0 })
   await vi.advanceTimersByTimeAsync(5_000)
   expect(await poll).toMatchObject({ version: 'e.1' })
-  expect(edge.status()).toEqual({ required: true, applied: true, ageSeconds: 0, refused: 0 })
+  expect(firewall.status()).toEqual({ required: true, applied: true, ageSeconds: 0, refused: 0 })
   await vi.advanceTimersByTimeAsync(20_000)
-  expect(edge.status(), 'nobody asks any more').toEqual({ required: true, applied: true, ageSeconds: 20, refused: 0 })
+  expect(firewall.status(), 'nobody asks any more').toEqual({ required: true, applied: true, ageSeconds: 20, refused: 0 })
   put({ revision: 2 })
   await vi.advanceTimersByTimeAsync(1_000)
-  await edge.next('e.1', 'e.1', undefined)
+  await firewall.next('e.1', 'e.1', undefined)
   await vi.advanceTimersByTimeAsync(2_000)
-  expect(edge.status(), 'given out, not applied').toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
+  expect(firewall.status(), 'given out, not applied').toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
 })
 
 test('the hop limit is enforced while the rules of that very record are applied and looked after, on listeners that rules can keep', async () => {
-  const { edge, put, ready } = anEdge()
+  const { firewall, put, ready } = anEdge()
   ready()
   const instance = put()
-  await edge.next('', '', undefined)
-  expect(edge.limitsHops(instance)).toBe(false)
-  void edge.next('e.1', 'e.1', undefined)
-  expect(edge.limitsHops(instance)).toBe(true)
-  edge.listens({ ...PLACES, listeners: [...PLACES.listeners, { network: 'default', address: '::', port: 80 }] })
-  expect(edge.limitsHops(instance)).toBe(false)
-  edge.listens({ ...PLACES, listeners: [...PLACES.listeners, { network: 'red', address: '::', port: 80 }] })
-  expect(edge.limitsHops(instance)).toBe(true)
+  await firewall.next('', '', undefined)
+  expect(firewall.limitsHops(instance)).toBe(false)
+  void firewall.next('e.1', 'e.1', undefined)
+  expect(firewall.limitsHops(instance)).toBe(true)
+  firewall.listens({ ...PLACES, listeners: [...PLACES.listeners, { network: 'default', address: '::', port: 80 }] })
+  expect(firewall.limitsHops(instance)).toBe(false)
+  firewall.listens({ ...PLACES, listeners: [...PLACES.listeners, { network: 'red', address: '::', port: 80 }] })
+  expect(firewall.limitsHops(instance)).toBe(true)
   await vi.advanceTimersByTimeAsync(36_000)
-  expect(edge.limitsHops(instance), 'nobody asks any more').toBe(false)
+  expect(firewall.limitsHops(instance), 'nobody asks any more').toBe(false)
 })
 
 test('however many versions a slow firewall misses, what is remembered is bounded and its own still counts', async () => {
-  const { edge, put, ready } = anEdge()
+  const { firewall, put, ready } = anEdge()
   ready()
   const first = put()
-  await edge.next('', '', undefined)
-  void edge.next('e.1', 'e.1', undefined)
+  await firewall.next('', '', undefined)
+  void firewall.next('e.1', 'e.1', undefined)
   for (let revision = 2; revision < 100; revision++) {
     put({ id: 'srv-other', revision })
-    await edge.next(undefined, undefined, undefined)
+    await firewall.next(undefined, undefined, undefined)
   }
-  void edge.next('e.99', 'e.1', undefined)
-  expect(edge.isApplied(first)).toBe(true)
+  void firewall.next('e.99', 'e.1', undefined)
+  expect(firewall.isApplied(first)).toBe(true)
 })
 
 test('a stop keeps nobody waiting', async () => {
-  const { edge, ready } = anEdge()
+  const { firewall, ready } = anEdge()
   ready()
-  await edge.next('', '', undefined)
-  const poll = edge.next('e.1', 'e.1', undefined)
-  edge.stop()
+  await firewall.next('', '', undefined)
+  const poll = firewall.next('e.1', 'e.1', undefined)
+  firewall.stop()
   expect(await poll).toMatchObject({ version: 'e.1' })
 })

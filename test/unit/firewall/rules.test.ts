@@ -1,25 +1,25 @@
 import { expect, test } from 'vitest'
-import { edgeGuest } from '../../../src/firewall/firewall.ts'
+import { firewallGuest } from '../../../src/firewall/firewall.ts'
 import { buildRules, change, replacement, trial } from '../../../src/firewall/rules.ts'
-import { parseEdgeView, type EdgeGuest, type EdgeView } from '../../../src/firewall/document.ts'
+import { parseFirewallDocument, type FirewallGuest, type FirewallDocument } from '../../../src/firewall/document.ts'
 import { aFullInstance, anInstance } from '../../support/instance.ts'
 import { parsed } from '../../support/guest.ts'
 
 /** The rules of a view of which nft refuses nothing. */
-const rulesOf = (view: EdgeView) => buildRules(view, [])
+const rulesOf = (view: FirewallDocument) => buildRules(view, [])
 
 const V4 = { network: 'default', address: '169.254.169.254', port: 80 }
 const V6 = { network: 'default', address: 'fd00:ec2::254', port: 80 }
 
-function aView(change: Partial<EdgeView> = {}): EdgeView {
-  return { version: 'a.1', link: 'tap-{interfaceId}', listeners: [V4, V6], operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 0x0b, guests: [edgeGuest(parsed(anInstance()))], ...change }
+function aView(change: Partial<FirewallDocument> = {}): FirewallDocument {
+  return { version: 'a.1', link: 'tap-{interfaceId}', listeners: [V4, V6], operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 0x0b, guests: [firewallGuest(parsed(anInstance()))], ...change }
 }
 /** The elements of a set or map. */
-function elements(view: EdgeView, set: string): string[] {
+function elements(view: FirewallDocument, set: string): string[] {
   return [...rulesOf(view).sets.get(set)!].map(([key, verdict]) => verdict === '' ? key : `${key} : ${verdict}`)
 }
-const guest = (change: Partial<EdgeGuest['interfaces'][number]>, limit = 1): EdgeGuest => {
-  const base = edgeGuest(parsed(anInstance()))
+const guest = (change: Partial<FirewallGuest['interfaces'][number]>, limit = 1): FirewallGuest => {
+  const base = firewallGuest(parsed(anInstance()))
   return { ...base, httpPutResponseHopLimit: limit, interfaces: [{ ...base.interfaces[0]!, ...change }] }
 }
 
@@ -35,7 +35,7 @@ test('an interface is let in by link, MAC, address and the listeners of its netw
 })
 
 test('IPv6 addresses are let in one by one, and owned prefixes whole', () => {
-  const view = aView({ guests: [edgeGuest(parsed(aFullInstance()))] })
+  const view = aView({ guests: [firewallGuest(parsed(aFullInstance()))] })
   expect(elements(view, 'guests6')).toEqual(['2a02:1348:178::2', '2a02:1348:178::3'].map((address) => `"tap-int-ds42k" . 02:24:19:00:00:ee . ${address} . fd00:ec2::254 . 80`))
   expect(elements(view, 'prefixes6')).toEqual(['"tap-int-ds42k" . 02:24:19:00:00:ee . 2a02:1348:178:1::/64 . fd00:ec2::254 . 80'])
   expect(elements(view, 'ranges6')).toEqual(['"tap-int-ds42k" . 2a02:1348:178:1::/64 : goto hop_1'])
@@ -73,16 +73,16 @@ test('an interface that nft has refused is left out with its words, and no other
 })
 
 test('a trial names no table but its own, which has no effect and is deleted', () => {
-  const text = trial(rulesOf(aView({ guests: [edgeGuest(parsed(aFullInstance()))] })))
+  const text = trial(rulesOf(aView({ guests: [firewallGuest(parsed(aFullInstance()))] })))
   expect(text.match(/inet imds\b/g)).toBeNull()
   expect(text).toMatch(/^table inet imds_trial\ndelete table inet imds_trial\ntable inet imds_trial \{\n {2}flags dormant\n[^]*\ndelete table inet imds_trial\n$/)
 })
 
 test('a listener on every address, or on an IPv4 address in an IPv6 one, is reported: no packet has that destination', () => {
   for (const address of ['0.0.0.0', '::', '::ffff:169.254.169.254', '']) {
-    const { faults, skeleton } = rulesOf(aView({ listeners: [{ ...V4, address }] }))
+    const { faults, baseRules } = rulesOf(aView({ listeners: [{ ...V4, address }] }))
     expect(faults).toEqual([{ instance: null, message: `a listener on "${address}" cannot be kept: it must have one IPv4 or IPv6 address of its own` }])
-    expect(skeleton).toBe(rulesOf(aView({ listeners: [] })).skeleton)
+    expect(baseRules).toBe(rulesOf(aView({ listeners: [] })).baseRules)
   }
 })
 
@@ -96,7 +96,7 @@ const LINE = new RegExp([
 
 test('no word of a view, whatever it is, ends a set and begins a rule', () => {
   for (const word of HOSTILE) {
-    const guests: EdgeGuest[] = [
+    const guests: FirewallGuest[] = [
       ...(['id', 'network', 'macAddress'] as const).map((field) => guest({ [field]: word })),
       ...(['ipv4Addresses', 'ipv6Addresses', 'ipv6Prefixes'] as const).map((field) => guest({ [field]: [word] })),
       guest({}, word as unknown as number),
@@ -107,7 +107,7 @@ test('no word of a view, whatever it is, ends a set and begins a rule', () => {
           const rules = rulesOf(aView({ link, listeners, guests: [one] }))
           const none = rulesOf(aView({ link, listeners, guests: [] }))
           for (const text of [replacement(rules).slice(replacement(none).length), change(none, rules), change(rules, none)]) expect(text.split('\n').filter((line) => !LINE.test(line))).toEqual([])
-          expect(rules.skeleton).toBe(rulesOf(aView({ link: link === word ? 'br0' : link, listeners: listeners.filter(({ address, port }) => address !== word && port === 80), guests: [] })).skeleton)
+          expect(rules.baseRules).toBe(rulesOf(aView({ link: link === word ? 'br0' : link, listeners: listeners.filter(({ address, port }) => address !== word && port === 80), guests: [] })).baseRules)
         }
       }
     }
@@ -117,9 +117,9 @@ test('no word of a view, whatever it is, ends a set and begins a rule', () => {
 
 test('a document that is no view is refused before a word of it is used', () => {
   const good = aView()
-  expect(parseEdgeView(JSON.parse(JSON.stringify(good)))).toEqual(good)
+  expect(parseFirewallDocument(JSON.parse(JSON.stringify(good)))).toEqual(good)
   const bad = [null, 'x', [], {}, { ...good, version: '1; flush ruleset' }, { ...good, guests: [{}] }, { ...good, guests: [{ ...good.guests[0], id: 'x y' }] }, { ...good, guests: [guest({ id: 'int-a"' })] }, { ...good, listeners: [{ ...V4, port: '80' }] }, { ...good, operator: {} }, { ...good, limitedDscp: undefined }, { ...good, limitedDscp: 0 }, { ...good, limitedDscp: '0x0b; flush ruleset' }]
-  for (const document of bad) expect([document, parseEdgeView(document)]).toEqual([document, undefined])
+  for (const document of bad) expect([document, parseFirewallDocument(document)]).toEqual([document, undefined])
 })
 
 test('a change is what differs and no more, what goes before what comes', () => {
@@ -138,6 +138,6 @@ test('a change is what differs and no more, what goes before what comes', () => 
 })
 
 test('the rules are the same for a view however its instances change, as long as the listeners stay', () => {
-  expect(rulesOf(aView({ guests: [] })).skeleton).toBe(rulesOf(aView({ guests: [guest({}, 7)] })).skeleton)
-  expect(rulesOf(aView({ guests: [] })).skeleton).not.toBe(rulesOf(aView({ listeners: [V4] })).skeleton)
+  expect(rulesOf(aView({ guests: [] })).baseRules).toBe(rulesOf(aView({ guests: [guest({}, 7)] })).baseRules)
+  expect(rulesOf(aView({ guests: [] })).baseRules).not.toBe(rulesOf(aView({ listeners: [V4] })).baseRules)
 })

@@ -1,6 +1,6 @@
 import { pino } from 'pino'
 import { expect, test } from 'vitest'
-import { Edge } from '../../../src/firewall/firewall.ts'
+import { Firewall } from '../../../src/firewall/firewall.ts'
 import { explain } from '../../../src/operator/explain.ts'
 import { View } from '../../../src/view/view.ts'
 import { parsed } from '../../support/guest.ts'
@@ -8,12 +8,12 @@ import { anInstance } from '../../support/instance.ts'
 
 test('of a contested address it names those who claim it, and no other quarrel', async () => {
   const view = new View({}, () => 0)
-  const edge = new Edge({ required: false, link: 'tap-{interfaceId}', instances: () => [], now: () => 0, epoch: 'e', log: pino({ level: 'silent' }) })
+  const firewall = new Firewall({ required: false, link: 'tap-{interfaceId}', instances: () => [], now: () => 0, epoch: 'e', log: pino({ level: 'silent' }) })
   for (const [id, address] of [['srv-a', '10.0.0.2'], ['srv-b', '10.0.0.2'], ['srv-c', '10.0.0.3'], ['srv-d', '10.0.0.3']] as const) {
     const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }]
     view.replace({ instance: parsed(anInstance({ id, interfaces })), userData: null, digest: id })
   }
   const diagnosis = { instance: () => Promise.resolve(null), address: () => Promise.resolve('') }
-  expect(await explain({ view, edge, networks: ['default'], diagnosis, unreachable: () => null }, 'default', '10.0.0.2'))
+  expect(await explain({ view, firewall, networks: ['default'], diagnosis, unreachable: () => null }, 'default', '10.0.0.2'))
     .toMatchObject({ answer: 'contested-address', status: 503, because: 'more than one instance claims it: 10.0.0.2 by srv-a and srv-b' })
 })

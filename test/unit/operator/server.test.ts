@@ -8,7 +8,7 @@ function aServer(allow: string[] = [], ready = true) {
     holds: (id) => id === 'srv-c' ? { reason: 'the firewall has not let it in yet', isFinal: false } : null,
     explain: (network, address) => Promise.resolve(address === 'x' ? undefined : { network, address }),
     diagnose: (id) => Promise.resolve(id === 'srv-a' ? null : 'the store was lost 3 s ago'),
-    edge: { next: (after, applied) => Promise.resolve(after === 'none' ? undefined : { after, applied }) },
+    firewall: { next: (after, applied) => Promise.resolve(after === 'none' ? undefined : { after, applied }) },
   })
 }
 
@@ -35,9 +35,9 @@ test('it says which revision of an instance is answered for here', async () => {
 
 test('the firewall is given the view, and says what it has applied', async () => {
   const server = aServer()
-  expect((await server.inject('/edge?after=a.1&applied=')).json()).toEqual({ after: 'a.1', applied: '' })
-  expect((await server.inject('/edge')).json()).toEqual({})
-  expect((await server.inject('/edge?after=none')).statusCode).toBe(503)
+  expect((await server.inject('/firewall?after=a.1&applied=')).json()).toEqual({ after: 'a.1', applied: '' })
+  expect((await server.inject('/firewall')).json()).toEqual({})
+  expect((await server.inject('/firewall?after=none')).statusCode).toBe(503)
 })
 
 test('only the listed networks may ask, by IPv4, IPv6 and v4-mapped address', async () => {

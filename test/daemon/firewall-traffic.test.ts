@@ -1,5 +1,5 @@
 /**
- * The host's edge under traffic: instances come and go, and a guest floods, while others lose nothing.
+ * The host's firewall under traffic: instances come and go, and a guest floods, while others lose nothing.
  */
 import t from 'tap'
 import { until } from '../support/daemon.ts'

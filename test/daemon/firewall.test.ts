@@ -1,5 +1,5 @@
 /**
- * The host's edge: who reaches the service is held to its own link, MAC and addresses by rules of the kernel that follow the view.
+ * The host's firewall: who reaches the service is held to its own link, MAC and addresses by rules of the kernel that follow the view.
  */
 import t from 'tap'
 import { until } from '../support/daemon.ts'
@@ -8,7 +8,7 @@ import { must } from '../support/held.ts'
 import { SERVICE, withoutNamespaces } from '../support/namespaces.ts'
 
 const skip = withoutNamespaces()
-const ageOf = async (host: EdgeHost) => Number(/^imds_edge_age_seconds (\S+)$/m.exec(await host.operator('/metrics'))?.[1])
+const ageOf = async (host: EdgeHost) => Number(/^imds_firewall_age_seconds (\S+)$/m.exec(await host.operator('/metrics'))?.[1])
 
 t.test('an instance is answered once wait returns, and not before the rules let it in', { skip }, async (t) => {
   const host = await startEdgeHost(t)
@@ -16,11 +16,11 @@ t.test('an instance is answered once wait returns, and not before the rules let 
   const revision = String(await host.put(alpha))
   const waitShortly = () => host.imdsctl('wait', 'srv-alpha', '--revision', revision, '--timeout', '2')
   t.match(await waitShortly(), { status: 75, stderr: /does not answer for revision 1 of srv-alpha: it has revision 1; the firewall has not let it in yet\n$/ })
-  t.match(JSON.parse(await host.operator('/readyz')), { ready: true, edge: { required: true, applied: false } })
+  t.match(JSON.parse(await host.operator('/readyz')), { ready: true, firewall: { required: true, applied: false } })
   const firewall = await host.startFirewall()
   t.match(await waitShortly(), { status: 0 })
   t.equal(await meet(alpha), 200)
-  t.match(JSON.parse(await host.operator('/readyz')), { edge: { required: true, applied: true } })
+  t.match(JSON.parse(await host.operator('/readyz')), { firewall: { required: true, applied: true } })
   t.equal(firewall.said(), 'imdsctl: the rules are applied: 1 interfaces are let in\n')
 
   await t.test('an interface whose link can have no name is kept out, and wait says why', async (t) => {

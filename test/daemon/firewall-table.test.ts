@@ -6,13 +6,13 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { Refusal, refusalOf, Table } from '../../src/firewall/agent/nft.ts'
 import { findRefused } from '../../src/firewall/agent/refused.ts'
-import { buildRules, type EdgeRules } from '../../src/firewall/rules.ts'
-import type { EdgeView } from '../../src/firewall/document.ts'
+import { buildRules, type FirewallRules } from '../../src/firewall/rules.ts'
+import type { FirewallDocument } from '../../src/firewall/document.ts'
 import { must, run } from '../support/held.ts'
 import { makeHypervisor, withoutNamespaces } from '../support/namespaces.ts'
 
 /** The rules of guests by their hop limits. */
-function rulesOf(limits: readonly number[], port = 9169): EdgeRules {
+function rulesOf(limits: readonly number[], port = 9169): FirewallRules {
   const guests = limits.map((httpPutResponseHopLimit, i) => {
     const n = String(i + 1)
     const one = { id: `int-${n}`, network: 'default', macAddress: `02:24:19:00:00:0${n}`, ipv4Addresses: [`10.0.0.${n}`], ipv6Addresses: [`fd00::${n}`], ipv6Prefixes: [`fd00:${n}::/64`] }
@@ -23,7 +23,7 @@ function rulesOf(limits: readonly number[], port = 9169): EdgeRules {
 }
 
 /** From rules to rules, and how many transactions that needs: a replacement two, and it forgets what the kernel remembers. */
-const STEPS: readonly (readonly [what: string, from: EdgeRules, to: EdgeRules, transactions: number])[] = [
+const STEPS: readonly (readonly [what: string, from: FirewallRules, to: FirewallRules, transactions: number])[] = [
   ['the whole table', rulesOf([1]), rulesOf([1, 7], 9170), 2],
   ['one more guest', rulesOf([1]), rulesOf([1, 1]), 1],
   ['the first guests', rulesOf([]), rulesOf([1, 7]), 1],
@@ -96,7 +96,7 @@ ${within.join(' ')} /usr/sbin/nft "$@" < $text; status=$?; rm $text; exit $statu
   t.teardown(() => { process.env['PATH'] = path })
   return { nft: async (...args) => (await must([...within, '/usr/sbin/nft', ...args])).toString() }
 }
-const viewOf = (guests: number): EdgeView => ({
+const viewOf = (guests: number): FirewallDocument => ({
   version: 'a.1', link: 'tap-{interfaceId}', listeners: [{ network: 'default', address: '169.254.169.254', port: 80 }], operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 0x0b,
   guests: Array.from({ length: guests }, (_, n) => {
     const one = { id: `int-${String(n)}`, network: 'default', macAddress: macOf(n), ipv4Addresses: [`10.0.0.${String(n)}`], ipv6Addresses: [], ipv6Prefixes: [] }

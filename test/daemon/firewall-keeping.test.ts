@@ -1,5 +1,5 @@
 /**
- * The host's edge: the rules are kept, whatever somebody or nft does to them, and are an operator's to print, apply and remove.
+ * The host's firewall: the rules are kept, whatever somebody or nft does to them, and are an operator's to print, apply and remove.
  */
 import { chmodSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -65,8 +65,8 @@ if [ ! -e "$(dirname "$0")/mended" ] && grep -q ${bad.macAddress} $text; then ec
   t.match(firewall.said(), /^imdsctl: left out: srv-bad: interface int-bad: nft: Error: no such thing$/m)
   const reason = 'the firewall keeps interface int-bad out: nft: Error: no such thing'
   t.match(await host.imdsctl('wait', 'srv-bad', '--revision', revision, '--timeout', '2'), { status: 75, stderr: reason })
-  t.match(JSON.parse(await host.operator('/readyz')), { edge: { applied: true, refused: 1 } })
-  t.match(await host.operator('/metrics'), /^imds_edge_refused_interfaces 1$/m)
+  t.match(JSON.parse(await host.operator('/readyz')), { firewall: { applied: true, refused: 1 } })
+  t.match(await host.operator('/metrics'), /^imds_firewall_refused_interfaces 1$/m)
   t.match(JSON.parse((await host.imdsctl('explain', bad.address, '--json')).stdout.toString()), { firewall: reason })
 
   await t.test('also where it is applied once, by hand', async (t) => {
@@ -85,7 +85,7 @@ if [ ! -e "$(dirname "$0")/mended" ] && grep -q ${bad.macAddress} $text; then ec
     writeFileSync(join(directory, 'mended'), '')
     t.match(await host.imdsctl('wait', 'srv-bad', '--revision', revision, '--timeout', '30'), { status: 0 })
     t.equal(await meet(bad), 200)
-    t.match(await host.operator('/metrics'), /^imds_edge_refused_interfaces 0$/m)
+    t.match(await host.operator('/metrics'), /^imds_firewall_refused_interfaces 0$/m)
   })
 })
 
@@ -148,7 +148,7 @@ t.test('D6: a daemon of a version that marks no packets changes no rules: those 
   await until(async () => (await host.operator('/instances/srv-alpha')).includes('"revision":1'), 'the record')
   t.match(await host.imdsctl('firewall', '--apply'), { status: 0 })
   const rules = await host.nft('--stateless', 'list table inet imds')
-  const older = JSON.stringify({ ...JSON.parse(await host.operator('/edge')) as object, limitedDscp: undefined, guests: [] })
+  const older = JSON.stringify({ ...JSON.parse(await host.operator('/firewall')) as object, limitedDscp: undefined, guests: [] })
   const daemon = await startHeld([...host.hypervisor.within, process.execPath, '-e', `
     require('node:http').createServer((request, response) => response.end(${JSON.stringify(older)})).listen(9170, '127.0.0.1', () => console.log('up'))
     process.stdin.on('end', () => process.exit()).resume()`])

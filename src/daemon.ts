@@ -22,7 +22,7 @@ import type { Instance } from './metadata/instance.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotKeys, type SnapshotOwner } from './view/snapshot.ts'
 import type { Announcement } from './store/redis/source.ts'
 import type { Source } from './store/source.ts'
-import { Trust } from './store/crypto/record-cipher.ts'
+import { RecordCipher } from './store/crypto/record-cipher.ts'
 import { View } from './view/view.ts'
 import type { WatchStatus } from './view/sync.ts'
 import { ownTokenKey } from './guest/token-key.ts'
@@ -79,7 +79,7 @@ async function startAnswering(config: Config, log: Logger, now: () => number): P
   const tokens = new Tokens(secrets, tokenTime(() => Date.now(), now))
   const meter = new RequestMeter()
   const view = new View(config.provider, now)
-  const keys = { trust: trustOf(config.store), key: secrets[0]! }
+  const keys = { cipher: cipherOf(config.store), key: secrets[0]! }
   const snapshot = await readSnapshot(snapshotPath(config.stateDirectory), snapshotOwner(config.store), keys, config.snapshotMaxAgeMs, Date.now(), log)
   for (const assembled of snapshot?.instances ?? []) view.replace(assembled)
   let ask: Directory['ask'] = () => null
@@ -120,7 +120,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const [{ Firewall }, { explain }, { ClockWatch, LOOK_EVERY_MS }] = await Promise.all([import('./firewall/firewall.ts'), import('./operator/explain.ts'), import('./runtime/clock.ts')])
   const { AddressWatch, formatMissing } = await import('./runtime/addresses.ts')
   const [{ Watch }, { Strangers }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
-  const source = await buildSource(config.store, keys.trust, config.userDataMaxBytes, {
+  const source = await buildSource(config.store, keys.cipher, config.userDataMaxBytes, {
     state: () => ({ version: VERSION, instances: view.size }),
     failed: onceEach((reason) => { log.warn({ reason }, 'this daemon cannot announce itself in the store: publishers are warned of an unknown hypervisor. Its Redis user needs +hset for the key of hypervisors: see deploy/redis.acl') }),
   })
@@ -220,7 +220,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
     if (fromSnapshot > 0) firewall.isWhole()
     await addresses.start()
     watch.start()
-    const recordKeys = keys.trust?.names ?? []
+    const recordKeys = keys.cipher?.names ?? []
     log.info({ guests: guests.map(written), operator: written(operator), store: source.description, hypervisor, recordKeys, fromSnapshot }, 'listening')
     return { guests, operator, stop }
   } catch (error) {
@@ -234,14 +234,14 @@ function snapshotOwner(store: StoreConfig): SnapshotOwner {
   return store.kind === 'redis' ? { store: 'redis', region: store.region, hypervisor } : { store: `file:${store.directory}`, region: null, hypervisor }
 }
 
-function trustOf(store: StoreConfig): Trust | null {
-  return store.kind === 'files' || store.recordKeys === null ? null : new Trust(store.recordKeys, store.region)
+function cipherOf(store: StoreConfig): RecordCipher | null {
+  return store.kind === 'files' || store.recordKeys === null ? null : new RecordCipher(store.recordKeys, store.region)
 }
 
-async function buildSource(store: StoreConfig, trust: Trust | null, userDataMaxBytes: number, announcement: Announcement): Promise<Source> {
+async function buildSource(store: StoreConfig, cipher: RecordCipher | null, userDataMaxBytes: number, announcement: Announcement): Promise<Source> {
   if (store.kind === 'files') return (await import('./store/files/source.ts')).buildFileSource(store.directory, userDataMaxBytes)
   const { buildRedisSource } = await import('./store/redis/source.ts')
-  return buildRedisSource({ settings: store, region: store.region, hypervisor: store.hypervisor, trust, userDataMaxBytes, announcement })
+  return buildRedisSource({ settings: store, region: store.region, hypervisor: store.hypervisor, cipher, userDataMaxBytes, announcement })
 }
 
 /** Calls back with each text the first time that it is given. */

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs'
 import { isName } from '../metadata/identifiers.ts'
 import { FILE_SYSTEM } from './files/operations.ts'
 import type { Publisher } from './publish.ts'
-import { parseRecordKeys, Trust } from './crypto/record-cipher.ts'
+import { parseRecordKeys, RecordCipher } from './crypto/record-cipher.ts'
 import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './redis/url.ts'
 
 export type { Instance } from '../metadata/instance.ts'
@@ -21,7 +21,7 @@ export interface StoreSettings extends RedisFiles {
   readonly region?: string | undefined
   /** Default USER_DATA_MAX_BYTES. */
   readonly userDataMaxBytes?: number | undefined
-  /** A file of keys (trust.ts), for Redis alone: records and user-data are encrypted with the first, and nothing else is believed. Read once. */
+  /** A file of keys (record-cipher.ts), for Redis alone: records and user-data are encrypted with the first, and nothing else is believed. Read once. */
   readonly recordKeysFile?: string | undefined
 }
 
@@ -35,11 +35,11 @@ export async function openStore({ url, region, userDataMaxBytes = USER_DATA_MAX_
   const faults = fileFaults(store, files)
   if (faults.length > 0) throw new Error(faults.map(({ file, message }) => `${file} ${message}`).join('; '))
   const { openRedisPublisher } = await import('./redis/publisher.ts')
-  return openRedisPublisher({ url, ...files }, region, userDataMaxBytes, recordKeysFile === undefined ? null : trustOf(recordKeysFile, region))
+  return openRedisPublisher({ url, ...files }, region, userDataMaxBytes, recordKeysFile === undefined ? null : cipherOf(recordKeysFile, region))
 }
 
-function trustOf(path: string, region: string): Trust {
+function cipherOf(path: string, region: string): RecordCipher {
   const parsed = parseRecordKeys(readFileSync(path, 'utf8'))
   if (!parsed.ok) throw new Error(`${path} ${parsed.message}`)
-  return new Trust(parsed.keys, region)
+  return new RecordCipher(parsed.keys, region)
 }

@@ -6,12 +6,12 @@
  */
 
 /**
- * What a store holds under one id. `document` is not checked yet; `unreadable` says why there is none, `untrusted` why it is not believed,
+ * What a store holds under one id. `document` is not checked yet; `unreadable` says why there is none, `rejected` why it is not believed,
  * `user-data` why its user-data was not even read.
  */
 export type Loaded =
   | LoadedRecord
-  | { readonly kind: 'unreadable' | 'untrusted' | 'user-data', readonly id: string, readonly digest: string, readonly reason: string }
+  | { readonly kind: 'unreadable' | 'rejected' | 'user-data', readonly id: string, readonly digest: string, readonly reason: string }
   | { readonly kind: 'removed', readonly id: string }
   | { readonly kind: 'absent', readonly id: string }
 

@@ -7,7 +7,7 @@
 import { createHash } from 'node:crypto'
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
 import { SLICE_BYTES } from '../runtime/turn-budget.ts'
-import { HEAD_BYTES, isEncrypted, TAG_BYTES, type Decryption, type Ends, type Trust } from '../store/crypto/record-cipher.ts'
+import { HEAD_BYTES, isEncrypted, TAG_BYTES, type Decryption, type Ends, type RecordCipher } from '../store/crypto/record-cipher.ts'
 
 const LF = 0x0a
 
@@ -42,13 +42,13 @@ export class SnapshotInput {
   #earlier: Buffer[] = []
 
   /** Opens a file, to be closed by `close`. `hypervisor` is whose view it is encrypted as. */
-  constructor(path: string, hypervisor: string, trust: Trust | null) {
+  constructor(path: string, hypervisor: string, cipher: RecordCipher | null) {
     this.#fd = openSync(path, 'r')
     try {
       const { size } = fstatSync(this.#fd)
       const head = Buffer.from(this.#read(0, HEAD_BYTES))
       const tag = Buffer.from(this.#read(Math.max(0, size - TAG_BYTES), TAG_BYTES))
-      this.#decryption = decryptionOf(hypervisor, trust, { head, tag, length: size })
+      this.#decryption = decryptionOf(hypervisor, cipher, { head, tag, length: size })
       this.#position = this.#decryption?.start ?? 0
       this.#limit = this.#decryption === null ? size : size - TAG_BYTES
     } catch (error) {
@@ -110,8 +110,8 @@ export class SnapshotInput {
   authenticate(): void {
     if (this.#decryption === null) return
     while (this.#position < this.#limit) this.#fill()
-    const distrust = this.#decryption.end()
-    if (distrust !== null) throw new Undecryptable(`it ${distrust.distrust}`)
+    const rejected = this.#decryption.end()
+    if (rejected !== null) throw new Undecryptable(`it ${rejected.rejected}`)
   }
 
   #hashEarlier(): void {
@@ -138,11 +138,11 @@ export class SnapshotInput {
 }
 
 /** Null: the file is plain. */
-function decryptionOf(hypervisor: string, trust: Trust | null, value: Ends): Decryption | null {
+function decryptionOf(hypervisor: string, cipher: RecordCipher | null, value: Ends): Decryption | null {
   if (!isEncrypted(value.head)) return null
-  if (trust === null) throw new Undecryptable('it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)')
-  const decryption = trust.decrypting('snapshot', hypervisor, value)
-  if ('distrust' in decryption) throw new Undecryptable(`it ${decryption.distrust}`)
+  if (cipher === null) throw new Undecryptable('it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)')
+  const decryption = cipher.decrypting('snapshot', hypervisor, value)
+  if ('rejected' in decryption) throw new Undecryptable(`it ${decryption.rejected}`)
   return decryption
 }
 

@@ -5,7 +5,7 @@
  * the SHA-256 of all that stands before. It is written whole beside its place, flushed, and renamed; the file's modification time says
  * when the view was last known to be in step with the store. A file that cannot be trusted (torn, changed, of another hypervisor, too
  * old) is rejected: never served, since an old view may give an address to its former owner, and deleted, since it may hold user-data.
- * With keys the whole file is one encrypted value (trust.ts). An encrypted file that our keys do not open is not served but stays: it
+ * With keys the whole file is one encrypted value (record-cipher.ts). An encrypted file that our keys do not open is not served but stays: it
  * reveals nothing, and once the key is corrected it is the last good state. A plain file is served with keys too if it has our own MAC: we
  * wrote it before keys came into use. Who can make that MAC has this host's own key, and with it the daemon's rights. It is encrypted as
  * soon as the store confirms the view.
@@ -21,7 +21,7 @@ import type { Logger } from 'pino'
 import { frozen, RECORD_FORM, type Instance } from '../metadata/instance.ts'
 import type { Assembled } from './validate.ts'
 import { Rejection, SnapshotInput, torn, Undecryptable } from './snapshot-input.ts'
-import type { Trust } from '../store/crypto/record-cipher.ts'
+import type { RecordCipher } from '../store/crypto/record-cipher.ts'
 import { SLICE_BYTES, slices } from '../runtime/turn-budget.ts'
 
 const FORMAT = 1
@@ -49,8 +49,8 @@ export function snapshotPath(stateDirectory: string): string {
   return join(stateDirectory, 'view.snapshot')
 }
 
-/** With what a snapshot is kept: `trust` encrypts it (null: it is plain), `key` is a secret of this host's, of any length. */
-export interface SnapshotKeys { readonly trust: Trust | null, readonly key: Uint8Array }
+/** With what a snapshot is kept: `cipher` encrypts it (null: it is plain), `key` is a secret of this host's, of any length. */
+export interface SnapshotKeys { readonly cipher: RecordCipher | null, readonly key: Uint8Array }
 
 /** Reads the snapshot. Undefined where there is none that may be served; never rejects. A rejected file is deleted. */
 export async function readSnapshot(
@@ -63,9 +63,9 @@ export async function readSnapshot(
     const ageMs = nowMs - mtimeMs
     facts = { path, bytes: size, ageSeconds: Math.round(ageMs / 1000) }
     if (ageMs > maxAgeMs) throw new Rejection('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS')
-    const input = new SnapshotInput(path, owner.hypervisor ?? '', keys.trust)
+    const input = new SnapshotInput(path, owner.hypervisor ?? '', keys.cipher)
     try {
-      const isCurrent = input.isEncrypted === (keys.trust !== null)
+      const isCurrent = input.isEncrypted === (keys.cipher !== null)
       return { instances: await decode(input, owner, keys.key, !isCurrent), ageMs, isCurrent }
     } finally {
       input.close()
@@ -256,10 +256,10 @@ export class SnapshotWriter {
   }
 
   async #writeFile(path: string, asOf: Date): Promise<void> {
-    const { owner, instances, keys: { trust, key } } = this.#parts
+    const { owner, instances, keys: { cipher, key } } = this.#parts
     const file = await open(path, 'w', 0o600)
     try {
-      const { head, update, end } = trust?.encrypting('snapshot', owner.hypervisor ?? '', 0) ?? PLAIN
+      const { head, update, end } = cipher?.encrypting('snapshot', owner.hypervisor ?? '', 0) ?? PLAIN
       const hash = createHash('sha256')
       let gathered: Uint8Array[] = []
       let bytes = 0

@@ -19,7 +19,7 @@ export interface StoreProblem {
 
 const RELEASE = 'the control plane writes records that this version of imds cannot read: upgrade imds, or go back to the former release of the control plane'
 const CAUSES: Readonly<Record<AssemblyFault['reason'], string>> = {
-  untrusted: 'the record keys are not those of the publishers: put the right keys into IMDS_RECORD_KEYS_FILE and restart imds. '
+  rejected: 'the record keys are not those of the publishers: put the right keys into IMDS_RECORD_KEYS_FILE and restart imds. '
     + 'If the records are not encrypted yet, run `imdsctl encrypt --from-plain`',
   unreadable: 'the records are encrypted and IMDS_RECORD_KEYS_FILE is not set (set it and restart imds), or they were lost or overwritten in the store (publish them again)',
   record: RELEASE,

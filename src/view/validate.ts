@@ -12,7 +12,7 @@ import type { Loaded } from '../store/source.ts'
 export interface Assembled { readonly instance: Instance, readonly userData: Uint8Array | null, readonly digest: string }
 
 /** What can be wrong with what a store holds, as a metric names it. */
-export const FAULT_REASONS = ['unreadable', 'untrusted', 'record', 'id', 'user-data'] as const
+export const FAULT_REASONS = ['unreadable', 'rejected', 'record', 'id', 'user-data'] as const
 /** Why an id was not assembled; `faults` never hold values of the record. */
 export interface AssemblyFault { readonly reason: typeof FAULT_REASONS[number], readonly faults: readonly Fault[] }
 

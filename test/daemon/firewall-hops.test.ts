@@ -2,7 +2,7 @@
  * The host's firewall: how far the answer to a token PUT travels (contract D6), and the same rules over IPv6.
  */
 import t from 'tap'
-import { giveIpv6, meet, sendPieces, sendRaw, SERVICE6, startEdgeHost } from '../support/firewall.ts'
+import { giveIpv6, meet, sendPieces, sendRaw, SERVICE6, startFirewallHost } from '../support/firewall.ts'
 import { must } from '../support/held.ts'
 import { SERVICE, withoutNamespaces } from '../support/namespaces.ts'
 
@@ -18,7 +18,7 @@ async function countDscps({ within }: { readonly within: readonly string[] }): P
 }
 
 t.test('D6: the answer to a token PUT travels no further than the hop limit', { skip }, async (t) => {
-  const host = await startEdgeHost(t)
+  const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const container = await alpha.addContainer()
   await host.startFirewall()
@@ -75,7 +75,7 @@ t.test('D6: the answer to a token PUT travels no further than the hop limit', { 
 
 t.test('over IPv6 a guest is held to its prefixes, and its containers to the hop limit', { skip }, async (t) => {
   const [ALPHA, BRAVO] = ['2a02:1348:178:1', '2a02:1348:178:2']
-  const host = await startEdgeHost(t, { IMDS_LISTEN: `${SERVICE}:80,[${SERVICE6}]:80` })
+  const host = await startFirewallHost(t, { IMDS_LISTEN: `${SERVICE}:80,[${SERVICE6}]:80` })
   const alpha = await host.addGuest('alpha')
   const container = await alpha.addContainer()
   await giveIpv6(host, alpha, container, ALPHA, [`${ALPHA}:dead:beef:0:1`, `${BRAVO}::2`])

@@ -5,7 +5,7 @@ import { chmodSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { until } from '../support/daemon.ts'
-import { meet, OPERATOR, startEdgeHost, type Met } from '../support/firewall.ts'
+import { meet, OPERATOR, startFirewallHost, type Met } from '../support/firewall.ts'
 import { must, run, startHeld } from '../support/held.ts'
 import { withoutNamespaces } from '../support/namespaces.ts'
 
@@ -13,7 +13,7 @@ const skip = withoutNamespaces()
 const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 
 t.test('rules that somebody changes are put back', { skip }, async (t) => {
-  const host = await startEdgeHost(t)
+  const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const firewall = await host.startFirewall()
   await host.letIn(alpha)
@@ -29,7 +29,7 @@ t.test('rules that somebody changes are put back', { skip }, async (t) => {
 })
 
 t.test('rules that nft does not take are told in its words, and tried again while the old ones stay', { skip }, async (t) => {
-  const host = await startEdgeHost(t)
+  const host = await startFirewallHost(t)
   const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
   const directory = t.testdir({ nft: '#!/bin/sh\nif [ -e "$(dirname "$0")/fail" ]; then echo "Error: no space left" >&2; exit 1; fi\nexec /usr/sbin/nft "$@"\n' })
   chmodSync(join(directory, 'nft'), 0o755)
@@ -47,7 +47,7 @@ t.test('rules that nft does not take are told in its words, and tried again whil
 })
 
 t.test('an interface that nft refuses is left out, and nobody else\'s rules wait for it', { skip }, async (t) => {
-  const host = await startEdgeHost(t)
+  const host = await startFirewallHost(t)
   const [alpha, bad, charlie] = [await host.addGuest('alpha'), await host.addGuest('bad'), await host.addGuest('charlie')]
   const directory = t.testdir({ nft: `#!/bin/sh
 case "$*" in *list*) exec /usr/sbin/nft "$@" ;; esac
@@ -90,7 +90,7 @@ if [ ! -e "$(dirname "$0")/mended" ] && grep -q ${bad.macAddress} $text; then ec
 })
 
 t.test('a daemon that starts anew, and knows nobody yet, takes nobody\'s rules away', { skip }, async (t) => {
-  const host = await startEdgeHost(t)
+  const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const firewall = await host.startFirewall()
   await host.letIn(alpha)
@@ -115,7 +115,7 @@ t.test('a daemon that starts anew, and knows nobody yet, takes nobody\'s rules a
 
 t.test('a daemon that can use no record of its store gives no view: the kernel\'s rules stay', { skip }, async (t) => {
   const env: Record<string, string> = { IMDS_RESYNC_SECONDS: '1' }
-  const host = await startEdgeHost(t, env)
+  const host = await startFirewallHost(t, env)
   const alpha = await host.addGuest('alpha')
   const firewall = await host.startFirewall()
   const revision = await host.letIn(alpha)
@@ -142,7 +142,7 @@ t.test('a daemon that can use no record of its store gives no view: the kernel\'
 })
 
 t.test('D6: a daemon of a version that marks no packets changes no rules: those that fit it stay', { skip }, async (t) => {
-  const host = await startEdgeHost(t)
+  const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   await host.put(alpha)
   await until(async () => (await host.operator('/instances/srv-alpha')).includes('"revision":1'), 'the record')
@@ -159,7 +159,7 @@ t.test('D6: a daemon of a version that marks no packets changes no rules: those 
 })
 
 t.test('by hand: printed, applied once, removed', { skip }, async (t) => {
-  const host = await startEdgeHost(t)
+  const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   await host.put(alpha)
   await until(async () => (await host.operator('/instances/srv-alpha')).includes('"revision":1'), 'the record')

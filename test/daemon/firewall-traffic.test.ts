@@ -3,7 +3,7 @@
  */
 import t from 'tap'
 import { until } from '../support/daemon.ts'
-import { meet, startEdgeHost } from '../support/firewall.ts'
+import { meet, startFirewallHost } from '../support/firewall.ts'
 import { must } from '../support/held.ts'
 import { startLoad, summary } from '../support/load.ts'
 import { SERVICE, withoutNamespaces } from '../support/namespaces.ts'
@@ -12,7 +12,7 @@ const skip = withoutNamespaces()
 const ROUNDS = 6
 
 t.test('instances that come and go under traffic cost the others nothing', { skip }, async (t) => {
-  const host = await startEdgeHost(t)
+  const host = await startFirewallHost(t)
   const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
   await host.startFirewall()
   await host.letIn(alpha)
@@ -33,7 +33,7 @@ t.test('instances that come and go under traffic cost the others nothing', { ski
 })
 
 t.test('a guest that opens connections without end is reset beyond its rate, and another loses nothing', { skip }, async (t) => {
-  const host = await startEdgeHost(t)
+  const host = await startFirewallHost(t)
   const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
   await host.startFirewall()
   await host.letIn(alpha)

@@ -3,15 +3,15 @@
  */
 import t from 'tap'
 import { until } from '../support/daemon.ts'
-import { meet, OPERATOR, sendRaw, startEdgeHost, type EdgeHost } from '../support/firewall.ts'
+import { meet, OPERATOR, sendRaw, startFirewallHost, type FirewallHost } from '../support/firewall.ts'
 import { must } from '../support/held.ts'
 import { SERVICE, withoutNamespaces } from '../support/namespaces.ts'
 
 const skip = withoutNamespaces()
-const ageOf = async (host: EdgeHost) => Number(/^imds_firewall_age_seconds (\S+)$/m.exec(await host.operator('/metrics'))?.[1])
+const ageOf = async (host: FirewallHost) => Number(/^imds_firewall_age_seconds (\S+)$/m.exec(await host.operator('/metrics'))?.[1])
 
 t.test('an instance is answered once wait returns, and not before the rules let it in', { skip }, async (t) => {
-  const host = await startEdgeHost(t)
+  const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const revision = String(await host.put(alpha))
   const waitShortly = () => host.imdsctl('wait', 'srv-alpha', '--revision', revision, '--timeout', '2')
@@ -47,7 +47,7 @@ t.test('an instance is answered once wait returns, and not before the rules let 
 })
 
 t.test('only a guest\'s own link, MAC and address reach the service', { skip }, async (t) => {
-  const host = await startEdgeHost(t)
+  const host = await startFirewallHost(t)
   const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
   await host.startFirewall()
   await host.letIn(alpha)
@@ -120,7 +120,7 @@ t.test('only a guest\'s own link, MAC and address reach the service', { skip }, 
 })
 
 t.test('ids of other clouds, and links with the first characters of an id', { skip }, async (t) => {
-  const host = await startEdgeHost(t, { IMDS_LINK: 'tap{interfaceId:11}' })
+  const host = await startFirewallHost(t, { IMDS_LINK: 'tap{interfaceId:11}' })
   const [server, port, cut] = ['8c1d5f0e-7b7e-4c43-9a58-53f1d1f3a1c2', '1f9a7c3e-52d4-4b8e-9c1a-0d6f2e8b7a90', '1f9a7c3e-52ff-4b8e-9c1a-0d6f2e8b7a91']
   const guest = await host.addGuest('alpha', 'tap1f9a7c3e-52')
   await host.startFirewall()
@@ -137,7 +137,7 @@ t.test('ids of other clouds, and links with the first characters of an id', { sk
 })
 
 t.test('on a bridge MAC and address are held together, of guests on one and the same link', { skip }, async (t) => {
-  const host = await startEdgeHost(t, { IMDS_LINK: 'br0' })
+  const host = await startFirewallHost(t, { IMDS_LINK: 'br0' })
   const [alpha, bravo] = [await host.addGuest('alpha', 'port1'), await host.addGuest('bravo', 'port2')]
   const ip = (words: string) => must([...host.hypervisor.within, 'ip', ...words.split(' ')])
   await ip('link add br0 type bridge')

@@ -8,7 +8,7 @@ import { SETTINGS } from '../../src/config.ts'
 import { openStore } from '../../src/store/open.ts'
 import { buildInto } from '../support/build.ts'
 import { startDaemon, until } from '../support/daemon.ts'
-import { meet, startEdgeHost } from '../support/firewall.ts'
+import { meet, startFirewallHost } from '../support/firewall.ts'
 import { run } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
 import { withoutNamespaces } from '../support/namespaces.ts'
@@ -79,7 +79,7 @@ t.test('a daemon whose installation is deleted while it runs goes on, and ends c
 
 t.test('imdsctl firewall --watch whose installation is deleted goes on', { skip: withoutNamespaces() }, async (t) => {
   const { dist } = aBuild(t)
-  const host = await startEdgeHost(t)
+  const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const firewall = await host.startFirewall({}, join(dist, 'imdsctl.js'))
   rmSync(dist, { recursive: true })

@@ -5,7 +5,7 @@
  */
 import type { Test } from 'tap'
 import { until } from '../support/daemon.ts'
-import { giveIpv6, SERVICE6, startEdgeHost, type EdgeHost } from '../support/firewall.ts'
+import { giveIpv6, SERVICE6, startFirewallHost, type FirewallHost } from '../support/firewall.ts'
 import { must, startHeld } from '../support/held.ts'
 import { SERVICE } from '../support/namespaces.ts'
 import { diceOf } from './dice.ts'
@@ -73,7 +73,7 @@ const WAYS = [{ address: SERVICE }, { address: SERVICE6 }, { address: SERVICE, m
  * and what was wrong.
  */
 export async function fuzzCuts(t: Pick<Test, 'teardown'>, cuts: readonly Cut[], ways: number): Promise<PureReport> {
-  const host = await startEdgeHost(t, { IMDS_LISTEN: `${SERVICE}:80,[${SERVICE6}]:80` })
+  const host = await startFirewallHost(t, { IMDS_LISTEN: `${SERVICE}:80,[${SERVICE6}]:80` })
   const alpha = await host.addGuest('alpha')
   const container = await alpha.addContainer()
   await giveIpv6(host, alpha, container, PREFIX)
@@ -104,7 +104,7 @@ const PREFIX = '2a02:1348:178:1'
 const MOST_FAILURES = 10
 
 /** Sends cuts from inside a namespace to a service address. Gives the tokens that the daemon minted, and those that arrived for each cut. */
-async function sendCuts(host: EdgeHost, { within }: { readonly within: readonly string[] }, address: string, cuts: readonly Cut[]): Promise<{ readonly minted: number, readonly arrived: readonly number[] }> {
+async function sendCuts(host: FirewallHost, { within }: { readonly within: readonly string[] }, address: string, cuts: readonly Cut[]): Promise<{ readonly minted: number, readonly arrived: readonly number[] }> {
   const agent = await startHeld([...within, process.execPath, AGENT, address, String(PAUSE_MS)])
   let heard: (line: string) => void = () => { /* it says nothing unasked */ }
   agent.listen((line) => { heard(line) })
@@ -129,7 +129,7 @@ async function sendCuts(host: EdgeHost, { within }: { readonly within: readonly 
 
 const AGENT = new URL('../support/pieces-agent.ts', import.meta.url).pathname
 
-async function minted(host: EdgeHost): Promise<number> {
+async function minted(host: FirewallHost): Promise<number> {
   const line = /^imds_requests_total\{route="\/latest\/api\/token",method="PUT",status="200",reason="served"\} (\d+)$/m.exec(await host.operator('/metrics'))
   return Number(line?.[1] ?? 0)
 }

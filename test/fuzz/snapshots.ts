@@ -14,7 +14,7 @@ import { sha256 } from '../../src/metadata/user-data.ts'
 import type { Assembled } from '../../src/view/validate.ts'
 import { fillUserData } from '../../src/store/publish.ts'
 import { readSnapshot, SnapshotWriter, snapshotPath } from '../../src/view/snapshot.ts'
-import { Trust } from '../../src/store/crypto/record-cipher.ts'
+import { RecordCipher } from '../../src/store/crypto/record-cipher.ts'
 import { generateRecord } from '../support/generate.ts'
 import type { Dice } from './dice.ts'
 import { RECORD_MARK } from './inputs.ts'
@@ -33,17 +33,17 @@ export interface SnapshotBench {
 }
 
 /** A region's keys, for snapshots that are encrypted. */
-export const TRUST = new Trust([{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 7)) }], OWNER.region)
+export const TRUST = new RecordCipher([{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 7)) }], OWNER.region)
 
 /** Writes the snapshots, plain or encrypted. */
-export async function aSnapshotBench(trust: Trust | null): Promise<SnapshotBench> {
+export async function aSnapshotBench(cipher: RecordCipher | null): Promise<SnapshotBench> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-snapshots-'))
   const path = snapshotPath(directory)
   const lines: string[] = []
   const log = pino({}, { write: (line: string) => { lines.push(line) } })
   const write = async (from: number) => {
     const instances = Array.from({ length: 8 }, (_, i) => assembled(from + i, USER_DATA[i % USER_DATA.length]!))
-    const writer = new SnapshotWriter({ path, owner: OWNER, keys: { trust, key: KEY }, asOfMs: Date.now(), wasRead: false, instances: () => instances, writes: { inc: () => { /* not counted */ } }, log })
+    const writer = new SnapshotWriter({ path, owner: OWNER, keys: { cipher, key: KEY }, asOfMs: Date.now(), wasRead: false, instances: () => instances, writes: { inc: () => { /* not counted */ } }, log })
     writer.changed()
     await writer.stop()
     return { instances, bytes: readFileSync(path) }
@@ -52,14 +52,14 @@ export async function aSnapshotBench(trust: Trust | null): Promise<SnapshotBench
 
   return {
     judge: async (dice) => {
-      const isForged = trust === null && dice.chance(0.3)
+      const isForged = cipher === null && dice.chance(0.3)
       const spoilt = spoiled(dice, one.bytes, two.bytes)
       const bytes = isForged ? sealed(spoilt, dice) : spoilt
       writeFileSync(path, bytes)
       lines.length = 0
       let served: readonly Assembled[] | undefined
       try {
-        served = (await readSnapshot(path, OWNER, { trust, key: KEY }, DAY_MS, Date.now(), log))?.instances
+        served = (await readSnapshot(path, OWNER, { cipher, key: KEY }, DAY_MS, Date.now(), log))?.instances
       } catch (error) {
         return { served: false, wrong: `it threw ${String(error)}`, bytes }
       }

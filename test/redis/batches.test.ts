@@ -8,12 +8,12 @@ import { assemble } from '../../src/view/validate.ts'
 import { openStore } from '../../src/store/open.ts'
 import { buildRedisSource } from '../../src/store/redis/source.ts'
 import type { Loaded, Source } from '../../src/store/source.ts'
-import type { Trust } from '../../src/store/crypto/record-cipher.ts'
+import type { RecordCipher } from '../../src/store/crypto/record-cipher.ts'
 import { SLICE_BYTES } from '../../src/runtime/turn-budget.ts'
 import { mostBytesPerTurn } from '../support/bytes-per-turn.ts'
 import { until } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
-import { aTrust, keyLines } from '../support/record-keys.ts'
+import { aCipher, keyLines } from '../support/record-keys.ts'
 import { ANNOUNCEMENT } from '../support/redis-shapes.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 
@@ -39,8 +39,8 @@ async function publish(t: Test, sizes: readonly number[], isEncrypted = false): 
 }
 
 /** The store as a daemon reads it. */
-async function aSource(t: Test, trust: Trust | null, userDataMaxBytes = LIMIT): Promise<Source> {
-  const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', trust, userDataMaxBytes, announcement: ANNOUNCEMENT })
+async function aSource(t: Test, cipher: RecordCipher | null, userDataMaxBytes = LIMIT): Promise<Source> {
+  const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', cipher, userDataMaxBytes, announcement: ANNOUNCEMENT })
   let isConnected = false
   const connected = () => { isConnected = true }
   source.start({ notice: () => { /* none is awaited */ }, connected, disconnected: (reason) => { t.fail(reason) } })
@@ -58,7 +58,7 @@ for (const isEncrypted of [false, true]) {
   t.test(`${what} user-data of any length is read whole, and no turn of the event loop hashes or decrypts much of it`, async (t) => {
     const sizes = [LIMIT, 16_384, 0, 3 * MIB, ...Array.from({ length: 60 }, () => 65_536)]
     await publish(t, sizes, isEncrypted)
-    const source = await aSource(t, isEncrypted ? aTrust('gb1', 'k1') : null)
+    const source = await aSource(t, isEncrypted ? aCipher('gb1', 'k1') : null)
     const found: Loaded[] = []
     const { hashed, ciphered } = await mostBytesPerTurn(async () => {
       for await (const loaded of source.load(sizes.map((_size, i) => id(i + 1)))) {

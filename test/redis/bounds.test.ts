@@ -15,7 +15,7 @@ import { ENCRYPTION_MAX_OVERHEAD_BYTES } from '../../src/store/crypto/record-cip
 import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
 import { matchAll } from '../support/match.ts'
-import { aTrust, keyLines } from '../support/record-keys.ts'
+import { aCipher, keyLines } from '../support/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 
 const KEYS = keysOf('gb1')
@@ -124,7 +124,7 @@ t.test('encrypted records have the same bound', async (t) => {
   await until(async () => await hostname(daemon) === 'r1.example.com', 'the largest record to be served')
   t.match(await store.put(sized({}, RECORD_MAX_BYTES + 1)), { result: 'invalid', faults: [{ message: /262145 bytes as JSON, more than the limit of 262144/ }] })
   const facts = JSON.stringify({ schema: 1, id: 'srv-n1', region: 'gb1', revision: 2, interfaces: interfaces(1), hypervisors: ['hv1'] })
-  const value = aTrust('gb1', 'k1').encrypt('record', 'srv-n1', 2, Buffer.alloc(RECORD_MAX_BYTES + ENCRYPTION_MAX_OVERHEAD_BYTES, 'x'))
+  const value = aCipher('gb1', 'k1').encrypt('record', 'srv-n1', 2, Buffer.alloc(RECORD_MAX_BYTES + ENCRYPTION_MAX_OVERHEAD_BYTES, 'x'))
   t.match(await script('put-encrypted', facts, value, ''), ['refused', 'invalid', /longer than 262144/])
   await writeUnchecked('srv-n1', { record: value }, '127.0.0.1', 'too long')
   await until(() => faultsLogged(daemon).length === 1, 'the fault')

@@ -30,7 +30,7 @@ async function aStore(t: Test): Promise<Publisher> {
 
 /** The store as a daemon asks it. */
 async function aSource(t: Test): Promise<Source> {
-  const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', trust: null, userDataMaxBytes: 16_384, announcement: ANNOUNCEMENT })
+  const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', cipher: null, userDataMaxBytes: 16_384, announcement: ANNOUNCEMENT })
   const said: string[] = []
   const say = (word: string) => { said.push(word) }
   source.start({ notice: say, connected: () => { say('connected') }, disconnected: say })

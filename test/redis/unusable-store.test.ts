@@ -94,8 +94,8 @@ t.test('a start with another valid key: not ready, no view for the firewall, one
   t.same([await wrong.metric('imds_ready'), await wrong.metric('imds_store_unusable')], [0, 1])
   matchAll(t, complaints(wrong), [
     { msg: /^the snapshot cannot be decrypted; it stays/ },
-    ...Array.from({ length: 5 }, () => ({ level: 'warn', msg: 'faulty record: this instance is not served', reason: 'untrusted' })),
-    { level: 'error', msg: /^50 of 50 records .* Not ready; the last good state is served$/, reasons: { untrusted: COUNT }, example: { instance: /^srv-n/, faults: [{ message: /not among ours: k1/ }] } },
+    ...Array.from({ length: 5 }, () => ({ level: 'warn', msg: 'faulty record: this instance is not served', reason: 'rejected' })),
+    { level: 'error', msg: /^50 of 50 records .* Not ready; the last good state is served$/, reasons: { rejected: COUNT }, example: { instance: /^srv-n/, faults: [{ message: /not among ours: k1/ }] } },
   ])
   await wrong.stop()
 

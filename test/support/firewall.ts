@@ -26,7 +26,7 @@ export interface Firewall { readonly process: ChildProcess, readonly said: () =>
 export interface FirewallGuest extends Guest { readonly word: string, readonly address: string, readonly macAddress: string }
 
 /** The host. */
-export interface EdgeHost {
+export interface FirewallHost {
   readonly hypervisor: Hypervisor
   readonly store: Publisher
   /** Another one in its place, with nothing on disk. */
@@ -46,7 +46,7 @@ export interface EdgeHost {
 }
 
 /** Starts a host that ends with the test. */
-export async function startEdgeHost(t: Pick<Test, 'teardown'>, env: Readonly<Record<string, string>> = {}): Promise<EdgeHost> {
+export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly<Record<string, string>> = {}): Promise<FirewallHost> {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
   const [operatorAddress] = OPERATOR.split(':') as [string]
@@ -69,7 +69,7 @@ export async function startEdgeHost(t: Pick<Test, 'teardown'>, env: Readonly<Rec
   let guests = 0
   let revision = 0
 
-  const put: EdgeHost['put'] = async ({ word, address, macAddress }, change = {}) => {
+  const put: FirewallHost['put'] = async ({ word, address, macAddress }, change = {}) => {
     const interfaces = [{ id: `int-${word}`, macAddress, ipv4Addresses: [address] }]
     const { result } = await store.put(anInstance({ id: `srv-${word}`, revision: ++revision, fqdn: `${word}.example.com`, interfaces, ...change }))
     if (result !== 'published') throw new Error(`${word}'s record is ${result}`)
@@ -113,7 +113,7 @@ export async function startEdgeHost(t: Pick<Test, 'teardown'>, env: Readonly<Rec
 }
 
 /** Gives a guest `PREFIX::2` and the other `addresses` of a /64, and its container `PREFIX:c::2`, with ways to SERVICE6. */
-export async function giveIpv6(host: EdgeHost, guest: FirewallGuest, container: { readonly within: readonly string[] }, prefix: string, addresses: readonly string[] = []): Promise<void> {
+export async function giveIpv6(host: FirewallHost, guest: FirewallGuest, container: { readonly within: readonly string[] }, prefix: string, addresses: readonly string[] = []): Promise<void> {
   const ip = ({ within }: { readonly within: readonly string[] }, words: string) => must([...within, 'ip', '-6', ...words.split(' ')])
   const link = `tap-int-${guest.word}`
   await ip(host.hypervisor, `address add ${prefix}::1/64 dev ${link} nodad`)

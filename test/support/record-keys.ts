@@ -1,6 +1,6 @@
 /** Files of record keys for tests: each name has its own key, the same in every test. */
 import { createHash } from 'node:crypto'
-import { parseRecordKeys, Trust } from '../../src/store/crypto/record-cipher.ts'
+import { parseRecordKeys, RecordCipher } from '../../src/store/crypto/record-cipher.ts'
 
 /** The lines of a file with these keys, the first of which encrypts. */
 export function keyLines(...names: readonly string[]): string {
@@ -8,8 +8,8 @@ export function keyLines(...names: readonly string[]): string {
 }
 
 /** What encrypts and decrypts a region's values with these keys. */
-export function aTrust(region: string, ...names: readonly string[]): Trust {
+export function aCipher(region: string, ...names: readonly string[]): RecordCipher {
   const parsed = parseRecordKeys(keyLines(...names))
   if (!parsed.ok) throw new Error(parsed.message)
-  return new Trust(parsed.keys, region)
+  return new RecordCipher(parsed.keys, region)
 }

@@ -38,7 +38,7 @@ export type RecordKeys = readonly [RecordKey, ...RecordKey[]]
 export type ValueKind = 'record' | 'user-data' | 'snapshot'
 
 /** Why a value is not believed, to be read after its name: `is not authentic`. Never holds a part of what is encrypted. */
-export interface Distrust { readonly distrust: string }
+export interface Rejection { readonly rejected: string }
 /** What a value holds, the revision that it was made for, and the name of its key. */
 export interface Decrypted { readonly bytes: Buffer, readonly revision: number, readonly key: string }
 
@@ -57,7 +57,7 @@ export interface Decryption {
   readonly revision: number
   readonly key: string
   readonly update: (part: Uint8Array) => Buffer
-  readonly end: () => Distrust | null
+  readonly end: () => Rejection | null
 }
 
 /** Reads a file of keys: `NAME:BASE64-OF-32-BYTES`, one a line. A fault names lines and never what stands in them. */
@@ -80,7 +80,7 @@ export function isEncrypted(value: Buffer): boolean {
 }
 
 /** Encrypts and decrypts the values of one region. */
-export class Trust {
+export class RecordCipher {
   readonly #keys: RecordKeys
   readonly #region: string
   readonly #derived = new Map<string, KeyObject>()
@@ -120,18 +120,18 @@ export class Trust {
   }
 
   /** What a value holds, if it was made with one of our keys, for this region, kind and id. */
-  decrypt(kind: ValueKind, id: string, value: Buffer): Decrypted | Distrust {
+  decrypt(kind: ValueKind, id: string, value: Buffer): Decrypted | Rejection {
     const decryption = this.decrypting(kind, id, { head: value.subarray(0, HEAD_BYTES), tag: value.subarray(-TAG_BYTES), length: value.length })
-    if ('distrust' in decryption) return decryption
+    if ('rejected' in decryption) return decryption
     const { start, revision, key, update, end } = decryption
     const bytes = update(value.subarray(start, value.length - TAG_BYTES))
     return end() ?? { bytes, revision, key }
   }
 
   /** `decrypt` for values of any length. */
-  async decryptInSlices(kind: ValueKind, id: string, value: Buffer, budget: TurnBudget): Promise<Decrypted | Distrust> {
+  async decryptInSlices(kind: ValueKind, id: string, value: Buffer, budget: TurnBudget): Promise<Decrypted | Rejection> {
     const decryption = this.decrypting(kind, id, { head: value.subarray(0, HEAD_BYTES), tag: value.subarray(-TAG_BYTES), length: value.length })
-    if ('distrust' in decryption) return decryption
+    if ('rejected' in decryption) return decryption
     const { start, revision, key, update, end } = decryption
     const bytes = Buffer.allocUnsafe(value.length - TAG_BYTES - start)
     let at = 0
@@ -143,13 +143,13 @@ export class Trust {
   }
 
   /** Begins to decrypt a value in parts. Nothing of it may be believed before `end` has found it authentic. */
-  decrypting(kind: ValueKind, id: string, { head, tag, length }: Ends): Decryption | Distrust {
+  decrypting(kind: ValueKind, id: string, { head, tag, length }: Ends): Decryption | Rejection {
     const [header, name, revision] = HEADER.exec(head.toString('latin1')) ?? []
-    if (header === undefined) return { distrust: 'is not encrypted, or not as imds does it' }
+    if (header === undefined) return { rejected: 'is not encrypted, or not as imds does it' }
     const key = this.#keys.find((ours) => ours.name === name)
-    if (key === undefined) return { distrust: `was encrypted with a key that is not among ours: ${name!}` }
+    if (key === undefined) return { rejected: `was encrypted with a key that is not among ours: ${name!}` }
     const start = header.length + NONCE_BYTES
-    if (length < start + TAG_BYTES) return { distrust: 'is cut off' }
+    if (length < start + TAG_BYTES) return { rejected: 'is cut off' }
     const decipher = createDecipheriv(ALGORITHM, this.#derive(key, kind, id), head.subarray(header.length, start), { authTagLength: TAG_BYTES })
       .setAAD(this.#bound(header.slice(0, -1), kind, id)).setAuthTag(tag)
     return {
@@ -160,7 +160,7 @@ export class Trust {
           decipher.final()
           return null
         } catch {
-          return { distrust: 'is not authentic: changed, or made with another key or for another place' }
+          return { rejected: 'is not authentic: changed, or made with another key or for another place' }
         }
       },
     }

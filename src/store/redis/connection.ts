@@ -125,7 +125,7 @@ export function reasonOf(error: unknown): string {
 
 const TLS_MEANINGS: readonly (readonly [code: RegExp, meaning: string])[] = [
   [/^CERT_HAS_EXPIRED$/, 'the server\'s certificate is out of date'],
-  [/SELF_SIGNED_CERT|UNABLE_TO_(VERIFY|GET_ISSUER)|CERT_SIGNATURE_FAILURE/, 'the server\'s certificate is signed by nobody that we trust: is it the right file of authorities?'],
+  [/SELF_SIGNED_CERT|UNABLE_TO_(VERIFY|GET_ISSUER)|CERT_SIGNATURE_FAILURE/, 'the server\'s certificate is signed by an authority that is not trusted: is it the right file of authorities?'],
   [/ALERT_(CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)$/, 'the server wants a client certificate'],
   [/ALERT_(UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_\w+|UNSUPPORTED_CERTIFICATE)$/, 'the server refuses our certificate'],
   [/WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG/, 'the server does not speak TLS on this port'],

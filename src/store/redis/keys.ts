@@ -18,7 +18,7 @@ export interface Keys {
    */
   readonly instances: string
   /**
-   * HASH `record` (JSON text), `user-data` (raw bytes; absent where there is none), both encrypted where there are keys (trust.ts), and
+   * HASH `record` (JSON text), `user-data` (raw bytes; absent where there is none), both encrypted where there are keys (record-cipher.ts), and
    * `digest`, over them as they stand there. Reader: watch.
    */
   readonly instance: (id: string) => string

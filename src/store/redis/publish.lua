@@ -21,7 +21,7 @@
 --   refused encrypted                       the region is encrypted: publish and remove with the keys, by the verbs below
 --   refused invalid WHY                     this is not a record (the library checks every field; here only what the script reads)
 --
--- Where records are encrypted (src/store/trust.ts has the layout) the script is told beside them what it compares:
+-- Where records are encrypted (src/store/crypto/record-cipher.ts has the layout) the script is told beside them what it compares:
 --
 --   EVAL <this file> 1 imds:{REGION} put-encrypted FACTS RECORD USER-DATA [DIGEST]      publish; USER-DATA is empty where there is none
 --   EVAL <this file> 1 imds:{REGION} unseal-encrypted FACTS RECORD USER-DATA [DIGEST]   publish and lift the seal
@@ -48,7 +48,7 @@ local arguments = is_dry and { unpack(ARGV, 2) } or ARGV
 local REGION = string.match(base or '', '^imds:{([A-Za-z0-9][A-Za-z0-9._-]*)}$')
 local TOMBSTONE_SECONDS = 7 * 24 * 3600
 local ID_RULE = 'an id is 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'
--- What daemons accept: src/metadata/record.ts, and for an encrypted value src/store/trust.ts.
+-- What daemons accept: src/metadata/record.ts, and for an encrypted value src/store/crypto/record-cipher.ts.
 local RECORD_MAX_BYTES = 262144
 local ENCRYPTION_MAX_OVERHEAD_BYTES = 118
 -- Lists and maps may be absent here: an encrypted record's FACTS have only what the script compares.
@@ -254,7 +254,7 @@ local function facts_of(text, lifts)
   return record, claims
 end
 
--- The revision that an encrypted value was made for, or nil for a value that is not encrypted (src/store/trust.ts).
+-- The revision that an encrypted value was made for, or nil for a value that is not encrypted (src/store/crypto/record-cipher.ts).
 local function encrypted_for(value) return string.match(value or '', '^imds1 %S+ (%d+)\n') end
 
 -- Is an instance to be changed with keys only? Its own record says so where the region was encrypted before there was a mark.

@@ -13,7 +13,7 @@ import {
   type Published, type PutOptions, type PutResult, type RemoveResult, type SealResult, type UserDataChange, type Written,
 } from '../publish.ts'
 import { readStored } from '../crypto/stored.ts'
-import type { Trust } from '../crypto/record-cipher.ts'
+import type { RecordCipher } from '../crypto/record-cipher.ts'
 import { TurnBudget } from '../../runtime/turn-budget.ts'
 
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
@@ -25,9 +25,9 @@ const REPORT_INTERVAL_MS = 50
 /** Answers of a server that cannot take the command now, or is not the one to ask any more. The last is the script's, from within. */
 const PASSING = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|LOADING|MASTERDOWN) |non local key/
 
-/** Connects to a region's store for writing; `trust` null: plain. Rejects when it cannot be reached. */
-export async function openRedisPublisher(settings: RedisSettings, region: string, userDataMaxBytes: number, trust: Trust | null): Promise<Publisher> {
-  const publisher = new RedisPublisher(settings, region, userDataMaxBytes, trust)
+/** Connects to a region's store for writing; `cipher` null: plain. Rejects when it cannot be reached. */
+export async function openRedisPublisher(settings: RedisSettings, region: string, userDataMaxBytes: number, cipher: RecordCipher | null): Promise<Publisher> {
+  const publisher = new RedisPublisher(settings, region, userDataMaxBytes, cipher)
   try {
     await publisher.connected()
     return publisher
@@ -41,18 +41,18 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
   readonly #settings: RedisSettings
   readonly #keys: Keys
   readonly #userDataMaxBytes: number
-  readonly #trust: Trust | null
+  readonly #cipher: RecordCipher | null
   #connection: Promise<Connection> | undefined
   #closed = false
   /** Hypervisors that are known to have announced themselves. */
   readonly #announced = new Set<string>()
 
-  constructor(settings: RedisSettings, region: string, userDataMaxBytes: number, trust: Trust | null) {
+  constructor(settings: RedisSettings, region: string, userDataMaxBytes: number, cipher: RecordCipher | null) {
     this.#settings = settings
     this.region = region
     this.#keys = keysOf(region)
     this.#userDataMaxBytes = userDataMaxBytes
-    this.#trust = trust
+    this.#cipher = cipher
   }
 
   /** The connection, made anew when there is none. Rejects with what is wrong. */
@@ -69,7 +69,7 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
   async get(id: string): Promise<Published | undefined> {
     const values = await this.values(id)
     if (values === undefined) return undefined
-    const stored = await readStored(id, values.record, values.userData, this.#trust, new TurnBudget())
+    const stored = await readStored(id, values.record, values.userData, this.#cipher, new TurnBudget())
     if (stored.kind !== 'record') throw new Error(`${id} cannot be read: ${stored.reason}`)
     return { document: stored.document, userData: stored.userData }
   }
@@ -88,31 +88,31 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
   }
 
   async encrypt(id: string, fromPlain: boolean): Promise<EncryptResult> {
-    if (this.#trust === null) throw new Error('no record keys are configured')
-    return encryptAnew(this, this.#trust, id, fromPlain)
+    if (this.#cipher === null) throw new Error('no record keys are configured')
+    return encryptAnew(this, this.#cipher, id, fromPlain)
   }
 
   async decrypt(id: string): Promise<DecryptResult> {
-    if (this.#trust === null) throw new Error('no record keys are configured')
-    return decryptAnew(this, this.#trust, id)
+    if (this.#cipher === null) throw new Error('no record keys are configured')
+    return decryptAnew(this, this.#cipher, id)
   }
 
   async markPlain(): Promise<void> {
-    if (this.#trust === null) throw new Error('no record keys are configured')
+    if (this.#cipher === null) throw new Error('no record keys are configured')
     await this.script('mark-plain')
   }
 
   async markEncrypted(): Promise<void> {
-    if (this.#trust === null) throw new Error('no record keys are configured')
+    if (this.#cipher === null) throw new Error('no record keys are configured')
     await this.script('mark-encrypted')
   }
 
   async write(instance: Instance, document: unknown, userData: UserDataChange, lifts: boolean, { dryRun = false }: PutOptions = {}): Promise<Written> {
     const script = (...args: (string | Buffer)[]) => this.script(...dryRun ? ['dry-run'] : [], ...args)
     const bytes = typeof userData === 'string' ? [userData] : ['set', Buffer.from(userData)]
-    const answer = this.#trust === null
+    const answer = this.#cipher === null
       ? await script(lifts ? 'unseal' : 'put', JSON.stringify(document), ...bytes)
-      : await writeEncrypted({ values: (id) => this.values(id), script }, this.#trust, instance, document, userData, lifts)
+      : await writeEncrypted({ values: (id) => this.values(id), script }, this.#cipher, instance, document, userData, lifts)
     if ('result' in answer) return answer
     const [verdict, ...details] = answer
     if (verdict === 'published' || verdict === 'unchanged') return { result: verdict, sealedAt: details[1] }
@@ -125,7 +125,7 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
   }
 
   async remove(id: string, revision?: number): Promise<RemoveResult> {
-    const [verdict, ...details] = await this.script(this.#trust === null ? 'remove' : 'remove-encrypted', id, ...revision === undefined ? [] : [String(revision)])
+    const [verdict, ...details] = await this.script(this.#cipher === null ? 'remove' : 'remove-encrypted', id, ...revision === undefined ? [] : [String(revision)])
     if (verdict === 'removed' || verdict === 'unchanged') return { result: verdict, revision: Number(details[0]) }
     if (verdict === 'absent') return { result: 'absent' }
     if (details[0] === 'stale') return { result: 'stale', revision: Number(details[1]) }

@@ -15,7 +15,7 @@ import { again, attempt, check, close, connectTo, connectToRegion, describeUrl, 
 import { keysOf } from './keys.ts'
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
 import { readStored } from '../crypto/stored.ts'
-import { ENCRYPTION_MAX_OVERHEAD_BYTES, type Trust } from '../crypto/record-cipher.ts'
+import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import { sha256InSlices, TurnBudget } from '../../runtime/turn-budget.ts'
 
 const HEARTBEAT_MS = 5000
@@ -39,12 +39,12 @@ export interface RedisSourceParts {
   readonly settings: RedisSettings
   readonly region: string
   readonly hypervisor: string
-  readonly trust: Trust | null
+  readonly cipher: RecordCipher | null
   readonly userDataMaxBytes: number
   readonly announcement: Announcement
 }
 
-/** Builds the source; nothing connects before `start`. With `trust` only what is encrypted is believed; null: records are plain. */
+/** Builds the source; nothing connects before `start`. With `cipher` only what is encrypted is believed; null: records are plain. */
 export function buildRedisSource(parts: RedisSourceParts): Source {
   return new RedisSource(parts)
 }
@@ -60,19 +60,19 @@ class RedisSource implements Source {
   readonly #settings: RedisSettings
   readonly #keys: ReturnType<typeof keysOf>
   readonly #hypervisor: string
-  readonly #trust: Trust | null
+  readonly #cipher: RecordCipher | null
   readonly #userDataMaxBytes: number
   readonly #announcement: Announcement
   readonly #budget = new TurnBudget()
   readonly #stopping = new AbortController()
   #session: Session | undefined
 
-  constructor({ settings, region, hypervisor, trust, userDataMaxBytes, announcement }: RedisSourceParts) {
+  constructor({ settings, region, hypervisor, cipher, userDataMaxBytes, announcement }: RedisSourceParts) {
     this.description = describeUrl(settings.url)
     this.#settings = settings
     this.#keys = keysOf(region)
     this.#hypervisor = hypervisor
-    this.#trust = trust
+    this.#cipher = cipher
     this.#userDataMaxBytes = userDataMaxBytes
     this.#announcement = announcement
   }
@@ -133,11 +133,11 @@ class RedisSource implements Source {
   async #loaded(id: string, [record, digestText, userData]: (Buffer | null)[], tombstone: string | null, userDataBytes: number): Promise<Loaded> {
     if (record == null) return { kind: tombstone === null ? 'absent' : 'removed', id }
     const digest = digestText?.toString() ?? ''
-    const most = RECORD_MAX_BYTES + (this.#trust === null ? 0 : ENCRYPTION_MAX_OVERHEAD_BYTES)
+    const most = RECORD_MAX_BYTES + (this.#cipher === null ? 0 : ENCRYPTION_MAX_OVERHEAD_BYTES)
     if (record.length > most) return { kind: 'unreadable', id, digest, reason: `the record is ${String(record.length)} bytes, more than the limit of ${String(most)}` }
     const bytes = userData?.length ?? userDataBytes
     if (this.#isTooLong(bytes)) return { kind: 'user-data', id, digest, reason: `the user-data is ${formatTooLong(bytes, this.#userDataMaxBytes)}` }
-    const stored = await readStored(id, record, userData ?? null, this.#trust, this.#budget)
+    const stored = await readStored(id, record, userData ?? null, this.#cipher, this.#budget)
     if (stored.kind !== 'record') return { id, digest, ...stored }
     return { id, digest, ...stored, userDataSha256: stored.userData && await sha256InSlices(stored.userData, this.#budget) }
   }

@@ -44,7 +44,7 @@ test('invariant 8: an instance that the store no longer knows is kept; one that 
 })
 
 test('invariant 3: a faulty record is a fault of this hypervisor, unless only an unknown peer led to it', () => {
-  for (const loaded of [record({ fqdn: '' }), { kind: 'unreadable', id: ID, digest: 'x', reason: 'the record is not JSON' }, { kind: 'untrusted', id: ID, digest: 'x', reason: 'it is' }] as const) {
+  for (const loaded of [record({ fqdn: '' }), { kind: 'unreadable', id: ID, digest: 'x', reason: 'the record is not JSON' }, { kind: 'rejected', id: ID, digest: 'x', reason: 'it is' }] as const) {
     expect(kinds(loaded, current)).toEqual(['fault', 'fault', 'fault'])
     expect(kinds(loaded, undefined)).toEqual(['fault', 'fault', 'ignore'])
   }

@@ -7,7 +7,7 @@ import { parsed } from '../../support/guest.ts'
 import { anInstance } from '../../support/instance.ts'
 
 const FAULT: AssemblyFault = { reason: 'record', faults: [{ path: '/fqdn', message: 'must be a domain name' }] }
-const UNTRUSTED: AssemblyFault = { reason: 'untrusted', faults: [{ path: '', message: 'is not authentic' }] }
+const REJECTED: AssemblyFault = { reason: 'rejected', faults: [{ path: '', message: 'is not authentic' }] }
 
 function told() {
   const lines: Record<string, unknown>[] = []
@@ -28,22 +28,22 @@ test('a faulty record is reported once for each state of it, and counted', () =>
   for (let i = 0; i < 2; i++) one.fault('srv-a', 'd1', FAULT)
   serve('srv-a', '10.0.0.2', 7)
   one.fault('srv-a', 'd2', FAULT)
-  one.fault('srv-a', 'd2', UNTRUSTED)
+  one.fault('srv-a', 'd2', REJECTED)
   expect(lines).toMatchObject([
     { level: 40, instance: 'srv-a', reason: 'record', faults: FAULT.faults, servedRevision: null, msg: 'faulty record: this instance is not served' },
-    { level: 40, reason: 'record', servedRevision: 7, msg: 'faulty record: the last good one stays' }, { level: 40, reason: 'untrusted' },
+    { level: 40, reason: 'record', servedRevision: 7, msg: 'faulty record: the last good one stays' }, { level: 40, reason: 'rejected' },
   ])
-  expect([counted, one.faulty, one.faultOf('srv-a')?.reason, one.faultOf('srv-b')]).toEqual([['record', 'record', 'untrusted'], 1, 'untrusted', undefined])
+  expect([counted, one.faulty, one.faultOf('srv-a')?.reason, one.faultOf('srv-b')]).toEqual([['record', 'record', 'rejected'], 1, 'rejected', undefined])
   one.good('srv-a')
   expect([one.faulty, one.faultOf('srv-a')]).toEqual([0, undefined])
-  one.fault('srv-a', 'd2', UNTRUSTED)
+  one.fault('srv-a', 'd2', REJECTED)
   expect(lines).toHaveLength(4)
 })
 
 test('of many faulty records five of each reason are logged between two resyncs, and one line counts the others', () => {
   const { told: one, lines, logged } = told()
   for (let i = 0; i < 8; i++) one.fault(`srv-${String(i)}`, 'd1', FAULT)
-  one.fault('srv-x', 'd1', UNTRUSTED)
+  one.fault('srv-x', 'd1', REJECTED)
   one.fault('srv-4', 'd2', FAULT) // one of those that were logged may be logged again
   expect(lines.map(({ level }) => level)).toEqual([40, 40, 40, 40, 40, 20, 20, 20, 40, 40])
   logged()
@@ -57,10 +57,10 @@ test('of many faulty records five of each reason are logged between two resyncs,
 
 test('a store of which no record can be used is reported once with its cause, and once that it can be used again', () => {
   const { told: one, lines, logged } = told()
-  for (const id of ['srv-a', 'srv-b']) one.fault(id, 'd1', UNTRUSTED)
+  for (const id of ['srv-a', 'srv-b']) one.fault(id, 'd1', REJECTED)
   logged()
   for (let i = 0; i < 2; i++) one.resynced(['srv-a', 'srv-b'])
-  expect(lines).toMatchObject([{ level: 50, reasons: { untrusted: 2 }, example: { instance: 'srv-a', faults: UNTRUSTED.faults }, instances: 0 }])
+  expect(lines).toMatchObject([{ level: 50, reasons: { rejected: 2 }, example: { instance: 'srv-a', faults: REJECTED.faults }, instances: 0 }])
   expect(one.problem?.cause).toBeDefined()
   for (const id of ['srv-a', 'srv-b']) one.good(id)
   logged()

@@ -9,12 +9,12 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { sha256 } from '../../../src/metadata/user-data.ts'
 import type { Assembled } from '../../../src/view/validate.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotParts } from '../../../src/view/snapshot.ts'
-import { Trust } from '../../../src/store/crypto/record-cipher.ts'
+import { RecordCipher } from '../../../src/store/crypto/record-cipher.ts'
 import { SLICE_BYTES } from '../../../src/runtime/turn-budget.ts'
 import { mostBytesPerTurn } from '../../support/bytes-per-turn.ts'
 import { generateRecord } from '../../support/generate.ts'
 import { parsed } from '../../support/guest.ts'
-import { aTrust } from '../../support/record-keys.ts'
+import { aCipher } from '../../support/record-keys.ts'
 
 const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
 const DAY_MS = 86_400_000
@@ -25,14 +25,14 @@ let log: { msg: string, reason?: string }[]
 const logger = pino({}, { write: (line: string) => { log.push(JSON.parse(line) as { msg: string }) } })
 const writes = { written: 0, failed: 0 }
 const KEY = Buffer.alloc(32, 1)
-const read = (owner = OWNER, nowMs = Date.now(), trust: Trust | null = null, key = KEY) => readSnapshot(path, owner, { trust, key }, DAY_MS, nowMs, logger)
+const read = (owner = OWNER, nowMs = Date.now(), cipher: RecordCipher | null = null, key = KEY) => readSnapshot(path, owner, { cipher, key }, DAY_MS, nowMs, logger)
 const INSTANCES: Assembled[] = Array.from({ length: 200 }, (_, i) => ({
   instance: parsed(generateRecord(i + 1)), digest: `digest ${String(i)}`, userData: [null, Buffer.alloc(0), Buffer.from([0, 10, 255, 10])][i % 3]!,
 }))
 
 function aWriter(parts: Partial<SnapshotParts> = {}) {
   return new SnapshotWriter({
-    path, owner: OWNER, keys: { trust: null, key: KEY }, asOfMs: Date.now(), wasRead: false, instances: () => INSTANCES,
+    path, owner: OWNER, keys: { cipher: null, key: KEY }, asOfMs: Date.now(), wasRead: false, instances: () => INSTANCES,
     writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger, ...parts,
   })
 }
@@ -40,8 +40,8 @@ function aWriter(parts: Partial<SnapshotParts> = {}) {
 /** A busy disk takes a second for two fsyncs. */
 const eventually = (check: () => void) => vi.waitFor(check, { timeout: 20_000 })
 
-async function written(trust: Trust | null = null): Promise<void> {
-  const writer = aWriter({ keys: { trust, key: KEY } })
+async function written(cipher: RecordCipher | null = null): Promise<void> {
+  const writer = aWriter({ keys: { cipher, key: KEY } })
   writer.changed()
   await writer.stop()
 }
@@ -192,15 +192,15 @@ function largeAndSmall(): Assembled[] {
   return [...INSTANCES, ...large, ...INSTANCES, ...INSTANCES, ...INSTANCES]
 }
 
-describe.each([['plain', null], ['encrypted', aTrust('gb1', 'k1')]])('a large snapshot, %s', (_how, trust) => {
+describe.each([['plain', null], ['encrypted', aCipher('gb1', 'k1')]])('a large snapshot, %s', (_how, cipher) => {
   const write = async (instances: readonly Assembled[]) => {
-    const writer = aWriter({ keys: { trust, key: KEY }, instances: () => instances })
+    const writer = aWriter({ keys: { cipher, key: KEY }, instances: () => instances })
     writer.changed()
     await writer.stop()
   }
   test('is read back whole', async () => {
     await write(largeAndSmall())
-    expect(isDeepStrictEqual((await read(OWNER, Date.now(), trust))?.instances, largeAndSmall())).toBe(true)
+    expect(isDeepStrictEqual((await read(OWNER, Date.now(), cipher))?.instances, largeAndSmall())).toBe(true)
   })
   test('is read back whole, wherever a slice ends: within user-data, at its LF, or within a line', async () => {
     const of = (...bytes: readonly number[]): Assembled[] => bytes.map((length) => ({ ...INSTANCES[0]!, userData: Buffer.alloc(length, 'x') }))
@@ -208,7 +208,7 @@ describe.each([['plain', null], ['encrypted', aTrust('gb1', 'k1')]])('a large sn
     const first = [-1, 0, 1, 2, 3, 50, 5_000].map((more) => SLICE_BYTES - beforeUserData - more)
     for (const instances of [...first.map((bytes) => of(bytes)), ...first.map((bytes) => of(bytes, 2 * SLICE_BYTES, 1))]) {
       await write(instances)
-      expect(isDeepStrictEqual((await read(OWNER, Date.now(), trust))?.instances, instances)).toBe(true)
+      expect(isDeepStrictEqual((await read(OWNER, Date.now(), cipher))?.instances, instances)).toBe(true)
     }
     expect(log).toEqual([])
   })
@@ -233,13 +233,13 @@ test('what the view holds when a write comes to it is written: no former state i
 })
 
 describe('with keys', () => {
-  const keys = aTrust('gb1', 'k1')
+  const keys = aCipher('gb1', 'k1')
   test('the file is one encrypted value, which is read back whole', async () => {
     await written(keys)
     expect(readFileSync(path).subarray(0, 11).toString()).toBe('imds1 k1 0\n')
     expect(readFileSync(path, 'latin1')).not.toMatch(/srv-|snapshot|sha256/)
     expect(await read(OWNER, Date.now(), keys)).toMatchObject({ instances: INSTANCES, isCurrent: true })
-    expect((await read(OWNER, Date.now(), aTrust('gb1', 'k2', 'k1')))?.instances).toEqual(INSTANCES)
+    expect((await read(OWNER, Date.now(), aCipher('gb1', 'k2', 'k1')))?.instances).toEqual(INSTANCES)
     expect(log).toEqual([])
   })
   test('a plain file of this host is served, without digests: every record is to be read again', async () => {
@@ -267,13 +267,13 @@ describe('with keys', () => {
     expectDeleted()
   })
 
-  const other = new Trust([{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 99)) }], 'gb1')
-  test.each<[string, Trust | null, RegExp, object?]>([
+  const other = new RecordCipher([{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 99)) }], 'gb1')
+  test.each<[string, RecordCipher | null, RegExp, object?]>([
     ['without keys', null, /^it is encrypted, and there are no keys/],
-    ['with another key', aTrust('gb1', 'k2'), /^it was encrypted with a key that is not among ours: k1$/],
+    ['with another key', aCipher('gb1', 'k2'), /^it was encrypted with a key that is not among ours: k1$/],
     ['with another key of the same name', other, /^it is not authentic/],
     ['by another hypervisor', keys, /^it is not authentic/, { ...OWNER, hypervisor: 'hv2' }],
-    ['in another region', aTrust('gb2', 'k1'), /^it is not authentic/],
+    ['in another region', aCipher('gb2', 'k1'), /^it is not authentic/],
   ])('an encrypted file that is read %s is not served and stays, so that the right key can read it', async (_what, reading, reason, owner = OWNER) => {
     await written(keys)
     for (const start of [1, 2]) {
@@ -405,7 +405,7 @@ test('small values are gathered, so that a file of 200 instances is written in f
   expect(parts.length).toBeLessThanOrEqual(2 + Math.ceil(statSync(path).size / SLICE_BYTES) + 1)
 })
 
-test.each([['plain', null], ['encrypted', aTrust('gb1', 'k1')]])('the whole %s file and its time are flushed to the disk before it takes its place, and the directory after that', async (_what, trust) => {
+test.each([['plain', null], ['encrypted', aCipher('gb1', 'k1')]])('the whole %s file and its time are flushed to the disk before it takes its place, and the directory after that', async (_what, cipher) => {
   const flushed: { files: string[], bytes: number, mtimeMs: number }[] = []
   const sync = vi.spyOn(await fileHandles(), 'sync').mockImplementation(async function (this: FileHandle) {
     const { size, mtimeMs } = await this.stat()
@@ -413,7 +413,7 @@ test.each([['plain', null], ['encrypted', aTrust('gb1', 'k1')]])('the whole %s f
     flushed.push({ files: readdirSync(directory), bytes: size, mtimeMs })
   })
   const asOfMs = Date.now() - 7_200_000
-  const writer = aWriter({ asOfMs, keys: { trust, key: KEY } })
+  const writer = aWriter({ asOfMs, keys: { cipher, key: KEY } })
   writer.changed()
   await writer.stop().finally(() => { sync.mockRestore() })
   expect(flushed).toMatchObject([{ files: ['view.snapshot.tmp'], bytes: statSync(path).size, mtimeMs: asOfMs }, { files: ['view.snapshot'], bytes: statSync(directory).size }])

@@ -8,7 +8,7 @@ test.each([
 })
 
 test('the cause is that of the most frequent fault', () => {
-  expect(storeProblem(3, ['record', 'untrusted', 'untrusted'])).toMatchObject({ named: 3, faulty: 3, reasons: { record: 1, untrusted: 2 }, cause: expect.stringMatching(/^the record keys are not those/) as string })
+  expect(storeProblem(3, ['record', 'rejected', 'rejected'])).toMatchObject({ named: 3, faulty: 3, reasons: { record: 1, rejected: 2 }, cause: expect.stringMatching(/^the record keys are not those/) as string })
   expect(storeProblem(1, ['record'])!.cause).toMatch(/this version of imds cannot read: upgrade imds/)
   expect(storeProblem(1, ['unreadable'])!.cause).toMatch(/IMDS_RECORD_KEYS_FILE is not set/)
   expect(formatStoreProblem(storeProblem(1, ['user-data'])!)).toMatch(/^1 of 1 records that the store has for this hypervisor cannot be used. Likely cause: .*IMDS_USER_DATA_MAX_BYTES/)

@@ -25,7 +25,7 @@ test('sealed user-data is checked, and not kept: no host needs it', () => {
 describe('invariant 3: nothing is assembled of', () => {
   const ROWS: [string, Exclude<Loaded, { kind: 'removed' | 'absent' }>, object][] = [
     ['what cannot be read', { kind: 'unreadable', id: 'srv-abcde', digest: '', reason: 'why' }, { reason: 'unreadable', faults: [{ path: '', message: 'why' }] }],
-    ['what is not authentic', { kind: 'untrusted', id: 'srv-abcde', digest: '', reason: 'why' }, { reason: 'untrusted', faults: [{ path: '', message: 'why' }] }],
+    ['what is not authentic', { kind: 'rejected', id: 'srv-abcde', digest: '', reason: 'why' }, { reason: 'rejected', faults: [{ path: '', message: 'why' }] }],
     ['a faulty record', loaded(anInstance({ revision: 0 })), { reason: 'record', faults: [{ path: '/revision' }] }],
     ['a record under another id', loaded(anInstance({ id: 'srv-other' })), { reason: 'id', faults: [{ path: '/id', message: 'is not the id that it is stored under, srv-abcde' }] }],
     ['user-data that the record does not describe', loaded(anInstance(), BYTES), { reason: 'user-data', faults: [{ path: '/userData', message: 'is missing although user-data is there' }] }],

@@ -6,45 +6,45 @@ import { SLICE_BYTES, TurnBudget } from '../../../../src/runtime/turn-budget.ts'
 import { mostBytesPerTurn } from '../../../support/bytes-per-turn.ts'
 import { random } from '../../../support/generate.ts'
 import { anInstance } from '../../../support/instance.ts'
-import { aTrust, keyLines } from '../../../support/record-keys.ts'
+import { aCipher, keyLines } from '../../../support/record-keys.ts'
 
 const ID = 'srv-abcde'
-const trust = aTrust('gb1', 'k1')
+const cipher = aCipher('gb1', 'k1')
 const bytes = Buffer.from([0, 10, 255, 10, 32])
 
 test('what was encrypted is decrypted, byte for byte, empty values too, with its revision and the name of its key', () => {
   for (const plain of [bytes, Buffer.alloc(0), Buffer.alloc(100_000, 7)]) {
-    const value = trust.encrypt('user-data', ID, 7, plain)
+    const value = cipher.encrypt('user-data', ID, 7, plain)
     expect(isEncrypted(value)).toBe(true)
-    expect(trust.decrypt('user-data', ID, value)).toEqual({ bytes: plain, revision: 7, key: 'k1' })
+    expect(cipher.decrypt('user-data', ID, value)).toEqual({ bytes: plain, revision: 7, key: 'k1' })
   }
 })
 
 test('two values of the same contents have nothing in common but their header', () => {
-  const [a, b] = [trust.encrypt('record', ID, 1, bytes), trust.encrypt('record', ID, 1, bytes)]
+  const [a, b] = [cipher.encrypt('record', ID, 1, bytes), cipher.encrypt('record', ID, 1, bytes)]
   expect(a.subarray(0, 11).toString()).toBe('imds1 k1 1\n')
   expect(a.subarray(11).equals(b.subarray(11))).toBe(false)
   expect(a.includes(bytes)).toBe(false)
 })
 
 test('a value that is made in parts is the value', () => {
-  const { head, update, end } = trust.encrypting('snapshot', 'hv1', 0)
+  const { head, update, end } = cipher.encrypting('snapshot', 'hv1', 0)
   const value = Buffer.concat([head, update(Buffer.from('one ')), update(Buffer.from('two')), end()])
-  expect(trust.decrypt('snapshot', 'hv1', value)).toMatchObject({ bytes: Buffer.from('one two') })
+  expect(cipher.decrypt('snapshot', 'hv1', value)).toMatchObject({ bytes: Buffer.from('one two') })
 })
 
 test('a publisher in another language can make a value from the documented layout alone', () => {
   const key = createHash('sha256').update('a key for tests, k1').digest()
   const derived = Buffer.from(hkdfSync('sha256', key, '', 'imds1 record gb1', 32))
   const nonce = Buffer.from('000102030405060708090a0b', 'hex')
-  const cipher = createCipheriv('aes-256-gcm', derived, nonce)
-  cipher.setAAD(Buffer.from('imds1 k1 3 record gb1 srv-abcde'))
-  const value = Buffer.concat([Buffer.from('imds1 k1 3\n'), nonce, cipher.update('{"a":1}'), cipher.final(), cipher.getAuthTag()])
-  expect(trust.decrypt('record', ID, value)).toEqual({ bytes: Buffer.from('{"a":1}'), revision: 3, key: 'k1' })
+  const gcm = createCipheriv('aes-256-gcm', derived, nonce)
+  gcm.setAAD(Buffer.from('imds1 k1 3 record gb1 srv-abcde'))
+  const value = Buffer.concat([Buffer.from('imds1 k1 3\n'), nonce, gcm.update('{"a":1}'), gcm.final(), gcm.getAuthTag()])
+  expect(cipher.decrypt('record', ID, value)).toEqual({ bytes: Buffer.from('{"a":1}'), revision: 3, key: 'k1' })
 })
 
 describe('a value is not believed', () => {
-  const good = trust.encrypt('record', ID, 12, bytes)
+  const good = cipher.encrypt('record', ID, 12, bytes)
   const changed = (at: number, to: (byte: number) => number) => {
     const copy = Buffer.from(good)
     copy[at] = to(copy[at]!)
@@ -52,31 +52,31 @@ describe('a value is not believed', () => {
   }
   const put = (header: string) => Buffer.concat([Buffer.from(header), good.subarray(good.indexOf(10) + 1)])
   test.each<[string, () => object, RegExp]>([
-    ['that is plain', () => trust.decrypt('record', ID, Buffer.from('{"id":"srv-abcde"}')), /is not encrypted/],
-    ['that is empty', () => trust.decrypt('record', ID, Buffer.alloc(0)), /is not encrypted/],
-    ['of another instance', () => trust.decrypt('record', 'srv-other', good), /is not authentic/],
-    ['of another kind', () => trust.decrypt('user-data', ID, good), /is not authentic/],
-    ['of another region', () => aTrust('gb2', 'k1').decrypt('record', ID, good), /is not authentic/],
-    ['whose key we do not have', () => aTrust('gb1', 'k2').decrypt('record', ID, good), /with a key that is not among ours: k1$/],
-    ['with another revision in its header', () => trust.decrypt('record', ID, put('imds1 k1 13\n')), /is not authentic/],
-    ['with the name of another key in its header', () => aTrust('gb1', 'k1', 'k2').decrypt('record', ID, put('imds1 k2 12\n')), /is not authentic/],
-    ['with a revision that is spelled otherwise', () => trust.decrypt('record', ID, put('imds1 k1 012\n')), /is not encrypted, or not as imds does it/],
-    ['of another version', () => trust.decrypt('record', ID, put('imds2 k1 12\n')), /is not encrypted, or not as imds does it/],
-    ['cut before its last byte', () => trust.decrypt('record', ID, good.subarray(0, -1)), /is not authentic/],
-    ['cut within its nonce', () => trust.decrypt('record', ID, good.subarray(0, 15)), /is cut off/],
-    ['cut after its nonce', () => trust.decrypt('record', ID, good.subarray(0, 24 + 10)), /is cut off/],
-    ['with a byte more', () => trust.decrypt('record', ID, Buffer.concat([good, Buffer.alloc(1)])), /is not authentic/],
-    ['with a bit of its nonce changed', () => trust.decrypt('record', ID, changed(14, (byte) => byte ^ 1)), /is not authentic/],
-    ['with a bit of its ciphertext changed', () => trust.decrypt('record', ID, changed(26, (byte) => byte ^ 128)), /is not authentic/],
-    ['with a bit of its tag changed', () => trust.decrypt('record', ID, changed(good.length - 1, (byte) => byte ^ 1)), /is not authentic/],
-  ])('%s', (_what, decrypt, why) => { expect((decrypt() as { distrust?: string }).distrust).toMatch(why) })
+    ['that is plain', () => cipher.decrypt('record', ID, Buffer.from('{"id":"srv-abcde"}')), /is not encrypted/],
+    ['that is empty', () => cipher.decrypt('record', ID, Buffer.alloc(0)), /is not encrypted/],
+    ['of another instance', () => cipher.decrypt('record', 'srv-other', good), /is not authentic/],
+    ['of another kind', () => cipher.decrypt('user-data', ID, good), /is not authentic/],
+    ['of another region', () => aCipher('gb2', 'k1').decrypt('record', ID, good), /is not authentic/],
+    ['whose key we do not have', () => aCipher('gb1', 'k2').decrypt('record', ID, good), /with a key that is not among ours: k1$/],
+    ['with another revision in its header', () => cipher.decrypt('record', ID, put('imds1 k1 13\n')), /is not authentic/],
+    ['with the name of another key in its header', () => aCipher('gb1', 'k1', 'k2').decrypt('record', ID, put('imds1 k2 12\n')), /is not authentic/],
+    ['with a revision that is spelled otherwise', () => cipher.decrypt('record', ID, put('imds1 k1 012\n')), /is not encrypted, or not as imds does it/],
+    ['of another version', () => cipher.decrypt('record', ID, put('imds2 k1 12\n')), /is not encrypted, or not as imds does it/],
+    ['cut before its last byte', () => cipher.decrypt('record', ID, good.subarray(0, -1)), /is not authentic/],
+    ['cut within its nonce', () => cipher.decrypt('record', ID, good.subarray(0, 15)), /is cut off/],
+    ['cut after its nonce', () => cipher.decrypt('record', ID, good.subarray(0, 24 + 10)), /is cut off/],
+    ['with a byte more', () => cipher.decrypt('record', ID, Buffer.concat([good, Buffer.alloc(1)])), /is not authentic/],
+    ['with a bit of its nonce changed', () => cipher.decrypt('record', ID, changed(14, (byte) => byte ^ 1)), /is not authentic/],
+    ['with a bit of its ciphertext changed', () => cipher.decrypt('record', ID, changed(26, (byte) => byte ^ 128)), /is not authentic/],
+    ['with a bit of its tag changed', () => cipher.decrypt('record', ID, changed(good.length - 1, (byte) => byte ^ 1)), /is not authentic/],
+  ])('%s', (_what, decrypt, why) => { expect((decrypt() as { rejected?: string }).rejected).toMatch(why) })
 })
 
 test('of 20,000 values that were cut, lengthened, changed or spliced together none is believed', () => {
   const next = random(20261120)
   const below = (n: number) => Math.floor(next() * n)
-  const other = trust.encrypt('record', 'srv-other', 12, Buffer.alloc(40, 9))
-  const good = trust.encrypt('record', ID, 12, Buffer.alloc(40, 7))
+  const other = cipher.encrypt('record', 'srv-other', 12, Buffer.alloc(40, 9))
+  const good = cipher.encrypt('record', ID, 12, Buffer.alloc(40, 7))
   for (let i = 0; i < 20_000; i++) {
     const copy = Buffer.from(good)
     const at = below(copy.length)
@@ -94,23 +94,23 @@ test('of 20,000 values that were cut, lengthened, changed or spliced together no
       () => Buffer.from(Array.from({ length: below(120) }, () => below(256))),
     ][below(8)]!()
     if (value.equals(good)) continue
-    if (!('distrust' in trust.decrypt('record', ID, value))) throw new Error(`believed: ${value.toString('hex')}`)
+    if (!('rejected' in cipher.decrypt('record', ID, value))) throw new Error(`believed: ${value.toString('hex')}`)
   }
 })
 
 test('a snapshot is its own hypervisor\'s, with a key of its own', () => {
-  const value = trust.encrypt('snapshot', 'hv1', 0, bytes)
-  expect(trust.decrypt('snapshot', 'hv2', value)).toMatchObject({ distrust: expect.stringMatching(/is not authentic/) as unknown })
+  const value = cipher.encrypt('snapshot', 'hv1', 0, bytes)
+  expect(cipher.decrypt('snapshot', 'hv2', value)).toMatchObject({ rejected: expect.stringMatching(/is not authentic/) as unknown })
 })
 
 test('keys are changed with an overlap: the first encrypts, all decrypt', () => {
-  const [old, both, young] = [trust, aTrust('gb1', 'k2', 'k1'), aTrust('gb1', 'k2')]
+  const [old, both, young] = [cipher, aCipher('gb1', 'k2', 'k1'), aCipher('gb1', 'k2')]
   const before = old.encrypt('record', ID, 1, bytes)
   const after = both.encrypt('record', ID, 1, bytes)
   expect(both.current).toBe('k2')
   expect([both.decrypt('record', ID, before), both.decrypt('record', ID, after), young.decrypt('record', ID, after)].map((result) => 'key' in result && result.key)).toEqual(['k1', 'k2', 'k2'])
-  expect(old.decrypt('record', ID, after)).toMatchObject({ distrust: expect.stringMatching(/not among ours: k2/) as unknown })
-  expect(young.decrypt('record', ID, before)).toMatchObject({ distrust: expect.stringMatching(/not among ours: k1/) as unknown })
+  expect(old.decrypt('record', ID, after)).toMatchObject({ rejected: expect.stringMatching(/not among ours: k2/) as unknown })
+  expect(young.decrypt('record', ID, before)).toMatchObject({ rejected: expect.stringMatching(/not among ours: k1/) as unknown })
 })
 
 describe('a file of keys', () => {
@@ -140,37 +140,37 @@ describe('a file of keys', () => {
 
 describe('a value that is decrypted in slices', () => {
   const bytes = Buffer.alloc(5 * SLICE_BYTES + 7, 'abc')
-  const value = trust.encrypt('user-data', ID, 3, bytes)
+  const value = cipher.encrypt('user-data', ID, 3, bytes)
   test.each([0, 1, SLICE_BYTES, bytes.length])('is the value: %i bytes', async (length) => {
     const part = bytes.subarray(0, length)
-    expect(await trust.decryptInSlices('user-data', ID, trust.encrypt('user-data', ID, 3, part), new TurnBudget())).toEqual({ bytes: part, revision: 3, key: 'k1' })
+    expect(await cipher.decryptInSlices('user-data', ID, cipher.encrypt('user-data', ID, 3, part), new TurnBudget())).toEqual({ bytes: part, revision: 3, key: 'k1' })
   })
   test('is decrypted over several turns of the event loop', async () => {
-    const { ciphered } = await mostBytesPerTurn(() => trust.decryptInSlices('user-data', ID, value, new TurnBudget()))
+    const { ciphered } = await mostBytesPerTurn(() => cipher.decryptInSlices('user-data', ID, value, new TurnBudget()))
     expect(ciphered).toBeGreaterThan(0)
     expect(ciphered).toBeLessThanOrEqual(4 * SLICE_BYTES)
   })
   test.each([HEAD_BYTES, SLICE_BYTES, 3 * SLICE_BYTES, value.length - 1])('is not believed when byte %i was changed', async (at) => {
     const changed = Buffer.from(value)
     changed[at]! ^= 1
-    expect(await trust.decryptInSlices('user-data', ID, changed, new TurnBudget())).toEqual({ distrust: 'is not authentic: changed, or made with another key or for another place' })
+    expect(await cipher.decryptInSlices('user-data', ID, changed, new TurnBudget())).toEqual({ rejected: 'is not authentic: changed, or made with another key or for another place' })
   })
 })
 
 describe('record and user-data are read together', () => {
-  const record = (revision: number) => trust.encrypt('record', ID, revision, Buffer.from(JSON.stringify(anInstance({ revision }))))
-  const userData = (revision: number) => trust.encrypt('user-data', ID, revision, Buffer.from('mine'))
+  const record = (revision: number) => cipher.encrypt('record', ID, revision, Buffer.from(JSON.stringify(anInstance({ revision }))))
+  const userData = (revision: number) => cipher.encrypt('user-data', ID, revision, Buffer.from('mine'))
   test('of one revision they are good, and without user-data there is none', async () => {
-    expect(await readStored(ID, record(3), userData(3), trust, new TurnBudget())).toMatchObject({ kind: 'record', document: { revision: 3 }, userData: Buffer.from('mine'), keys: ['k1', 'k1'] })
-    expect(await readStored(ID, record(3), null, trust, new TurnBudget())).toMatchObject({ kind: 'record', userData: null, keys: ['k1'] })
+    expect(await readStored(ID, record(3), userData(3), cipher, new TurnBudget())).toMatchObject({ kind: 'record', document: { revision: 3 }, userData: Buffer.from('mine'), keys: ['k1', 'k1'] })
+    expect(await readStored(ID, record(3), null, cipher, new TurnBudget())).toMatchObject({ kind: 'record', userData: null, keys: ['k1'] })
   })
   test.each<[string, () => Promise<object>, string, RegExp]>([
-    ['user-data of another revision', () => readStored(ID, record(3), userData(2), trust, new TurnBudget()), 'untrusted', /^the user-data is of revision 2, the record of 3$/],
-    ['plain user-data', () => readStored(ID, record(3), Buffer.from('mine'), trust, new TurnBudget()), 'untrusted', /^the user-data is not encrypted/],
-    ['a plain record', () => readStored(ID, Buffer.from(JSON.stringify(anInstance())), null, trust, new TurnBudget()), 'untrusted', /^the record is not encrypted/],
-    ['a record in the place of user-data', () => readStored(ID, record(3), record(3), trust, new TurnBudget()), 'untrusted', /^the user-data is not authentic/],
-    ['a record that says another revision', () => readStored(ID, trust.encrypt('record', ID, 4, Buffer.from(JSON.stringify(anInstance({ revision: 3 })))), null, trust, new TurnBudget()), 'untrusted', /says another revision/],
-    ['a record that is no JSON', () => readStored(ID, trust.encrypt('record', ID, 4, Buffer.from('{')), null, trust, new TurnBudget()), 'unreadable', /is not JSON/],
+    ['user-data of another revision', () => readStored(ID, record(3), userData(2), cipher, new TurnBudget()), 'rejected', /^the user-data is of revision 2, the record of 3$/],
+    ['plain user-data', () => readStored(ID, record(3), Buffer.from('mine'), cipher, new TurnBudget()), 'rejected', /^the user-data is not encrypted/],
+    ['a plain record', () => readStored(ID, Buffer.from(JSON.stringify(anInstance())), null, cipher, new TurnBudget()), 'rejected', /^the record is not encrypted/],
+    ['a record in the place of user-data', () => readStored(ID, record(3), record(3), cipher, new TurnBudget()), 'rejected', /^the user-data is not authentic/],
+    ['a record that says another revision', () => readStored(ID, cipher.encrypt('record', ID, 4, Buffer.from(JSON.stringify(anInstance({ revision: 3 })))), null, cipher, new TurnBudget()), 'rejected', /says another revision/],
+    ['a record that is no JSON', () => readStored(ID, cipher.encrypt('record', ID, 4, Buffer.from('{')), null, cipher, new TurnBudget()), 'unreadable', /is not JSON/],
     ['without keys, an encrypted record', () => readStored(ID, record(3), null, null, new TurnBudget()), 'unreadable', /is encrypted, and no keys/],
   ])('%s is a fault', async (_what, read, kind, reason) => {
     expect(await read()).toMatchObject({ kind })

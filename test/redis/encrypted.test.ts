@@ -11,7 +11,7 @@ import { runDaemon, startDaemon, until, type TestDaemon } from '../support/daemo
 import { run } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
 import { matchAll } from '../support/match.ts'
-import { aTrust, keyLines } from '../support/record-keys.ts'
+import { aCipher, keyLines } from '../support/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 
 const KEYS = keysOf('gb1')
@@ -65,7 +65,7 @@ async function imdsctl(keys: Keys | null, ...args: readonly string[]): Promise<{
 const hostname = async (daemon: TestDaemon, n = 1) => (await daemon.get('/latest/meta-data/hostname', `127.0.0.${String(n)}`)).body.toString()
 const serves = (daemon: TestDaemon, n: number, revision: number) =>
   until(async () => await hostname(daemon, n) === `r${String(revision)}.n${String(n)}.example.com`, `revision ${String(revision)} of srv-n${String(n)}`)
-const untrusted = (daemon: TestDaemon) => daemon.metric('imds_record_faults_total{reason="untrusted"}')
+const rejectedRecords = (daemon: TestDaemon) => daemon.metric('imds_record_faults_total{reason="rejected"}')
 const resynced = async (daemon: TestDaemon) => {
   const before = await daemon.metric('imds_resyncs_total{result="completed"}')
   await until(async () => await daemon.metric('imds_resyncs_total{result="completed"}') > before + 1, 'two more resyncs')
@@ -149,17 +149,17 @@ t.test('a plain value is a fault: counted once, told once, and the last good sta
   await store.put(record(1, 1), Buffer.from('mine'))
   await serves(daemon, 1, 1)
   await intrude('srv-n1', { record: JSON.stringify(record(1, 2)), 'user-data': 'evil' })
-  await until(async () => await untrusted(daemon) === 1, 'the fault')
+  await until(async () => await rejectedRecords(daemon) === 1, 'the fault')
   await resynced(daemon)
-  t.equal(await untrusted(daemon), 1)
+  t.equal(await rejectedRecords(daemon), 1)
   t.equal(await hostname(daemon), 'r1.n1.example.com')
   t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
   const faults = () => daemon.log.filter(({ msg }) => msg.startsWith('faulty record'))
-  matchAll(t, faults(), [{ level: 'warn', instance: 'srv-n1', reason: 'untrusted', faults: [{ message: /^the record is not encrypted/ }], servedRevision: 1 }])
+  matchAll(t, faults(), [{ level: 'warn', instance: 'srv-n1', reason: 'rejected', faults: [{ message: /^the record is not encrypted/ }], servedRevision: 1 }])
   t.notMatch(JSON.stringify(daemon.log), /evil/)
   await t.rejects(store.get('srv-n1'), /srv-n1 cannot be read: the record is not encrypted/)
   await intrude('srv-n2', { record: JSON.stringify(record(2, 1)) })
-  await until(async () => await untrusted(daemon) === 2, 'the fault of an instance that was never there')
+  await until(async () => await rejectedRecords(daemon) === 2, 'the fault of an instance that was never there')
   t.equal((await daemon.get(ID, '127.0.0.2')).status, 503)
   t.equal(await daemon.metric('imds_view_faulty_records'), 2)
   t.match(await store.put(record(1, 3), Buffer.from('repaired')), { result: 'published' }, 'a publish with user-data of its own repairs it')
@@ -178,8 +178,8 @@ t.test('values that are swapped, cut or changed are faults: no guest gets anothe
   await serves(daemon, 1, 2)
   await serves(daemon, 2, 2)
   const [mine, hers] = [await valuesOf('srv-n1'), await valuesOf('srv-n2')]
-  const elsewhere = aTrust('gb2', 'k1')
-  const foreign = aTrust('gb1', 'k9')
+  const elsewhere = aCipher('gb2', 'k1')
+  const foreign = aCipher('gb1', 'k9')
   const json = Buffer.from(JSON.stringify(record(1, 3)))
   const flipped = (value: Buffer, at: number) => {
     const copy = Buffer.from(value)
@@ -206,7 +206,7 @@ t.test('values that are swapped, cut or changed are faults: no guest gets anothe
     ['an empty record', { record: '', 'user-data': mine['user-data'] }, /record is not encrypted/],
   ] as [string, Record<string, string | Buffer>, RegExp][]) {
     await intrude('srv-n1', fields)
-    await until(async () => await untrusted(daemon) === count + 1, what)
+    await until(async () => await rejectedRecords(daemon) === count + 1, what)
     count += 1
     t.match((daemon.log.findLast(({ msg }) => msg.startsWith('faulty record'))!['faults'] as { message: string }[])[0]!.message, reason, what)
     t.equal(await hostname(daemon), 'r2.n1.example.com', what)
@@ -282,7 +282,7 @@ t.test('keys are changed with an overlap, without a publish of the control plane
   store = await aStore(t, keys)
   t.match(await store.put(record(2, 1)), { result: 'unchanged' }, 'a repeated publish is none, whichever key it had')
   t.match(await store.put(record(2, 2)), { result: 'published' })
-  await until(async () => await untrusted(before) === 1, 'a daemon that has not the new key yet')
+  await until(async () => await rejectedRecords(before) === 1, 'a daemon that has not the new key yet')
   t.match(before.log.find(({ msg }) => msg.startsWith('faulty record'))!['faults'], [{ message: /with a key that is not among ours: k2/ }])
   t.equal(await hostname(before, 2), 'r1.n2.example.com', 'which keeps what it has')
   const digest = async () => (await valuesOf('srv-n1')).digest.toString()
@@ -296,7 +296,7 @@ t.test('keys are changed with an overlap, without a publish of the control plane
   await serves(after, 1, 1)
   await serves(after, 2, 2)
   t.equal((await after.get('/latest/user-data')).body.toString(), 'mine')
-  t.equal(await daemon.metric('imds_record_faults_total{reason="untrusted"}'), 0, 'with both keys there was no fault at any time')
+  t.equal(await daemon.metric('imds_record_faults_total{reason="rejected"}'), 0, 'with both keys there was no fault at any time')
   t.match(await imdsctl(keys, 'encrypt', 'srv-nobody'), { status: 65, text: /srv-nobody: the store has no record of it/ })
   keys.write('k1')
   t.match(await imdsctl(keys, 'encrypt'), { status: 65, text: /2 of 2 could not be encrypted:\n {2}srv-n1: .*not among ours: k2\n {2}srv-n2: / })
@@ -335,7 +335,7 @@ t.test('keys go out of use without a publish of the control plane, and guests ke
   t.match(await imdsctl(null, 'decrypt'), { status: 65, text: /srv-n1: Error: no record keys are configured/ })
   t.same(await imdsctl(keys, 'decrypt'), { status: 0, text: '2 decrypted, 0 were not encrypted; publishers without keys are taken again\n' })
   t.same(await imdsctl(keys, 'decrypt'), { status: 0, text: '0 decrypted, 2 were not encrypted; publishers without keys are taken again\n' })
-  await until(async () => await untrusted(daemon) >= 2, 'a daemon with keys to believe none of it')
+  await until(async () => await rejectedRecords(daemon) >= 2, 'a daemon with keys to believe none of it')
   t.equal(await hostname(daemon), 'r3.n1.example.com', 'and keep what it has')
   const after = await aDaemon(t, null)
   await serves(after, 1, 3)
@@ -448,15 +448,15 @@ t.test('keys that cannot be used stop the daemon before it listens, among the ot
 t.test('the script publishes what another language encrypted, and refuses what does not fit its facts', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
-  const trust = aTrust('gb1', 'k1')
+  const cipher = aCipher('gb1', 'k1')
   const script = (...args: (string | Buffer)[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
   const facts = (revision: number, change: object = {}) => JSON.stringify({ schema: 1, id: 'srv-n1', region: 'gb1', revision, interfaces: [{ ipv4Addresses: ['127.0.0.1/8'] }], hypervisors: ['hv1'], ...change })
-  const value = (revision: number, change: Record<string, unknown> = {}) => trust.encrypt('record', 'srv-n1', revision, Buffer.from(JSON.stringify(record(1, revision, change))))
+  const value = (revision: number, change: Record<string, unknown> = {}) => cipher.encrypt('record', 'srv-n1', revision, Buffer.from(JSON.stringify(record(1, revision, change))))
   t.same(await script('put-encrypted', facts(1), value(1), ''), ['published', '1'])
   t.match(await store.get('srv-n1'), { document: { revision: 1 }, userData: null })
   for (const [args, why] of [
     [['put-encrypted', facts(2), value(3), ''], /invalid .*not for the revision/], [['put-encrypted', facts(2), JSON.stringify(record(1, 2)), ''], /invalid .*not encrypted/],
-    [['put-encrypted', facts(2), value(2), 'plain'], /invalid .*not encrypted/], [['put-encrypted', facts(2), value(2), trust.encrypt('user-data', 'srv-n1', 1, Buffer.from('x'))], /invalid .*revision/],
+    [['put-encrypted', facts(2), value(2), 'plain'], /invalid .*not encrypted/], [['put-encrypted', facts(2), value(2), cipher.encrypt('user-data', 'srv-n1', 1, Buffer.from('x'))], /invalid .*revision/],
     [['put-encrypted', '{', value(2), ''], /invalid/], [['put-encrypted', facts(1), value(1), ''], /stale 1/], [['put-encrypted', facts(2), value(2), '', 'x'], /changed [0-9a-f]{40}/],
     [['encrypt', facts(1), value(1), ''], /changed/], [['unseal-encrypted', facts(2, { sealedAt: '2026-11-20T15:04:05Z' }), value(2), ''], /invalid/],
     [['put', JSON.stringify(record(1, 2)), 'keep'], /^refused encrypted$/],

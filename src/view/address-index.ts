@@ -13,7 +13,7 @@ import { ipv6Digits } from '../metadata/address.ts'
 interface Claim<T> { readonly range: string, readonly digits: string | null, claimants: readonly T[], owners: readonly T[] }
 
 /** The claims of one network. `settled` is called whenever the owners of a range may have changed; none: nobody claims it any longer. */
-export class Claims<T> {
+export class AddressIndex<T> {
   readonly #settled: (range: string, owners: readonly T[]) => void
   readonly #claims = new Map<string, Claim<T>>()
   /** The IPv6 ranges, by their digits. */

@@ -10,7 +10,7 @@ import type { Provider } from '../metadata/categories.ts'
 import { rangesOf, type Instance } from '../metadata/instance.ts'
 import { buildTree, resolve, vanished, type Content, type Tree } from '../metadata/tree.ts'
 import type { Assembled } from './validate.ts'
-import { Claims } from './address-index.ts'
+import { AddressIndex } from './address-index.ts'
 
 /** A path that is no longer there still answers for so long. */
 const FADE_MS = 60_000
@@ -80,7 +80,7 @@ export class View {
   readonly #now: () => number
   readonly #instances = new Map<string, Held>()
   /** By network. */
-  readonly #claims = new Map<string, Claims<Held>>()
+  readonly #indexes = new Map<string, AddressIndex<Held>>()
   readonly #contested = new Map<string, readonly string[]>()
 
   constructor(provider: Provider, now: () => number) {
@@ -90,7 +90,7 @@ export class View {
 
   /** Who has this address on this network. */
   find(network: string, address: string): Found {
-    return this.#claims.get(network)?.find(address) ?? 'unknown'
+    return this.#indexes.get(network)?.find(address) ?? 'unknown'
   }
 
   get(id: string): Held | undefined {
@@ -135,17 +135,17 @@ export class View {
 
   #claim(held: Held): void {
     for (const { network, range } of rangesOf(held.instance)) {
-      let claims = this.#claims.get(network)
-      if (claims === undefined) {
-        claims = new Claims((of, owners) => { this.#settled(`${network} ${of}`, owners) })
-        this.#claims.set(network, claims)
+      let index = this.#indexes.get(network)
+      if (index === undefined) {
+        index = new AddressIndex((of, owners) => { this.#settled(`${network} ${of}`, owners) })
+        this.#indexes.set(network, index)
       }
-      claims.claim(range, held)
+      index.claim(range, held)
     }
   }
 
   #unclaim(held: Held): void {
-    for (const { network, range } of rangesOf(held.instance)) this.#claims.get(network)?.unclaim(range, held)
+    for (const { network, range } of rangesOf(held.instance)) this.#indexes.get(network)?.unclaim(range, held)
   }
 
   #settled(key: string, owners: readonly Held[]): void {

@@ -1,6 +1,6 @@
 import { Address6 } from 'ip-address'
 import { expect, test } from 'vitest'
-import { Claims } from '../../../src/view/address-index.ts'
+import { AddressIndex } from '../../../src/view/address-index.ts'
 import { random } from '../../support/generate.ts'
 
 /** The first and the last address of a range, as numbers. */
@@ -31,7 +31,7 @@ test('E1, invariant 7: whoever claims what, an address is whose a look at every 
       return `${new Address6(`${anAddress()}/${String(length)}`).startAddress().correctForm()}/${String(length)}`
     }
     const settled = new Map<string, readonly string[]>()
-    const claims = new Claims<string>((range, owners) => {
+    const claims = new AddressIndex<string>((range, owners) => {
       if (owners.length === 0) settled.delete(range)
       else settled.set(range, owners)
     })
@@ -62,7 +62,7 @@ test('E1, invariant 7: whoever claims what, an address is whose a look at every 
 })
 
 test('an IPv4 address is never taken for an IPv6 one, or looked for in a prefix', () => {
-  const claims = new Claims<string>(() => { /* nobody asks */ })
+  const claims = new AddressIndex<string>(() => { /* nobody asks */ })
   claims.claim('fd00::/64', 'a')
   expect(claims.find('10.0.0.2')).toBe('unknown')
   claims.claim('10.0.0.2', 'b')

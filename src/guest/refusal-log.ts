@@ -16,7 +16,7 @@ const MAX_ADDRESSES = 256
 export class Complaints {
   readonly #log: Logger
   readonly #now: () => number
-  readonly #told = new Map<string, { atMs: number, leftOut: number }>()
+  readonly #health = new Map<string, { atMs: number, leftOut: number }>()
 
   constructor(log: Logger, now: () => number) {
     this.#log = log
@@ -28,8 +28,8 @@ export class Complaints {
     if (isOrdinary(reason)) return
     const now = this.#now()
     let key = `${network} ${instance ?? sourceOf(address)} ${reason}`
-    if (!this.#told.has(key) && this.#told.size >= MAX_ADDRESSES) this.#forgetQuiet(now)
-    if (!this.#told.has(key) && this.#told.size >= MAX_ADDRESSES) key = 'others'
+    if (!this.#health.has(key) && this.#health.size >= MAX_ADDRESSES) this.#forgetQuiet(now)
+    if (!this.#health.has(key) && this.#health.size >= MAX_ADDRESSES) key = 'others'
     this.#tell(key, now, { instance, network, address, reason }, 'request refused')
   }
 
@@ -39,18 +39,18 @@ export class Complaints {
   }
 
   #tell(key: string, now: number, facts: object, message: string): void {
-    const told = this.#told.get(key)
+    const told = this.#health.get(key)
     if (told !== undefined && now - told.atMs < QUIET_MS) {
       told.leftOut += 1
       return
     }
-    this.#told.set(key, { atMs: now, leftOut: 0 })
+    this.#health.set(key, { atMs: now, leftOut: 0 })
     this.#log.warn({ ...facts, leftOut: told?.leftOut ?? 0 }, message)
   }
 
   #forgetQuiet(now: number): void {
-    for (const [key, { atMs }] of this.#told) {
-      if (now - atMs >= QUIET_MS) this.#told.delete(key)
+    for (const [key, { atMs }] of this.#health) {
+      if (now - atMs >= QUIET_MS) this.#health.delete(key)
     }
   }
 }

@@ -22,7 +22,7 @@ const REASON_MS = 1500
 /** Resolves once the daemon answers for `revision` of the instance or a later one, or never can, or when the time is over. */
 export async function waitForInstance({ operator, id, revision, timeoutMs }: WaitFor): Promise<Waited> {
   const deadline = performance.now() + timeoutMs
-  let told: Told = { held: null, reason: 'it does not answer' }
+  let told: RecordHealth = { held: null, reason: 'it does not answer' }
   for (;;) {
     told = await ask(operator, id, Math.max(1, deadline - performance.now())) ?? told
     const { held, reason, impossibleAt } = told
@@ -46,10 +46,10 @@ async function why(operator: string, id: string): Promise<string | null> {
 }
 
 /** `impossibleAt`: the revision with which the guest can never be started. */
-interface Told { readonly held: number | null, readonly reason: string, readonly impossibleAt?: number }
+interface RecordHealth { readonly held: number | null, readonly reason: string, readonly impossibleAt?: number }
 
 /** What the daemon says, or null when the time was over first: what it said before stands then. */
-async function ask(operator: string, id: string, timeoutMs: number): Promise<Told | null> {
+async function ask(operator: string, id: string, timeoutMs: number): Promise<RecordHealth | null> {
   try {
     const response = await fetch(new URL(`/instances/${id}`, operator), { signal: AbortSignal.timeout(Math.ceil(timeoutMs)) })
     if (response.status === 200) {

@@ -17,7 +17,7 @@ const MOST_LOGGED = 5
 interface KnownFault extends AssemblyFault { readonly state: string }
 
 /** Remembers what was told. */
-export class Told {
+export class RecordHealth {
   readonly #view: View
   readonly #log: Logger
   readonly #faultCounter: { inc(labels: { reason: AssemblyFault['reason'] }): void }
@@ -30,7 +30,7 @@ export class Told {
   readonly #contested = new Set<string>()
   /** Why the store cannot be used, as told since it was lost. */
   readonly #lossReasons = new Set<string>()
-  #isEmptyTold = false
+  #isEmptyReported = false
 
   constructor(view: View, faultCounter: { inc(labels: { reason: AssemblyFault['reason'] }): void }, log: Logger) {
     this.#view = view
@@ -110,16 +110,16 @@ export class Told {
 
   /** The store holds nothing at all of this region. */
   allAbsent(store: string): void {
-    if (!this.#isEmptyTold) {
+    if (!this.#isEmptyReported) {
       this.#log.warn({ store, instances: this.#view.size }, 'the store holds nothing of this region: a wrong or an emptied one? Keeping what is known. (A new region: run imdsctl init)')
     }
-    this.#isEmptyTold = true
+    this.#isEmptyReported = true
     for (const id of this.#view.ids()) this.#unconfirmed.add(id)
   }
 
   /** The store holds something of this region. */
   initialised(): void {
-    this.#isEmptyTold = false
+    this.#isEmptyReported = false
   }
 
   /** The store went away, or cannot be used. A new reason since it was lost is worth a line, a repeated one is not. */

@@ -25,7 +25,7 @@ import type { Assembled, AssemblyFault } from './validate.ts'
 import { plan, type Origin } from './plan.ts'
 import { formatStoreProblem } from './store-problem.ts'
 import type { Loaded, Source } from '../store/source.ts'
-import { Told } from './record-health.ts'
+import { RecordHealth } from './record-health.ts'
 import { TurnBudget } from '../runtime/turn-budget.ts'
 import type { View } from './view.ts'
 
@@ -101,7 +101,7 @@ export class Watch {
   #named: ReadonlyMap<string, string> = new Map()
   /** Id -> digest of what was read last, for ids that the index names although they run elsewhere: unchanged needs no second reading. */
   readonly #elsewhere = new Map<string, string>()
-  readonly #told: Told
+  readonly #health: RecordHealth
   /** What the loop may do in a turn of the event loop. */
   readonly #budget = new TurnBudget()
   #connected = false
@@ -122,7 +122,7 @@ export class Watch {
   constructor(parts: WatchParts) {
     this.#parts = parts
     this.#batchSize = Math.max(SMALL_BATCH, Math.min(BATCH, Math.floor(BATCH_BYTES / parts.userDataMaxBytes)))
-    this.#told = new Told(parts.view, parts.metrics.recordFaults, parts.log)
+    this.#health = new RecordHealth(parts.view, parts.metrics.recordFaults, parts.log)
   }
 
   start(): void {
@@ -135,7 +135,7 @@ export class Watch {
         void this.#work()
       },
       connected: () => {
-        this.#told.connected(source.description)
+        this.#health.connected(source.description)
         this.#connected = this.#wasConnected = true
         this.#lossReason = undefined
         this.#changedAtMs = performance.now()
@@ -144,7 +144,7 @@ export class Watch {
         this.#later(jitter, () => { this.resync() })
       },
       disconnected: (reason) => {
-        this.#told.lost(source.description, reason, this.#connected)
+        this.#health.lost(source.description, reason, this.#connected)
         if (this.#connected) this.#changedAtMs = performance.now()
         this.#connected = false
         this.#lossReason = reason
@@ -177,20 +177,20 @@ export class Watch {
 
   /** What is wrong with the record of an id, as it was read last. */
   faultOf(id: string): AssemblyFault | undefined {
-    return this.#told.faultOf(id)
+    return this.#health.faultOf(id)
   }
 
   status(): WatchStatus {
     const problem = this.#problem()
     return {
       connected: this.#connected, wasConnected: this.#wasConnected, changedAtMs: this.#changedAtMs, lossReason: this.#lossReason,
-      ready: problem === null, problem, isStoreUnusable: this.#told.problem !== undefined,
-      resyncedAtMs: this.#resyncedAtMs, resyncTookMs: this.#resyncTookMs, unconfirmed: this.#told.unconfirmed, faulty: this.#told.faulty,
+      ready: problem === null, problem, isStoreUnusable: this.#health.problem !== undefined,
+      resyncedAtMs: this.#resyncedAtMs, resyncTookMs: this.#resyncTookMs, unconfirmed: this.#health.unconfirmed, faulty: this.#health.faulty,
     }
   }
 
   #problem(): string | null {
-    if (this.#told.problem !== undefined) return formatStoreProblem(this.#told.problem)
+    if (this.#health.problem !== undefined) return formatStoreProblem(this.#health.problem)
     if (this.#resyncedAtMs !== undefined) return null
     if (!this.#connected) return `${this.#wasConnected ? 'the store was lost before the first resync' : 'the store was not reached yet'}: ${this.#lossReason ?? 'connecting'}`
     if (!this.#isUninitialised) return 'the first resync is not complete'
@@ -231,21 +231,21 @@ export class Watch {
     this.#isUninitialised = !initialised
     if (!initialised) {
       metrics.resyncs.inc({ result: 'uninitialised' })
-      this.#told.allAbsent(source.description)
+      this.#health.allAbsent(source.description)
       return
     }
-    this.#told.initialised()
+    this.#health.initialised()
     this.#resyncBeganAtMs = beganAtMs
     this.#stale = new Set()
     this.#named = digests
     for (const [id, digest] of digests) {
       await this.#budget.spend(0)
       const isKnown = (view.get(id)?.digest ?? this.#elsewhere.get(id)) === digest
-      if (isKnown) this.#told.present(id)
-      if (!isKnown || this.#told.faultOf(id) !== undefined) this.#stale.add(id)
+      if (isKnown) this.#health.present(id)
+      if (!isKnown || this.#health.faultOf(id) !== undefined) this.#stale.add(id)
     }
     for (const id of view.ids()) if (!digests.has(id)) this.#stale.add(id)
-    this.#told.keepFaultsOf(digests)
+    this.#health.keepFaultsOf(digests)
     for (const id of this.#elsewhere.keys()) {
       if (!digests.has(id)) this.#elsewhere.delete(id)
     }
@@ -254,11 +254,11 @@ export class Watch {
   #completeResync(): void {
     const { view, metrics, log, confirmed } = this.#parts
     this.#stale = undefined
-    this.#told.resynced(this.#named.keys())
+    this.#health.resynced(this.#named.keys())
     this.#resyncTookMs = performance.now() - this.#resyncBeganAtMs
     metrics.resyncs.inc({ result: 'completed' })
-    if (this.#told.problem !== undefined) return
-    if (this.#resyncedAtMs === undefined) log.info({ instances: view.size, faulty: this.#told.faulty }, 'first resync completed: ready')
+    if (this.#health.problem !== undefined) return
+    if (this.#resyncedAtMs === undefined) log.info({ instances: view.size, faulty: this.#health.faulty }, 'first resync completed: ready')
     this.#resyncedAtMs = performance.now()
     confirmed()
   }
@@ -282,7 +282,7 @@ export class Watch {
       for (const { reject } of waiting.values()) reject(error)
       throw error
     }
-    this.#told.contested()
+    this.#health.contested()
   }
 
   /** Takes ids out of what is to be read, one of each kind in turn: the next batch with the strongest reason for each id, and who waits for it. */
@@ -309,7 +309,7 @@ export class Watch {
       this.#apply(loaded, origin)
     } catch (error) {
       this.#parts.log.error({ err: error, instance: loaded.id }, 'a record could not be processed')
-      this.#told.fault(loaded.id, 'digest' in loaded ? loaded.digest : '', { reason: 'record', faults: [{ path: '', message: 'could not be processed' }] })
+      this.#health.fault(loaded.id, 'digest' in loaded ? loaded.digest : '', { reason: 'record', faults: [{ path: '', message: 'could not be processed' }] })
     }
   }
 
@@ -318,15 +318,15 @@ export class Watch {
     const planned = plan(loaded, this.#parts.view.get(id), origin, this.#parts)
     if (planned.kind === 'ignore') return
     if (planned.kind === 'keep-absent') {
-      this.#told.absent(id)
+      this.#health.absent(id)
       return
     }
-    this.#told.present(id)
+    this.#health.present(id)
     if (planned.kind === 'fault') {
-      this.#told.fault(id, planned.digest, planned.fault)
+      this.#health.fault(id, planned.digest, planned.fault)
       return
     }
-    this.#told.good(id)
+    this.#health.good(id)
     this.#elsewhere.delete(id)
     if (planned.kind === 'replace') this.#replace(planned.assembled)
     if (planned.kind !== 'remove') return

@@ -69,7 +69,7 @@ async function keep(operator: string): Promise<void> {
   const { signal } = stopping
   const isStopped = () => signal.aborted
   const table = new Table()
-  const told = new Told()
+  const told = new RecordHealth()
   let view: FirewallDocument | undefined
   let applied = ''
   let checkedAtMs = 0
@@ -108,7 +108,7 @@ async function keep(operator: string): Promise<void> {
 }
 
 /** Says what is new, once. */
-class Told {
+class RecordHealth {
   #failure: string | undefined
   #faults: ReadonlySet<string> = new Set()
 

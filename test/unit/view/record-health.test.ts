@@ -1,7 +1,7 @@
 import { pino } from 'pino'
 import { expect, test } from 'vitest'
 import type { AssemblyFault } from '../../../src/view/validate.ts'
-import { Told } from '../../../src/view/record-health.ts'
+import { RecordHealth } from '../../../src/view/record-health.ts'
 import { View } from '../../../src/view/view.ts'
 import { parsed } from '../../support/guest.ts'
 import { anInstance } from '../../support/instance.ts'
@@ -14,7 +14,7 @@ function told() {
   const counted: string[] = []
   const view = new View({}, () => 0)
   const log = pino({ level: 'debug' }, { write: (line: string) => { lines.push(JSON.parse(line) as Record<string, unknown>) } })
-  const one = new Told(view, { inc: ({ reason }) => { counted.push(reason) } }, log)
+  const one = new RecordHealth(view, { inc: ({ reason }) => { counted.push(reason) } }, log)
   const serve = (id: string, address: string, revision = 1) => {
     view.replace({ instance: parsed(anInstance({ id, revision, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address] }] })), userData: null, digest: `d${String(revision)}` })
   }

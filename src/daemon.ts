@@ -119,7 +119,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const { buildOperatorServer } = await import('./operator/server.ts')
   const [{ Firewall }, { explain }, { ClockWatch, LOOK_EVERY_MS }] = await Promise.all([import('./firewall/firewall.ts'), import('./operator/explain.ts'), import('./runtime/clock.ts')])
   const { AddressWatch, formatMissing } = await import('./runtime/addresses.ts')
-  const [{ Watch }, { Strangers }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
+  const [{ Watch }, { PeerLookup }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
   const source = await buildSource(config.store, keys.cipher, config.userDataMaxBytes, {
     state: () => ({ version: VERSION, instances: view.size }),
     failed: onceEach((reason) => { log.warn({ reason }, 'this daemon cannot announce itself in the store: publishers are warned of an unknown hypervisor. Its Redis user needs +hset for the key of hypervisors: see deploy/redis.acl') }),
@@ -159,11 +159,11 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
     meter, instances: () => view.size, contested: () => view.contested().size, watch: () => watch.status(), viewAgeSeconds, firewall: () => firewall.status(),
     missingAddresses: () => addresses.missing().length,
   })
-  const strangers = new Strangers({
+  const peerLookup = new PeerLookup({
     find: (network, address) => view.find(network, address), lookUp: (network, address) => watch.lookUp(network, address),
-    canAsk: () => watch.status().connected, questions: metrics.questions, now,
+    canAsk: () => watch.status().connected, lookups: metrics.lookups, now,
   })
-  answering.askBy((network, address) => strangers.ask(network, address))
+  answering.askBy((network, address) => peerLookup.ask(network, address))
   const readiness = () => {
     const state = readinessOf(watch.status(), view, source, viewAgeSeconds())
     const missing = addresses.missing()

@@ -25,7 +25,7 @@ export interface Metrics {
   readonly watch: WatchMetrics
   readonly snapshotWrites: Counter<'result'>
   readonly clockSetBacks: Counter
-  readonly questions: Counter<'result'>
+  readonly lookups: Counter<'result'>
   readonly readFrom: (sources: MetricsSources) => void
 }
 
@@ -48,11 +48,11 @@ export function buildMetrics(): Metrics {
     name: 'imds_snapshot_writes_total', help: 'Writes of the view to the state directory: written or failed.', labelNames: ['result'] as const, registers,
   })
   const clockSetBacks = new Counter({ name: 'imds_clock_set_back_total', help: 'Times that the clock was found to have been set back by more than a minute.', registers })
-  const questions = new Counter({
-    name: 'imds_questions_total', registers, labelNames: ['result'] as const,
-    help: 'Look-ups of unknown addresses in the store: found, unknown (no instance of this hypervisor has it), failed (no answer within a second), or not-asked (over the rate, or just answered).',
+  const lookups = new Counter({
+    name: 'imds_peer_lookups_total', registers, labelNames: ['result'] as const,
+    help: 'Look-ups of unknown addresses in the store: found, unknown (no instance of this hypervisor has it), failed (no answer within a second), or skipped (over the rate, or just answered).',
   })
-  for (const result of ['found', 'unknown', 'failed', 'not-asked'] as const) questions.inc({ result }, 0)
+  for (const result of ['found', 'unknown', 'failed', 'skipped'] as const) lookups.inc({ result }, 0)
   for (const result of ['written', 'failed'] as const) snapshotWrites.inc({ result }, 0)
   for (const result of ['completed', 'failed', 'uninitialised'] as const) watch.resyncs.inc({ result }, 0)
   for (const reason of FAULT_REASONS) watch.recordFaults.inc({ reason }, 0)
@@ -97,7 +97,7 @@ export function buildMetrics(): Metrics {
     gauge('imds_missing_addresses', 'Addresses of guest listeners that no interface of this host has: no guest reaches them.', missingAddresses)
     gauge('imds_ready', '1 once the first full resync has completed; 0 again while nearly all records of this host in the store are faulty, or an address of a guest listener is missing.', () => Number(status().ready && missingAddresses() === 0))
   }
-  return { registry, watch, snapshotWrites, clockSetBacks, questions, readFrom }
+  return { registry, watch, snapshotWrites, clockSetBacks, lookups, readFrom }
 }
 
 /** A histogram whose buckets stand in the meter: prom-client has no way to set one, but asks any metric for its values by `get`. */

@@ -33,7 +33,7 @@ export function formatBaseRules({ listeners, operatorPort, linkHead }: BaseRules
   set links { type ifname; }
   # What guests do: state that the kernel keeps.
   set opened { type ifname . ether_addr; size 65535; flags dynamic,timeout; timeout 1m; }
-  counter strangers { }
+  counter unknown_peers { }
   counter too_many { }
   counter fragments { }
   counter strays { }
@@ -49,16 +49,16 @@ ${[
 ].map((rule) => `    ${rule}\n`).join('')}  }
   chain asked4 {
     iifname . ether saddr . ip saddr . ip daddr . tcp dport @guests4 goto opening
-    goto stranger
+    goto unknown_peer
   }
   chain asked6 {
     iifname . ether saddr . ip6 saddr . ip6 daddr . tcp dport @guests6 goto opening
     iifname . ether saddr . ip6 saddr . ip6 daddr . tcp dport @prefixes6 goto opening
-    goto stranger
+    goto unknown_peer
   }
   # The first packet of a connection is reset, so that whoever is not known yet asks again soon; what else may be forged is dropped.
-  chain stranger {
-    counter name strangers
+  chain unknown_peer {
+    counter name unknown_peers
     tcp flags & (fin | syn | rst | ack) == syn ${REFUSED} reject with tcp reset
     drop
   }
@@ -79,7 +79,7 @@ ${[...served(four, 'ip saddr . tcp sport', 'goto answer4'), ...served(six, 'ip6 
     oifname . ip6 daddr vmap @ranges6
     goto stray
   }
-  # A reset says nothing of anybody; it is what a stranger is given.
+  # A reset says nothing of anybody; it is what an unknown peer is given.
   chain stray {
     tcp flags & rst == rst accept
     counter name strays drop

@@ -16,23 +16,23 @@ const MEMORY_MS = 1000
 const MOST_REMEMBERED = 4096
 
 /** What asking needs. `lookUp` reads the instance that owns an address into the view, `find` is the view's; `now` is monotonic, in milliseconds. */
-export interface StrangersParts {
+export interface PeerLookupParts {
   readonly find: (network: string, address: string) => Found
   readonly lookUp: (network: string, address: string) => Promise<void>
   readonly canAsk: () => boolean
-  readonly questions: { inc(labels: { result: 'found' | 'unknown' | 'failed' | 'not-asked' }): void }
+  readonly lookups: { inc(labels: { result: 'found' | 'unknown' | 'failed' | 'skipped' }): void }
   readonly now: () => number
 }
 
 /** Asks the store about unknown addresses, within bounds. */
-export class Strangers {
-  readonly #parts: StrangersParts
+export class PeerLookup {
+  readonly #parts: PeerLookupParts
   readonly #pending = new Map<string, Promise<Found>>()
   readonly #answered = new Map<string, number>()
   #tokens = RATE
   #filledAtMs = 0
 
-  constructor(parts: StrangersParts) {
+  constructor(parts: PeerLookupParts) {
     this.#parts = parts
   }
 
@@ -42,19 +42,19 @@ export class Strangers {
     const pending = this.#pending.get(key)
     if (pending !== undefined) return pending
     if (!this.#mayAsk(key)) {
-      this.#parts.questions.inc({ result: 'not-asked' })
+      this.#parts.lookups.inc({ result: 'skipped' })
       return null
     }
-    const question = this.#question(network, address).finally(() => {
+    const lookup = this.#lookUp(network, address).finally(() => {
       this.#pending.delete(key)
       this.#answered.set(key, this.#parts.now() + MEMORY_MS)
     })
-    this.#pending.set(key, question)
-    return question
+    this.#pending.set(key, lookup)
+    return lookup
   }
 
-  async #question(network: string, address: string): Promise<Found> {
-    const { lookUp, find, questions } = this.#parts
+  async #lookUp(network: string, address: string): Promise<Found> {
+    const { lookUp, find, lookups } = this.#parts
     let timer: NodeJS.Timeout | undefined
     const tooLate = new Promise<never>((_resolve, reject) => {
       timer = setTimeout(() => { reject(new Error('no answer in time')) }, PATIENCE_MS)
@@ -62,10 +62,10 @@ export class Strangers {
     try {
       await Promise.race([lookUp(network, address), tooLate])
       const found = find(network, address)
-      questions.inc({ result: found === 'unknown' ? 'unknown' : 'found' })
+      lookups.inc({ result: found === 'unknown' ? 'unknown' : 'found' })
       return found
     } catch {
-      questions.inc({ result: 'failed' })
+      lookups.inc({ result: 'failed' })
       return find(network, address)
     } finally {
       clearTimeout(timer)

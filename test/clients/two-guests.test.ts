@@ -179,14 +179,14 @@ for (const [name, startStore] of Object.entries(STORES)) {
     })
 
     t.test('are all that is answered: an address of no instance gets 503 to everything', async (t) => {
-      const stranger = await hypervisor.addGuest(NOBODY.wire)
+      const unknownPeer = await hypervisor.addGuest(NOBODY.wire)
       const asks: Ask[] = [
         ...['/', '/latest/', '/latest/meta-data/', '/latest/meta-data/instance-id', '/latest/user-data', '/openstack/latest/user_data', '/nothing', '/%zz'].map((path) => ({ path })),
         ...['HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS'].map((method) => ({ path: '/latest/api/token', method })),
         ...forgeries(addressOf(ALPHA)).map((headers) => ({ path: '/latest/meta-data/instance-id', headers })),
       ]
       for (const ask of asks) {
-        const answer = await stranger.ask(ask)
+        const answer = await unknownPeer.ask(ask)
         t.match(answer, { status: 503, headers: { 'retry-after': '1' } }, JSON.stringify(ask))
         t.notOk([ALPHA, BRAVO].some((tenant) => holdsDataOf(tenant, answer)), 'with nothing of another')
       }

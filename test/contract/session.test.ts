@@ -183,7 +183,7 @@ describe('D5: a request that says that it was forwarded', () => {
     expect(await guest.ask({ url: ID, headers: { 'x-forwarded-for': '10.0.0.3' } })).toMatchObject({ text: 'srv-abcde' })
   })
 
-  test('from a stranger is answered as any of a stranger', async () => {
+  test('from an unknown peer is answered as any of an unknown peer', async () => {
     expect((await server().ask({ url: ID, headers: { forwarded: 'x' }, from: '10.0.0.9' })).status).toBe(503)
   })
 })

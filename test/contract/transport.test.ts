@@ -167,7 +167,7 @@ describe('an option of the instance that closes the service to it', () => {
     expect(guest.log).toEqual([])
   })
 
-  test('E2: does not tell a stranger or a contested address apart from others', async () => {
+  test('E2: does not tell an unknown peer or a contested address apart from others', async () => {
     const guest = aGuestServer()
     guest.put(anInstance({ interfaces: DUAL_STACK }))
     expect((await guest.ask({ url: ID, from: 'fd00::3' })).status).toBe(503)

@@ -91,7 +91,7 @@ t.test('the Redis user of the example environment may do all that the daemon doe
   const ipv6Port = Number(/:(\d+)$/.exec((daemon.log.find(({ msg }) => msg === 'listening')!['guests'] as string[])[1]!)?.[1])
   t.equal((await daemon.get('/')).status, 503, 'the store is asked whose an unknown IPv4 address is')
   t.equal((await exchange(ipv6Port, 'GET / HTTP/1.0\r\n\r\n', { host: '::1' })).status, 503, 'and an unknown IPv6 address')
-  t.equal(await daemon.metric('imds_questions_total{result="unknown"}'), 2)
+  t.equal(await daemon.metric('imds_peer_lookups_total{result="unknown"}'), 2)
   t.same(await redis.client.call('ACL', 'LOG'), [], 'Redis refused nothing')
 })
 

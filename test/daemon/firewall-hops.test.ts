@@ -85,9 +85,9 @@ t.test('over IPv6 a guest is held to its prefixes, and its containers to the hop
   })
   const at = `http://[${SERVICE6}]/latest/meta-data/instance-id`
   for (const address of [`${ALPHA}::2`, `${ALPHA}:dead:beef:0:1`]) t.equal(await meet(alpha, ['--interface', address], at), 200, address)
-  const before = await host.counted('strangers')
+  const before = await host.counted('unknown_peers')
   t.not(await meet(alpha, ['--interface', `${BRAVO}::2`], at), 200, 'an address of another prefix')
-  t.ok(await host.counted('strangers') > before)
+  t.ok(await host.counted('unknown_peers') > before)
   t.match(await sendRaw(alpha, 'syn', `${ALPHA}::2`, SERVICE6, 'whole'), /^SA\b/)
   t.equal(await sendRaw(alpha, 'syn', `${ALPHA}::2`, SERVICE6, 'fragments'), '', 'no connection is opened by fragments')
   t.equal(await meet(container, [], at), 200, 'a container with an address of the prefix')

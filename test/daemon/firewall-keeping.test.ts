@@ -18,7 +18,7 @@ t.test('rules that somebody changes are put back', { skip }, async (t) => {
   const firewall = await host.startFirewall()
   await host.letIn(alpha)
   const whole = (await host.nft('--stateless', 'list table inet imds')).split(/[\s,]+/).sort().join(' ')
-  const changes = ['flush ruleset', 'delete table inet imds', 'flush set inet imds guests4', 'flush chain inet imds stranger', 'add element inet imds guests4 { "evil" . 02:00:00:00:00:01 . 10.9.9.9 . 169.254.169.254 . 80 }', 'insert rule inet imds prerouting accept']
+  const changes = ['flush ruleset', 'delete table inet imds', 'flush set inet imds guests4', 'flush chain inet imds unknown_peer', 'add element inet imds guests4 { "evil" . 02:00:00:00:00:01 . 10.9.9.9 . 169.254.169.254 . 80 }', 'insert rule inet imds prerouting accept']
   for (const [i, change] of changes.entries()) {
     await host.nft(change)
     await until(async () => (await run([...host.hypervisor.within, 'nft', '--stateless', 'list', 'table', 'inet', 'imds'])).stdout.toString().split(/[\s,]+/).sort().join(' ') === whole, change, 15_000)

@@ -29,7 +29,7 @@ t.test('instances that come and go under traffic cost the others nothing', { ski
     t.comment(summary(figures))
     t.same([figures.failed, figures.answers['/latest/meta-data/instance-id']], [[], ['srv-alpha']])
   }
-  t.ok(await host.counted('strangers') >= ROUNDS, 'what the kernel counts is not lost with a change')
+  t.ok(await host.counted('unknown_peers') >= ROUNDS, 'what the kernel counts is not lost with a change')
 })
 
 t.test('a guest that opens connections without end is reset beyond its rate, and another loses nothing', { skip }, async (t) => {

@@ -54,9 +54,9 @@ t.test('only a guest\'s own link, MAC and address reach the service', { skip }, 
   await host.letIn(bravo)
   t.same([await meet(alpha), await meet(bravo)], [200, 200])
   const kept = async (what: () => Promise<unknown>) => {
-    const before = await host.counted('strangers')
+    const before = await host.counted('unknown_peers')
     const met = await what()
-    return { met, counted: await host.counted('strangers') > before }
+    return { met, counted: await host.counted('unknown_peers') > before }
   }
 
   await t.test('a spoofed source address is kept out', async (t) => {
@@ -151,7 +151,7 @@ t.test('on a bridge MAC and address are held together, of guests on one and the 
   for (const guest of [alpha, bravo]) await host.letIn(guest)
   t.same([await meet(alpha), await meet(bravo)], [200, 200])
   await must([...alpha.within, 'ip', 'address', 'add', `${bravo.address}/32`, 'dev', 'eth0'])
-  const strangers = await host.counted('strangers')
+  const before = await host.counted('unknown_peers')
   t.not(await meet(alpha, ['--interface', bravo.address]), 200, 'another\'s address with one\'s own MAC. (Where bridges are filtered, the reset comes back)')
-  t.ok(await host.counted('strangers') > strangers)
+  t.ok(await host.counted('unknown_peers') > before)
 })

@@ -8,7 +8,7 @@ import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
 import { exchange } from '../support/socket.ts'
 
-const [OWN, NEIGHBOUR, STRANGER] = ['127.0.0.1', '127.0.0.2', '127.0.0.3']
+const [OWN, NEIGHBOUR, UNKNOWN_PEER] = ['127.0.0.1', '127.0.0.2', '127.0.0.3']
 const PATH = '/latest/meta-data/hostname'
 
 let daemon: TestDaemon
@@ -50,8 +50,8 @@ for (const [peer, header] of CLAIMS) {
     const answer = await ask(PATH, header.startsWith('Host') ? [header] : ['Host: 169.254.169.254', header])
     t.ok(answer.body === 'own.example.com' || (answer.status === 403 && answer.body === ''), String(answer.status))
     t.notMatch(answer.text, /victim/)
-    const stranger = await ask(PATH, ['Host: 169.254.169.254', header.replace(/^Host: .*/, '')].filter((line) => line !== ''), { from: STRANGER })
-    t.equal(stranger.status, 503, 'and nobody becomes somebody by it')
+    const unknownPeer = await ask(PATH, ['Host: 169.254.169.254', header.replace(/^Host: .*/, '')].filter((line) => line !== ''), { from: UNKNOWN_PEER })
+    t.equal(unknownPeer.status, 503, 'and nobody becomes somebody by it')
   })
 }
 
@@ -87,7 +87,7 @@ for (const [peer, what, target, status] of PATHS) {
 
 t.test('E2: whoever is nobody\'s guest is made no id from its address (md_server), and is not told apart by the path (hollow)', async (t) => {
   const bodies = await Promise.all(['/latest/meta-data/instance-id', '/', '/nothing', '/latest/user-data'].map(async (target) => {
-    const { status, body } = await ask(target, [], { from: STRANGER })
+    const { status, body } = await ask(target, [], { from: UNKNOWN_PEER })
     t.equal(status, 503)
     t.notMatch(body, /127\.0\.0|srv-|i-/)
     return body

@@ -105,7 +105,7 @@ t.test('F1: the connections of many addresses that are nobody\'s leave room for 
     const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: `127.1.${String(i >> 8)}.${String(i & 255)}` }).on('error', () => { /* reset */ })
     open.push(socket)
   }
-  await until(async () => await metric('imds_requests_total{route="unknown",method="other",status="503",reason="too-many-connections"}') > 300, 'strangers that are told 503')
+  await until(async () => await metric('imds_requests_total{route="unknown",method="other",status="503",reason="too-many-connections"}') > 300, '503 for unknown peers')
   await othersAreServed(t)
   for (const socket of open) socket.destroy()
 })

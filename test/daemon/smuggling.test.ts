@@ -67,7 +67,7 @@ t.test('F2: a request that is cut at any byte and never continued ends by a time
   }
 })
 
-t.test('A9: a request whose sender closes its side at once is answered all the same, also one of a stranger', async (t) => {
+t.test('A9: a request whose sender closes its side at once is answered all the same, also one of an unknown peer', async (t) => {
   for (const [from, status] of [[address(0), 200], ['127.0.0.99', 503]] as const) {
     const { text } = await send(daemon.guestPort, from, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`, { splits: [], pauseMs: 0, then: 'end' })
     t.same(statusesOf(text), [status], from)
@@ -142,14 +142,14 @@ for (const [row, [what, bytes, statuses]] of TAILS.entries()) {
   })
 }
 
-t.test('A9: a stranger\'s last request is answered, whatever comes behind it', async (t) => {
+t.test('A9: an unknown peer\'s last request is answered, whatever comes behind it', async (t) => {
   for (const [n, behind] of ['GET /x', `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`, '\x01', '\r\n'].entries()) {
     const { text } = await send(daemon.guestPort, `127.0.1.${String(n)}`, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n${behind}`, { splits: [], pauseMs: 0, then: 'end' })
     t.same(statusesOf(text), [503], JSON.stringify(behind))
   }
 })
 
-t.test('A7, E2: whatever protocol a request is of, the answer is ours: 503 to a stranger', async (t) => {
+t.test('A7, E2: whatever protocol a request is of, the answer is ours: 503 to an unknown peer', async (t) => {
   for (const bytes of [`DESCRIBE ${OPEN} RTSP/1.0\r\n\r\n`, 'PLAY *\r\nHost: x\r\n\r\n', `SOURCE ${OPEN} ICE/1.0\r\n\r\n`, `GET ${OPEN} RTSP/1.0\r\n\r\n`, 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', `PURGE ${OPEN} HTTP/1.0\r\n\r\n`]) {
     const { text } = await send(daemon.guestPort, '127.0.2.1', bytes, { splits: [], pauseMs: 0, then: 'end' })
     t.same(statusesOf(text), [503], bytes)

@@ -99,7 +99,7 @@ t.test('F2: a request that never ends is ended, with its reason counted; others 
   t.equal(await counted('request-timeout', 'other', 400), before + 1)
 })
 
-t.test('E2: a stranger is told 503 whatever it sends', async (t) => {
+t.test('E2: an unknown peer gets 503 whatever it sends', async (t) => {
   for (const bytes of ['garbage\r\n\r\n', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', `GET ${ID} HTTP/1.0\r\n\r\n`, 'GET /%zz HTTP/1.0\r\n\r\n', `PUT /latest/api/token HTTP/1.0\r\n\r\n`]) {
     t.match(await exchange(daemon.guestPort, bytes, { localAddress: '127.0.0.9' }), { status: 503, headers: { 'retry-after': '1' } })
   }

@@ -7,7 +7,7 @@ import type { Sent } from './send.ts'
 import { readAnswers, type WireAnswer } from './wire.ts'
 
 /** The statuses of the contract, by who asks: whoever is not served is told so whatever it sends. */
-const STATUSES: Readonly<Record<Role, readonly number[]>> = { known: [200, 400, 401, 403, 404, 405, 503], required: [200, 400, 401, 403, 405, 503], disabled: [403], contested: [503], stranger: [503] }
+const STATUSES: Readonly<Record<Role, readonly number[]>> = { known: [200, 400, 401, 403, 404, 405, 503], required: [200, 400, 401, 403, 405, 503], disabled: [403], contested: [503], unknown: [503] }
 
 const TTL = 'x-aws-ec2-metadata-token-ttl-seconds'
 const HEADERS = new Set(['content-type', 'content-length', 'date', 'connection', 'keep-alive', 'retry-after', 'allow', 'etag', TTL])

@@ -19,7 +19,7 @@ export const CANARY = 'cnry'
 const CANARIES = /cnry[0-9a-z]{8}/g
 
 /** What an address is to the daemon. `required`: its instance answers only to those who bring a session token. */
-export type Role = 'known' | 'required' | 'disabled' | 'contested' | 'stranger'
+export type Role = 'known' | 'required' | 'disabled' | 'contested' | 'unknown'
 
 /** One address that asks. */
 export interface FuzzGuest {
@@ -34,7 +34,7 @@ export interface FuzzGuest {
   says(body: string): boolean
 }
 
-const ROLES: Readonly<Record<number, Role>> = { 3: 'required', 7: 'stranger', 15: 'disabled', 19: 'required', 23: 'contested' }
+const ROLES: Readonly<Record<number, Role>> = { 3: 'required', 7: 'unknown', 15: 'disabled', 19: 'required', 23: 'contested' }
 const EVERY = 32
 
 /** Writes the records of `count` addresses into a directory of files, and gives who asks from them. */
@@ -45,7 +45,7 @@ export function populate(directory: string, count: number): FuzzGuest[] {
     const address = `127.1.${String(i >> 8)}.${String(i & 255)}`
     const canary = canaryOf(i)
     const { record, userData } = recordOf(i, canary, address, role)
-    if (role !== 'stranger') write(directory, record, userData)
+    if (role !== 'unknown') write(directory, record, userData)
     if (role === 'contested') write(directory, { ...recordOf(i + count, canaryOf(i + count), address, role).record }, null)
     return { address, role, canary, ownsToken: i === 0, ...speech(record, userData) }
   })

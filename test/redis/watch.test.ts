@@ -39,7 +39,7 @@ const resynced = async (daemon: TestDaemon) => {
   await until(async () => await daemon.metric('imds_resyncs_total{result="completed"}') > before + 1, 'two more resyncs')
 }
 
-t.test('a publish and a change of it reach the guest\'s next GET; a removal makes it a stranger', async (t) => {
+t.test('a publish and a change of it reach the guest\'s next GET; a removal makes it an unknown peer', async (t) => {
   const { store, daemon } = await aHost(t)
   t.equal((await daemon.get(ID)).status, 503)
   t.equal((await daemon.operator('/readyz')).status, 503, 'a store of which nothing was published is not ready')

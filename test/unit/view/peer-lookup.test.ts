@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest'
-import { Strangers } from '../../../src/view/peer-lookup.ts'
+import { PeerLookup } from '../../../src/view/peer-lookup.ts'
 import type { Found } from '../../../src/view/view.ts'
 
 /** Look-ups that the test answers. */
 function asking() {
   const state = { nowMs: 0, canAsk: true, found: 'unknown' as Found, lookUps: [] as string[], results: [] as string[] }
   const pending: PromiseWithResolvers<undefined>[] = []
-  const strangers = new Strangers({
+  const peerLookup = new PeerLookup({
     find: () => state.found,
     lookUp: async (network, address) => {
       state.lookUps.push(`${network} ${address}`)
@@ -15,7 +15,7 @@ function asking() {
       await answer.promise
     },
     canAsk: () => state.canAsk,
-    questions: { inc: ({ result }) => { state.results.push(result) } },
+    lookups: { inc: ({ result }) => { state.results.push(result) } },
     now: () => state.nowMs,
   })
   const settle = (error?: Error) => {
@@ -24,30 +24,30 @@ function asking() {
       else answer.reject(error)
     }
   }
-  return { state, strangers, settle }
+  return { state, peerLookup, settle }
 }
 
 test('E2: however many requests wait for an address, it is looked up once, and again a second after the answer', async () => {
-  const { state, strangers, settle } = asking()
-  const questions = [strangers.ask('default', '10.0.0.2'), strangers.ask('default', '10.0.0.2')]
-  const elsewhere = strangers.ask('other', '10.0.0.2')
+  const { state, peerLookup, settle } = asking()
+  const questions = [peerLookup.ask('default', '10.0.0.2'), peerLookup.ask('default', '10.0.0.2')]
+  const elsewhere = peerLookup.ask('other', '10.0.0.2')
   expect(state.lookUps).toEqual(['default 10.0.0.2', 'other 10.0.0.2'])
   state.found = 'contested'
   settle()
   expect(await Promise.all([...questions, elsewhere])).toEqual(['contested', 'contested', 'contested'])
   state.nowMs = 999
-  expect(strangers.ask('default', '10.0.0.2')).toBeNull()
+  expect(peerLookup.ask('default', '10.0.0.2')).toBeNull()
   state.nowMs = 1_000
-  expect(strangers.ask('default', '10.0.0.2')).not.toBeNull()
-  expect([state.lookUps.length, state.results]).toEqual([3, ['found', 'found', 'not-asked']])
+  expect(peerLookup.ask('default', '10.0.0.2')).not.toBeNull()
+  expect([state.lookUps.length, state.results]).toEqual([3, ['found', 'found', 'skipped']])
 })
 
 test('E2: the store is asked 100 times at once, and 100 times a second from then on', () => {
-  const { state, strangers } = asking()
+  const { state, peerLookup } = asking()
   let n = 0
   const asked = () => {
     const before = state.lookUps.length
-    for (let i = 0; i < 300; i++) strangers.ask('default', `10.0.${String(n >> 8)}.${String(n++ & 255)}`)
+    for (let i = 0; i < 300; i++) peerLookup.ask('default', `10.0.${String(n >> 8)}.${String(n++ & 255)}`)
     return state.lookUps.length - before
   }
   expect(asked()).toBe(100)
@@ -58,12 +58,12 @@ test('E2: the store is asked 100 times at once, and 100 times a second from then
 })
 
 test('E2: while the store is away nothing is asked; a look-up that fails is answered from what is known', async () => {
-  const { state, strangers, settle } = asking()
+  const { state, peerLookup, settle } = asking()
   state.canAsk = false
-  expect(strangers.ask('default', '10.0.0.2')).toBeNull()
+  expect(peerLookup.ask('default', '10.0.0.2')).toBeNull()
   state.canAsk = true
-  const question = strangers.ask('default', '10.0.0.2')
+  const question = peerLookup.ask('default', '10.0.0.2')
   settle(new Error('away'))
-  expect([await question, state.results]).toEqual(['unknown', ['not-asked', 'failed']])
-  expect(strangers.ask('default', '10.0.0.2')).toBeNull()
+  expect([await question, state.results]).toEqual(['unknown', ['skipped', 'failed']])
+  expect(peerLookup.ask('default', '10.0.0.2')).toBeNull()
 })

@@ -9,7 +9,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Config, StoreConfig } from './config.ts'
-import { Complaints } from './guest/refusal-log.ts'
+import { RefusalLog } from './guest/refusal-log.ts'
 import { LIMITED_DSCP, limitHops } from './guest/hop-limit.ts'
 import type { Directory } from './guest/identify.ts'
 import { RequestMeter } from './guest/meter.ts'
@@ -87,8 +87,8 @@ async function startAnswering(config: Config, log: Logger, now: () => number): P
   const most = maxConnections(existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : '', config.listen.length)
   const shares = new Shares(config.share, UNKNOWN_PEERS)
   const rules = { tokens, forwarded: config.forwarded, limitHops }
-  const complaints = new Complaints(log, now)
-  const servers = config.listen.map(({ network }) => buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, complaints, log }))
+  const refusalLog = new RefusalLog(log, now)
+  const servers = config.listen.map(({ network }) => buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, refusalLog, log }))
   const stop = async () => { await Promise.all(servers.map((server) => server.close())) }
   try {
     const guests: Place[] = []

@@ -13,7 +13,7 @@ const QUIET_MS = 60_000
 const MAX_ADDRESSES = 256
 
 /** Warns of refused addresses and dropped connections, throttled. `now` gives milliseconds that only grow. */
-export class Complaints {
+export class RefusalLog {
   readonly #log: Logger
   readonly #now: () => number
   readonly #health = new Map<string, { atMs: number, leftOut: number }>()

@@ -15,7 +15,7 @@ import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks' // the global one is a getter
 import type { Logger } from 'pino'
 import { refusalText, sendContent, sendRefusal, type Refusal } from './respond.ts'
-import type { Complaints } from './refusal-log.ts'
+import type { RefusalLog } from './refusal-log.ts'
 import { Connections, LOOK_EVERY_MS } from './connections.ts'
 import { decide, isLast, REFUSED_UNREAD, type Decision, type Rules } from './authorize.ts'
 import { peerAddress, refusalOf, type Directory, type Found } from './identify.ts'
@@ -34,7 +34,7 @@ export interface GuestServerParts {
   readonly shares: Shares
   readonly rules: Rules
   readonly meter: RequestMeter
-  readonly complaints: Complaints
+  readonly refusalLog: RefusalLog
   readonly log: Logger
 }
 
@@ -63,7 +63,7 @@ const SHORT_LINGER_MS = 1_000
 const READY_AT_ONCE = 64
 
 /** Builds the server of one listener; it does not listen yet. */
-export function buildGuestServer({ network, maxConnections, directory, shares, rules, meter, complaints, log }: GuestServerParts): FastifyInstance {
+export function buildGuestServer({ network, maxConnections, directory, shares, rules, meter, refusalLog, log }: GuestServerParts): FastifyInstance {
   const tracing = log.isLevelEnabled('debug')
   const connections = new Connections()
   const targets = new Targets()
@@ -108,7 +108,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   let makeRoomAtMs = 0
   server.server.on('drop', () => {
     meter.dropped('descriptors', 1)
-    complaints.dropped(network, maxConnections)
+    refusalLog.dropped(network, maxConnections)
     if (performance.now() < makeRoomAtMs) return
     makeRoomAtMs = performance.now() + MAKE_ROOM_EVERY_MS
     server.server.closeIdleConnections() // a guest that asks comes before one that has its answer
@@ -202,7 +202,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     if (response.socket?.writableLength === 0 && !last) connections.sent(response.socket, response)
     const durationMs = performance.now() - startedMs
     meter.answered(route, method, outcome, durationMs / 1000)
-    if (outcome !== 'served') complaints.refused(network, address, idOf(found), outcome)
+    if (outcome !== 'served') refusalLog.refused(network, address, idOf(found), outcome)
     if (tracing) log.debug({ instance: idOf(found), route, status: response.statusCode, durationMs, reason: outcome }, 'request')
   }
 
@@ -249,7 +249,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
     const last = connections.lastAnswer(socket)
     if (last === null) return
     meter.answered('unknown', method, refusal, null)
-    complaints.refused(network, peerAddress(socket), idOf(found), refusal)
+    refusalLog.refused(network, peerAddress(socket), idOf(found), refusal)
     if (last?.req.complete === false) endAfterAnswers(socket)
     else afterAnswers(socket, () => { close(socket, refusalText(refusal), lingerMs) })
   }

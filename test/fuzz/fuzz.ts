@@ -34,7 +34,7 @@ const host = await startFuzzHost(directory)
 const publisher = index === undefined ? startPublisher(host, seed) : undefined
 const sockets = await fuzzSockets(host, { seed, requests, holds: HOLDS, ...index !== undefined && { index } })
 const published = await publisher?.stop() ?? { written: 0, failures: [] }
-const late = await host.complaints()
+const late = await host.refusalLog()
 await host.stop()
 rmSync(directory, { recursive: true })
 const pure: Readonly<Record<string, PureReport>> = index === undefined

@@ -24,7 +24,7 @@ export interface FuzzHost {
   /** Waits until no connection is left, then collects the garbage. Rejects when connections stay. */
   settle(): Promise<Memory>
   /** What is wrong with the process, its log and its metrics, in words. */
-  complaints(): Promise<string[]>
+  refusalLog(): Promise<string[]>
   stop(): Promise<void>
 }
 
@@ -56,7 +56,7 @@ export async function startFuzzHost(directory: string): Promise<FuzzHost> {
       await collect()
       return { heap: await daemon.metric('nodejs_heap_size_used_bytes'), resident: await daemon.metric('process_resident_memory_bytes') }
     },
-    complaints: async () => {
+    refusalLog: async () => {
       if (daemon.process.exitCode !== null || daemon.process.signalCode !== null) return [`the daemon ended: ${String(daemon.process.exitCode ?? daemon.process.signalCode)}\n${readFileSync(errors, 'utf8')}`]
       const metrics = (await daemon.operator('/metrics')).body.toString()
       const log = daemon.log.map((line) => JSON.stringify(line))

@@ -88,7 +88,7 @@ export async function fuzzSockets(host: FuzzHost, { seed, requests, holds, index
     failures.push(String(error))
   }
   for (const [what, by] of Object.entries(grew)) if (by > MOST_GROWTH) failures.push(`memory (${what}) grew by ${String(by)} bytes`)
-  return { tried, bytes, families, statuses, resets, grew, failures: [...failures, ...await host.complaints()] }
+  return { tried, bytes, families, statuses, resets, grew, failures: [...failures, ...await host.refusalLog()] }
 }
 
 function count<T>(counts: Map<T, number>, key: T): void {

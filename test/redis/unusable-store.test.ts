@@ -73,7 +73,7 @@ const guests = async (daemon: TestDaemon) => {
   }
   return counts
 }
-const complaints = (daemon: TestDaemon) => daemon.log.filter(({ level, msg }) => level === 'error' || /faulty|snapshot/.test(msg))
+const refusalLog = (daemon: TestDaemon) => daemon.log.filter(({ level, msg }) => level === 'error' || /faulty|snapshot/.test(msg))
 
 t.test('a start with another valid key: not ready, no view for the firewall, one line for the cause; with the right key all is well again', async (t) => {
   const { start } = await aHost(t)
@@ -92,7 +92,7 @@ t.test('a start with another valid key: not ready, no view for the firewall, one
   t.equal((await wrong.operator('/instances/srv-n1')).status, 404, 'the launch gate')
   t.equal((await wrong.operator('/firewall')).status, 503)
   t.same([await wrong.metric('imds_ready'), await wrong.metric('imds_store_unusable')], [0, 1])
-  matchAll(t, complaints(wrong), [
+  matchAll(t, refusalLog(wrong), [
     { msg: /^the snapshot cannot be decrypted; it stays/ },
     ...Array.from({ length: 5 }, () => ({ level: 'warn', msg: 'faulty record: this instance is not served', reason: 'rejected' })),
     { level: 'error', msg: /^50 of 50 records .* Not ready; the last good state is served$/, reasons: { rejected: COUNT }, example: { instance: /^srv-n/, faults: [{ message: /not among ours: k1/ }] } },

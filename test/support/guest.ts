@@ -6,7 +6,7 @@ import { pino } from 'pino'
 import type { Provider } from '../../src/metadata/categories.ts'
 import type { Instance } from '../../src/metadata/instance.ts'
 import { parse } from '../../src/metadata/record.ts'
-import { Complaints } from '../../src/guest/refusal-log.ts'
+import { RefusalLog } from '../../src/guest/refusal-log.ts'
 import { RequestMeter } from '../../src/guest/meter.ts'
 import type { Rules } from '../../src/guest/authorize.ts'
 import { buildGuestServer } from '../../src/guest/server.ts'
@@ -55,7 +55,7 @@ export function aGuestServer({ network = 'default', provider = {}, level = 'info
   const meter = new RequestMeter()
   const directory = { find: (on: string, address: string) => view.find(on, address), ask: () => null }
   const rules = { tokens: new Tokens([Buffer.alloc(32, 7)], () => clock.ms / 1000), forwarded, limitHops: () => limitsHops }
-  const server = buildGuestServer({ network, maxConnections: Infinity, directory, shares: new Shares(share, UNKNOWN_PEERS), rules, meter, complaints: new Complaints(logger, () => clock.ms), log: logger })
+  const server = buildGuestServer({ network, maxConnections: Infinity, directory, shares: new Shares(share, UNKNOWN_PEERS), rules, meter, refusalLog: new RefusalLog(logger, () => clock.ms), log: logger })
   return {
     server, view, meter, clock, log,
     put: (record, userData = null) => {

@@ -1,39 +1,39 @@
 import { pino } from 'pino'
 import { expect, test } from 'vitest'
-import { Complaints } from '../../../src/guest/refusal-log.ts'
+import { RefusalLog } from '../../../src/guest/refusal-log.ts'
 import { aGuestServer } from '../../support/guest.ts'
 import { anInstance } from '../../support/instance.ts'
 
 function aComplainer() {
   const log: Record<string, unknown>[] = []
   const clock = { ms: 0 }
-  return { log, clock, complaints: new Complaints(pino({}, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } }), () => clock.ms) }
+  return { log, clock, refusalLog: new RefusalLog(pino({}, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } }), () => clock.ms) }
 }
 
 test('repeated refusals of one address are told once a minute, with how many were left out', () => {
-  const { log, clock, complaints } = aComplainer()
-  for (let i = 0; i < 5; i++) complaints.refused('default', '10.0.0.9', undefined, 'unknown-peer')
+  const { log, clock, refusalLog } = aComplainer()
+  for (let i = 0; i < 5; i++) refusalLog.refused('default', '10.0.0.9', undefined, 'unknown-peer')
   clock.ms = 60_000
-  complaints.refused('default', '10.0.0.9', undefined, 'unknown-peer')
+  refusalLog.refused('default', '10.0.0.9', undefined, 'unknown-peer')
   expect(log).toMatchObject([{ address: '10.0.0.9', reason: 'unknown-peer', leftOut: 0 }, { leftOut: 4 }])
 })
 
 test('a flood of addresses is told in a bounded number of lines', () => {
-  const { log, clock, complaints } = aComplainer()
-  for (let i = 0; i < 100_000; i++) complaints.refused('default', `10.${String(i >> 16)}.${String((i >> 8) & 255)}.${String(i & 255)}`, undefined, 'unknown-peer')
+  const { log, clock, refusalLog } = aComplainer()
+  for (let i = 0; i < 100_000; i++) refusalLog.refused('default', `10.${String(i >> 16)}.${String((i >> 8) & 255)}.${String(i & 255)}`, undefined, 'unknown-peer')
   expect(log.length).toBeLessThanOrEqual(257)
   clock.ms = 60_000
-  complaints.refused('default', '192.0.2.1', undefined, 'unknown-peer')
+  refusalLog.refused('default', '192.0.2.1', undefined, 'unknown-peer')
   expect(log.at(-1)).toMatchObject({ address: '192.0.2.1', leftOut: 0 })
 })
 
 test('a peer that changes its address does not use up the lines of the others', () => {
-  const { log, complaints } = aComplainer()
+  const { log, refusalLog } = aComplainer()
   for (let i = 0; i < 10_000; i++) {
-    complaints.refused('default', `2001:db8::${i.toString(16)}`, undefined, 'unknown-peer')
-    complaints.refused('default', `2001:db8:0:1::${i.toString(16)}`, 'srv-abcde', 'over-share')
+    refusalLog.refused('default', `2001:db8::${i.toString(16)}`, undefined, 'unknown-peer')
+    refusalLog.refused('default', `2001:db8:0:1::${i.toString(16)}`, 'srv-abcde', 'over-share')
   }
-  complaints.refused('default', '192.0.2.1', undefined, 'unknown-peer')
+  refusalLog.refused('default', '192.0.2.1', undefined, 'unknown-peer')
   expect(log).toMatchObject([{ address: '2001:db8::0' }, { address: '2001:db8:0:1::0', instance: 'srv-abcde' }, { address: '192.0.2.1', leftOut: 0 }])
 })
 

@@ -24,7 +24,7 @@ import type { Announcement } from './store/redis/source.ts'
 import type { Source } from './store/source.ts'
 import { RecordCipher } from './store/crypto/record-cipher.ts'
 import { View } from './view/view.ts'
-import type { WatchStatus } from './view/sync.ts'
+import type { SyncStatus } from './view/sync.ts'
 import { ownTokenKey } from './guest/token-key.ts'
 import { VERSION } from './version.ts'
 
@@ -119,7 +119,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const { buildOperatorServer } = await import('./operator/server.ts')
   const [{ Firewall }, { explain }, { ClockWatch, LOOK_EVERY_MS }] = await Promise.all([import('./firewall/firewall.ts'), import('./operator/explain.ts'), import('./runtime/clock.ts')])
   const { AddressWatch, formatMissing } = await import('./runtime/addresses.ts')
-  const [{ Watch }, { PeerLookup }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
+  const [{ Sync }, { PeerLookup }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
   const source = await buildSource(config.store, keys.cipher, config.userDataMaxBytes, {
     state: () => ({ version: VERSION, instances: view.size }),
     failed: onceEach((reason) => { log.warn({ reason }, 'this daemon cannot announce itself in the store: publishers are warned of an unknown hypervisor. Its Redis user needs +hset for the key of hypervisors: see deploy/redis.acl') }),
@@ -140,8 +140,8 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   // Before the view is confirmed, a file that could not be read may hold more than the view: the last good state, under another key.
   let mayWrite = answering.isSnapshotCurrent
   const firewall = new Firewall({ ...config.firewall, instances: () => instances().map(({ instance }) => instance), now, epoch: randomBytes(4).toString('hex'), log })
-  const watch = new Watch({
-    source, view, hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.watch, log,
+  const sync = new Sync({
+    source, view, hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.sync, log,
     changed: () => {
       if (mayWrite) writer.changed()
       firewall.changed()
@@ -153,19 +153,19 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
     },
   })
   const bornAtMs = now() - Math.max(0, snapshotAgeMs ?? now())
-  const viewAgeSeconds = () => (now() - (watch.status().resyncedAtMs ?? bornAtMs)) / 1000
+  const viewAgeSeconds = () => (now() - (sync.status().resyncedAtMs ?? bornAtMs)) / 1000
   const addresses = new AddressWatch(guests.map(({ host }) => host), log)
   metrics.readFrom({
-    meter, instances: () => view.size, contested: () => view.contested().size, watch: () => watch.status(), viewAgeSeconds, firewall: () => firewall.status(),
+    meter, instances: () => view.size, contested: () => view.contested().size, sync: () => sync.status(), viewAgeSeconds, firewall: () => firewall.status(),
     missingAddresses: () => addresses.missing().length,
   })
   const peerLookup = new PeerLookup({
-    find: (network, address) => view.find(network, address), lookUp: (network, address) => watch.lookUp(network, address),
-    canAsk: () => watch.status().connected, lookups: metrics.lookups, now,
+    find: (network, address) => view.find(network, address), lookUp: (network, address) => sync.lookUp(network, address),
+    canAsk: () => sync.status().connected, lookups: metrics.lookups, now,
   })
   answering.askBy((network, address) => peerLookup.ask(network, address))
   const readiness = () => {
-    const state = readinessOf(watch.status(), view, source, viewAgeSeconds())
+    const state = readinessOf(sync.status(), view, source, viewAgeSeconds())
     const missing = addresses.missing()
     const problems = [...'problem' in state ? [state.problem] : [], ...missing.map(formatMissing)]
     return { ...state, ready: state.ready && missing.length === 0, ...problems.length > 0 && { problem: problems.join('; ') }, firewall: firewall.status() }
@@ -191,7 +191,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   }
   const networks = [...new Set(config.listen.map(({ network }) => network))]
   const { buildDiagnosis } = await import('./operator/diagnosis.ts')
-  const diagnosis = buildDiagnosis({ view, source, watch, networks, hypervisor, userDataMaxBytes: config.userDataMaxBytes, now })
+  const diagnosis = buildDiagnosis({ view, source, sync, networks, hypervisor, userDataMaxBytes: config.userDataMaxBytes, now })
   const explained = (network: string, address: string) => explain({ view, firewall, networks, diagnosis, unreachable }, network, address)
   const operatorServerFor = (allow: readonly string[]) => buildOperatorServer({
     allow, metrics: metrics.registry, readiness, revisionOf, holds, firewall, explain: explained,
@@ -205,7 +205,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
     addresses.stop()
     firewall.stop()
     await Promise.all([answering.stop(), ...operatorServers.map((server) => server.close())])
-    await watch.stop()
+    await sync.stop()
     await writer.stop()
   }
   try {
@@ -219,7 +219,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
     firewall.listens({ listeners, operator: { address: operator.host, port: operator.port }, limitedDscp: LIMITED_DSCP })
     if (fromSnapshot > 0) firewall.isWhole()
     await addresses.start()
-    watch.start()
+    sync.start()
     const recordKeys = keys.cipher?.names ?? []
     log.info({ guests: guests.map(written), operator: written(operator), store: source.description, hypervisor, recordKeys, fromSnapshot }, 'listening')
     return { guests, operator, stop }
@@ -254,7 +254,7 @@ function onceEach(say: (text: string) => void): (text: string) => void {
   }
 }
 
-function readinessOf({ ready, problem, connected, unconfirmed, faulty }: WatchStatus, view: View, source: Source, viewAgeSeconds: number) {
+function readinessOf({ ready, problem, connected, unconfirmed, faulty }: SyncStatus, view: View, source: Source, viewAgeSeconds: number) {
   return {
     ready,
     ...problem !== null && { problem },

@@ -5,7 +5,7 @@
 import { collectDefaultMetrics, Counter, Gauge, Registry, type Metric } from 'prom-client'
 import { DURATION_BOUNDS, type RequestMeter } from './guest/meter.ts'
 import { FAULT_REASONS } from './view/validate.ts'
-import type { WatchMetrics, WatchStatus } from './view/sync.ts'
+import type { SyncMetrics, SyncStatus } from './view/sync.ts'
 import { VERSION } from './version.ts'
 
 /** What the gauges are read from. */
@@ -13,7 +13,7 @@ export interface MetricsSources {
   readonly meter: RequestMeter
   readonly instances: () => number
   readonly contested: () => number
-  readonly watch: () => WatchStatus
+  readonly sync: () => SyncStatus
   readonly viewAgeSeconds: () => number
   readonly firewall: () => { readonly required: boolean, readonly ageSeconds: number, readonly refused: number }
   readonly missingAddresses: () => number
@@ -22,7 +22,7 @@ export interface MetricsSources {
 /** The registry, and the counters that following the store moves. */
 export interface Metrics {
   readonly registry: Registry
-  readonly watch: WatchMetrics
+  readonly sync: SyncMetrics
   readonly snapshotWrites: Counter<'result'>
   readonly clockSetBacks: Counter
   readonly lookups: Counter<'result'>
@@ -38,7 +38,7 @@ export function buildMetrics(): Metrics {
   new Gauge({ name: 'imds_build_info', help: 'Always 1; the labels are the versions of imds and of Node.', labelNames: ['version', 'node'], registers })
     .set({ version: VERSION, node: process.versions.node }, 1)
 
-  const watch = {
+  const sync = {
     notices: new Counter({ name: 'imds_notices_total', help: 'Notices from the store that an instance may have changed.', registers }),
     resyncs: new Counter({ name: 'imds_resyncs_total', help: 'Full comparisons with the store: completed, failed (it did not answer), or uninitialised (it holds nothing of this region).', labelNames: ['result'] as const, registers }),
     recordFaults: new Counter({ name: 'imds_record_faults_total', help: 'Faulty records met, by reason; each state of a record counts once. The last good one stays.', labelNames: ['reason'] as const, registers }),
@@ -54,10 +54,10 @@ export function buildMetrics(): Metrics {
   })
   for (const result of ['found', 'unknown', 'failed', 'skipped'] as const) lookups.inc({ result }, 0)
   for (const result of ['written', 'failed'] as const) snapshotWrites.inc({ result }, 0)
-  for (const result of ['completed', 'failed', 'uninitialised'] as const) watch.resyncs.inc({ result }, 0)
-  for (const reason of FAULT_REASONS) watch.recordFaults.inc({ reason }, 0)
+  for (const result of ['completed', 'failed', 'uninitialised'] as const) sync.resyncs.inc({ result }, 0)
+  for (const reason of FAULT_REASONS) sync.recordFaults.inc({ reason }, 0)
 
-  const readFrom = ({ meter, instances, contested, watch: status, viewAgeSeconds, firewall, missingAddresses }: MetricsSources) => {
+  const readFrom = ({ meter, instances, contested, sync: status, viewAgeSeconds, firewall, missingAddresses }: MetricsSources) => {
     const gauge = (name: string, help: string, read: () => number) => new Gauge({ name, help, registers, collect() { this.set(read()) } })
     new Counter({
       name: 'imds_requests_total', help: 'Requests by kind of path, method, status and reason ("served", or why it was refused).', registers,
@@ -97,7 +97,7 @@ export function buildMetrics(): Metrics {
     gauge('imds_missing_addresses', 'Addresses of guest listeners that no interface of this host has: no guest reaches them.', missingAddresses)
     gauge('imds_ready', '1 once the first full resync has completed; 0 again while nearly all records of this host in the store are faulty, or an address of a guest listener is missing.', () => Number(status().ready && missingAddresses() === 0))
   }
-  return { registry, watch, snapshotWrites, clockSetBacks, lookups, readFrom }
+  return { registry, sync, snapshotWrites, clockSetBacks, lookups, readFrom }
 }
 
 /** A histogram whose buckets stand in the meter: prom-client has no way to set one, but asks any metric for its values by `get`. */

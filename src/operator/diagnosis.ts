@@ -8,13 +8,13 @@ import type { AssemblyFault } from '../view/validate.ts'
 import { plan, type PlanContext } from '../view/plan.ts'
 import type { Source } from '../store/source.ts'
 import type { View } from '../view/view.ts'
-import type { WatchStatus } from '../view/sync.ts'
+import type { SyncStatus } from '../view/sync.ts'
 
 /** What a diagnosis is made from. `networks`: those that guests are answered on here; `now` is monotonic, in milliseconds. */
 export interface DiagnosisParts extends PlanContext {
   readonly view: View
   readonly source: Pick<Source, 'load' | 'owner'>
-  readonly watch: { status(): WatchStatus, faultOf(id: string): AssemblyFault | undefined }
+  readonly sync: { status(): SyncStatus, faultOf(id: string): AssemblyFault | undefined }
   readonly networks: readonly string[]
   readonly now: () => number
 }
@@ -31,7 +31,7 @@ const PATIENCE_MS = 1000
 
 /** Builds it. Neither method rejects. */
 export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
-  const { view, source, watch, networks, hypervisor, now } = parts
+  const { view, source, sync, networks, hypervisor, now } = parts
 
   const lookedUp = async (id: string): Promise<string> => {
     const loaded = await inTime(first(source.load([id])))
@@ -45,7 +45,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
   }
   /** What is wrong with what the view has of it. */
   const held = (id: string): readonly string[] => {
-    const fault = watch.faultOf(id)
+    const fault = sync.faultOf(id)
     const instance = view.get(id)?.instance
     const isAnswered = instance?.interfaces.some(({ network }) => networks.includes(network)) !== false
     const contested = instance === undefined
@@ -58,7 +58,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     ]
   }
   const explained = async (known: readonly string[], lookUp: () => Promise<string | null>) => {
-    const status = watch.status()
+    const status = sync.status()
     const state = formatStoreState(status, now())
     const found = known.length > 0 || !status.connected ? null : await lookUp().catch((error: unknown) => `the store does not answer: ${(error as Error).message}`)
     return [...known, ...found === null ? [] : [found], ...state === null ? [] : [state]].join('; ')
@@ -83,7 +83,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
 }
 
 /** How the daemon stands to its store; null when it is connected and ready. */
-export function formatStoreState({ connected, wasConnected, changedAtMs, lossReason, problem }: WatchStatus, nowMs: number): string | null {
+export function formatStoreState({ connected, wasConnected, changedAtMs, lossReason, problem }: SyncStatus, nowMs: number): string | null {
   const seconds = `${String(Math.round((nowMs - changedAtMs) / 1000))} s`
   const reason = lossReason === undefined ? '' : `: ${lossReason}`
   const connection = connected ? null : wasConnected ? `the store was lost ${seconds} ago${reason}` : `the store was never reached since the start ${seconds} ago${reason}`

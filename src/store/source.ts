@@ -2,7 +2,7 @@
  * What does a store give to the daemon?
  *
  * The small interface behind which Redis and a directory of files look the same. A source moves bytes; what they mean is decided
- * once, in `assemble` and `watch`.
+ * once, in `assemble` and `sync`.
  */
 
 /**

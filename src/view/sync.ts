@@ -17,7 +17,7 @@
  * a TurnBudget ends the turn of the event loop after a few milliseconds. Beyond the view, a resync holds the ids and one such part.
  *
  * What is read changes the view as `plan` says. What is faulty is counted, and logged once for each state of it.
- * Where nearly all that the index names is faulty (problem.ts) a resync confirms nothing: the watch is not ready, and the view stays.
+ * Where nearly all that the index names is faulty (problem.ts) a resync confirms nothing: sync is not ready, and the view stays.
  */
 import type { Logger } from 'pino'
 import type { Instance } from '../metadata/instance.ts'
@@ -39,15 +39,15 @@ const RETRY_MS = 1000
 const RESYNC_JITTER_MS = 2000
 
 /** The counters that following a store moves. */
-export interface WatchMetrics {
+export interface SyncMetrics {
   readonly notices: { inc(): void }
   readonly resyncs: { inc(labels: { result: 'completed' | 'failed' | 'uninitialised' }): void }
   readonly recordFaults: { inc(labels: { reason: AssemblyFault['reason'] }): void }
   readonly revisionsBack: { inc(): void }
 }
 
-/** Everything that a watch needs. */
-export interface WatchParts {
+/** Everything that sync needs. */
+export interface SyncParts {
   readonly source: Source
   readonly view: View
   /** Our name, or null to take every instance of the store (files on a single host). */
@@ -58,12 +58,12 @@ export interface WatchParts {
   readonly changed: () => void
   /** Called when the view was found to be in step with the store: never for a store whose records cannot be used. */
   readonly confirmed: () => void
-  readonly metrics: WatchMetrics
+  readonly metrics: SyncMetrics
   readonly log: Logger
 }
 
 /** How the view stands to the store. */
-export interface WatchStatus {
+export interface SyncStatus {
   readonly connected: boolean
   /** It was connected at some time since the start. */
   readonly wasConnected: boolean
@@ -88,8 +88,8 @@ export interface WatchStatus {
 }
 
 /** Follows a store until stopped. */
-export class Watch {
-  readonly #parts: WatchParts
+export class Sync {
+  readonly #parts: SyncParts
   readonly #batchSize: number
   /** Ids that unknown peers led to, and who waits for each. */
   readonly #lookUps = new Map<string, PromiseWithResolvers<void>>()
@@ -119,7 +119,7 @@ export class Watch {
   #resyncTookMs = 0
   readonly #timers = new Set<NodeJS.Timeout>()
 
-  constructor(parts: WatchParts) {
+  constructor(parts: SyncParts) {
     this.#parts = parts
     this.#batchSize = Math.max(SMALL_BATCH, Math.min(BATCH, Math.floor(BATCH_BYTES / parts.userDataMaxBytes)))
     this.#health = new RecordHealth(parts.view, parts.metrics.recordFaults, parts.log)
@@ -180,7 +180,7 @@ export class Watch {
     return this.#health.faultOf(id)
   }
 
-  status(): WatchStatus {
+  status(): SyncStatus {
     const problem = this.#problem()
     return {
       connected: this.#connected, wasConnected: this.#wasConnected, changedAtMs: this.#changedAtMs, lossReason: this.#lossReason,

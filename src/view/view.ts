@@ -1,7 +1,7 @@
 /**
  * What does this host believe now?
  *
- * Every instance that it answers for, found by (network, address). Filled by `watch`, read by the guest side without waiting;
+ * Every instance that it answers for, found by (network, address). Filled by sync, read by the guest side without waiting;
  * never evicts and does no I/O. An instance enters or changes as one frozen object (invariants 3 and 5). An address that two
  * instances claim is answered to neither (invariant 7). What a change takes out of an instance's metadata is remembered for a
  * minute, so that a crawl that is under way finds all that it was told of (contract B5).

@@ -8,7 +8,7 @@
 
 /** The names of one region. All but `hypervisors` are written by publish.lua alone. */
 export interface Keys {
-  /** STRING: tells a store that was ever published to from an empty or foreign one. Holds the time (Unix, seconds) of the first publish. Reader: watch. */
+  /** STRING: tells a store that was ever published to from an empty or foreign one. Holds the time (Unix, seconds) of the first publish. Reader: sync. */
   readonly region: string
   /** STRING: publishers need the record keys. Holds the time (Unix, seconds) of the first encrypted value. Reader: the script. */
   readonly encrypted: string
@@ -19,12 +19,12 @@ export interface Keys {
   readonly instances: string
   /**
    * HASH `record` (JSON text), `user-data` (raw bytes; absent where there is none), both encrypted where there are keys (record-cipher.ts), and
-   * `digest`, over them as they stand there. Reader: watch.
+   * `digest`, over them as they stand there. Reader: sync.
    */
   readonly instance: (id: string) => string
   /** STRING: the revision at which an instance was removed, and after a space its seal where it had one; kept for 7 days. Readers: the script, watch. */
   readonly tombstone: (id: string) => string
-  /** HASH id -> digest of every instance whose record names this hypervisor. Reader: watch, for its resync. */
+  /** HASH id -> digest of every instance whose record names this hypervisor. Reader: sync, for its resync. */
   readonly hypervisor: (name: string) => string
   /** HASH name -> JSON `{version, instances, seenAt}` of every hypervisor whose daemon ever connected. Writer: the daemon. Reader: the publisher. */
   readonly hypervisors: string
@@ -36,7 +36,7 @@ export interface Keys {
    * after it. Readers: the script, the question for an unknown peer.
    */
   readonly ranges: (network: string) => string
-  /** CHANNEL: ids whose record changed, one a message, for one hypervisor. Subscriber: watch. */
+  /** CHANNEL: ids whose record changed, one a message, for one hypervisor. Subscriber: sync. */
   readonly notices: (hypervisor: string) => string
 }
 

@@ -4,11 +4,11 @@
 import { pino } from 'pino'
 import { afterEach, expect, test } from 'vitest'
 import { View } from '../../../src/view/view.ts'
-import { Watch } from '../../../src/view/sync.ts'
+import { Sync } from '../../../src/view/sync.ts'
 import { anInstance } from '../../support/instance.ts'
 import { SteppedSource, type Request } from '../../support/stepped-source.ts'
 
-/** As in watch.ts: what a resync gets of each read, at least. */
+/** As in sync.ts: what a resync gets of each read, at least. */
 const SHARE = 33
 /** Round trips in which a resync with so many instances to read is complete. */
 const bound = (instances: number) => 1 + Math.ceil(instances / SHARE)
@@ -19,14 +19,14 @@ const record = (n: number, revision = 1, change: Record<string, unknown> = {}) =
 })
 const isLoad = ({ ids }: Request) => typeof ids !== 'string'
 
-const watches: Watch[] = []
+const watches: Sync[] = []
 afterEach(async () => {
-  for (const watch of watches.splice(0)) await watch.stop()
+  for (const sync of watches.splice(0)) await sync.stop()
 })
 
-interface Host { source: SteppedSource, view: View, watch: Watch, log: Record<string, unknown>[], confirmed: (() => void)[], failed: () => number }
+interface Host { source: SteppedSource, view: View, sync: Sync, log: Record<string, unknown>[], confirmed: (() => void)[], failed: () => number }
 
-/** A watch of a store with the instances 1 to `count`, connected. */
+/** A sync of a store with the instances 1 to `count`, connected. */
 function aHost(count: number, userDataMaxBytes = 16_384): Host {
   const source = new SteppedSource()
   for (let n = 1; n <= count; n++) source.put(record(n))
@@ -36,15 +36,15 @@ function aHost(count: number, userDataMaxBytes = 16_384): Host {
   let failed = 0
   const none = { inc: () => { /* not counted */ } }
   const metrics = { notices: none, resyncs: { inc: ({ result }: { result: string }) => { if (result === 'failed') failed += 1 } }, recordFaults: none, revisionsBack: none }
-  const watch = new Watch({
+  const sync = new Sync({
     source, view, hypervisor: 'hv1', userDataMaxBytes, resyncMs: 3_600_000, metrics, changed: () => { /* nothing depends on it */ },
     confirmed: () => { for (const call of confirmed) call() },
     log: pino({ level: 'info' }, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } }),
   })
-  watches.push(watch)
-  watch.start()
+  watches.push(sync)
+  sync.start()
   source.events.connected()
-  return { source, view, watch, log, confirmed, failed: () => failed }
+  return { source, view, sync, log, confirmed, failed: () => failed }
 }
 
 /** Lets round trips pass until the condition holds, `before` each; gives their number. */
@@ -59,7 +59,7 @@ async function roundTripsUntil(source: SteppedSource, condition: () => boolean, 
   return Infinity
 }
 
-const isReady = ({ watch }: Host) => () => watch.status().ready
+const isReady = ({ sync }: Host) => () => sync.status().ready
 
 test('an instance that changes in every round trip does not hold up the resync: the host becomes ready', async () => {
   const host = aHost(250)
@@ -75,11 +75,11 @@ test('an instance that changes in every round trip does not hold up the resync: 
 
 test('a tombstone whose notice was missed is seen by the next resync, whatever changes meanwhile', async () => {
   const host = aHost(250)
-  const { source, view, watch } = host
+  const { source, view, sync } = host
   await source.drain()
   source.remove(id(77))
   for (let n = 100; n <= 200; n++) source.put(record(n, 2))
-  watch.resync()
+  sync.resync()
   let revision = 1
   const storm = () => {
     revision += 1
@@ -130,8 +130,8 @@ test('notices before the first resync is complete do not start it anew', async (
 
 test('a resync that is asked for while one is under way begins when that one is complete', async () => {
   const host = aHost(250)
-  const { source, watch } = host
-  expect(await roundTripsUntil(source, isReady(host), bound(250), () => { watch.resync() })).toBeLessThanOrEqual(bound(250))
+  const { source, sync } = host
+  expect(await roundTripsUntil(source, isReady(host), bound(250), () => { sync.resync() })).toBeLessThanOrEqual(bound(250))
   await source.drain()
   expect(source.indexReads).toBe(2)
 })
@@ -146,11 +146,11 @@ test('a resync continues over connections that are lost again and again', async 
     await source.next()
     source.events.connected()
   }
-  for (let n = 0; n < 3 * bound(250) && !host.watch.status().ready; n++) {
+  for (let n = 0; n < 3 * bound(250) && !host.sync.status().ready; n++) {
     await source.roundTrip()
     await cut()
   }
-  expect(host.watch.status().ready).toBe(true)
+  expect(host.sync.status().ready).toBe(true)
   expect(host.view.size).toBe(250)
   expect(host.failed()).toBe(0)
 })
@@ -160,17 +160,17 @@ test('the first publish into a store without the region is followed by a resync 
   const { source } = host
   source.initialised = false
   await source.drain()
-  expect(host.watch.status().ready).toBe(false)
+  expect(host.sync.status().ready).toBe(false)
   source.initialised = true
   source.put(record(1))
   source.events.notice(id(1))
   await source.drain()
-  expect(host.watch.status().ready).toBe(true)
+  expect(host.sync.status().ready).toBe(true)
 })
 
 test('what could not be read is read again: the index, notices and the rest of a resync; who waits for a look-up is told at once', async () => {
   const host = aHost(50)
-  const { source, view, watch } = host
+  const { source, view, sync } = host
   const failedAgain = async (times: number) => {
     source.requests[0]?.fail()
     await expect.poll(() => host.failed(), { timeout: 5_000 }).toBe(times)
@@ -183,7 +183,7 @@ test('what could not be read is read again: the index, notices and the rest of a
   source.put(record(61))
   source.owners.set('default 10.1.0.61', id(61))
   source.events.notice(id(60))
-  const found = watch.lookUp('default', '10.1.0.61')
+  const found = sync.lookUp('default', '10.1.0.61')
   const refused = expect(found).rejects.toThrow('no answer')
   source.requests[1]?.execute()
   source.requests[1]?.reply()
@@ -194,7 +194,7 @@ test('what could not be read is read again: the index, notices and the rest of a
   await refused
   await source.drain()
   expect(view.size).toBe(51)
-  expect(watch.status().ready).toBe(true)
+  expect(sync.status().ready).toBe(true)
   expect(source.indexReads).toBe(2)
 })
 
@@ -209,16 +209,16 @@ test('a notice is read although the index cannot be', async () => {
   await source.roundTrip()
   await source.next()
   expect(view.get(id(1))).toBeDefined()
-  expect(host.watch.status().ready).toBe(false)
+  expect(host.sync.status().ready).toBe(false)
 })
 
 test('E3: a look-up of an unknown peer whose answer is late does not bring back an older state', async () => {
   const host = aHost(1)
-  const { source, view, watch } = host
+  const { source, view, sync } = host
   await source.drain()
   source.put(record(2, 1))
   source.owners.set('default 10.1.0.2', id(2))
-  const found = watch.lookUp('default', '10.1.0.2')
+  const found = sync.lookUp('default', '10.1.0.2')
   await source.roundTrip()
   const late = await source.next(isLoad)
   late?.execute() // revision 1 was read; its answer is on its way, in a Cluster's ASK window over a connection of its own
@@ -263,35 +263,35 @@ test('a notice that comes before the connection is complete is read as soon as i
 
 test('E2: nothing is kept of a record of another hypervisor that a peer led to', async () => {
   const host = aHost(1)
-  const { source, view, watch, log } = host
+  const { source, view, sync, log } = host
   await source.drain()
   source.put(record(2, 1, { hypervisors: ['hv2'] }))
   source.owners.set('default 10.1.0.2', id(2))
-  const found = watch.lookUp('default', '10.1.0.2')
+  const found = sync.lookUp('default', '10.1.0.2')
   await source.drain()
   await found
   expect(source.reads.get(id(2))).toBe(1)
   expect(view.get(id(2))).toBeUndefined()
   source.put(record(3, 1, { fqdn: '' }))
   source.owners.set('default 10.1.0.3', id(3))
-  const faulty = watch.lookUp('default', '10.1.0.3')
+  const faulty = sync.lookUp('default', '10.1.0.3')
   await source.drain()
   await faulty
   source.digests.delete(id(3))
-  expect(watch.status()).toMatchObject({ faulty: 0, unconfirmed: 0 })
+  expect(sync.status()).toMatchObject({ faulty: 0, unconfirmed: 0 })
   expect(log.map(({ msg }) => msg)).toEqual(['store connected', 'first resync completed: ready'])
-  watch.resync() // the index of the double names it for us with the same digest: not remembered, so it is read
+  sync.resync() // the index of the double names it for us with the same digest: not remembered, so it is read
   await source.drain()
   expect(source.reads.get(id(2))).toBe(2)
 })
 
 test('look-ups of more peers than fit do not hold up a notice', async () => {
   const host = aHost(300)
-  const { source, view, watch } = host
+  const { source, view, sync } = host
   await source.drain()
   for (let n = 1; n <= 300; n++) {
     source.owners.set(`default 10.2.${String(n >> 8)}.${String(n & 255)}`, id(n))
-    void watch.lookUp('default', `10.2.${String(n >> 8)}.${String(n & 255)}`).catch(() => { /* stopped */ })
+    void sync.lookUp('default', `10.2.${String(n >> 8)}.${String(n & 255)}`).catch(() => { /* stopped */ })
   }
   source.put(record(300, 2))
   while (source.requests.some(({ ids }) => ids === 'owner')) {
@@ -310,13 +310,13 @@ test('look-ups of more peers than fit do not hold up a notice', async () => {
 })
 
 test.each([[16_384, 100], [65_536, 100], [1_048_576, 64], [8_388_608, 10], [16_777_216, 10]])('with up to %i bytes of user-data a batch has %i ids, a third of each kind', async (limit, size) => {
-  const { source, watch } = aHost(250, limit)
+  const { source, sync } = aHost(250, limit)
   await source.roundTrip()
   const first = await source.next(isLoad)
   for (let n = 301; n <= 400; n++) source.events.notice(id(n))
   for (let n = 401; n <= 500; n++) {
     source.owners.set(`default 10.2.0.${String(n - 400)}`, id(n))
-    void watch.lookUp('default', `10.2.0.${String(n - 400)}`).catch(() => { /* stopped */ })
+    void sync.lookUp('default', `10.2.0.${String(n - 400)}`).catch(() => { /* stopped */ })
   }
   for (const request of source.requests.filter(({ ids }) => ids === 'owner')) {
     request.execute()
@@ -333,7 +333,7 @@ test.each([[16_384, 100], [65_536, 100], [1_048_576, 64], [8_388_608, 10], [16_7
 })
 
 test('an instance is in the view as soon as it is read, and nothing enters it after the stop', async () => {
-  const { source, view, watch } = aHost(3)
+  const { source, view, sync } = aHost(3)
   const { promise: wait, resolve: next } = Promise.withResolvers<undefined>()
   source.load = async function* (ids) {
     for (const [i, one] of ids.entries()) {
@@ -344,7 +344,7 @@ test('an instance is in the view as soon as it is read, and nothing enters it af
   await source.roundTrip()
   await source.next()
   expect([...view.ids()]).toEqual([id(1)])
-  await watch.stop()
+  await sync.stop()
   next(undefined)
   await source.next()
   expect([...view.ids()]).toEqual([id(1)])
@@ -365,7 +365,7 @@ test('when a read fails half-way, the rest of it is read again', async () => {
   await expect.poll(() => source.requests.length, { timeout: 5_000 }).toBe(1)
   expect(source.requests[0]!.ids).toEqual([id(2), id(3)])
   await source.drain()
-  expect(host.watch.status().ready).toBe(true)
+  expect(host.sync.status().ready).toBe(true)
 })
 
 /** Takes longer than one turn of the event loop should. */

@@ -15,6 +15,7 @@ import { DEFAULT_NETWORK, isName } from './metadata/identifiers.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 import { parseRecordKeys, type RecordKeys } from './store/crypto/record-cipher.ts'
 import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './store/redis/url.ts'
+import { parseHostPort } from './runtime/host-port.ts'
 import type { Listener } from './runtime/listen.ts'
 import type { InheritedSocket } from './runtime/systemd.ts'
 
@@ -223,12 +224,11 @@ function list(value: string | undefined): string[] {
   return value === undefined ? [] : value.split(',').map((part) => part.trim()).filter((part) => part !== '')
 }
 
-/** `10.0.0.1:80` or `[fd00::1]:80`. */
 function parseListener(text: string): { host: string, port: number } | undefined {
-  const match = /^(?:\[(?<v6>[^\]]+)\]|(?<v4>[^:]+)):(?<port>\d{1,5})$/.exec(text)
-  const host = canonicalAddress(match?.groups?.['v6'] ?? match?.groups?.['v4'] ?? '')
-  const port = Number(match?.groups?.['port'])
-  return host === undefined || port > 65535 ? undefined : { host, port }
+  const { host = '', port } = parseHostPort(text) ?? {}
+  const address = canonicalAddress(host)
+  const isBracketed = text.startsWith('[') // as an IPv6 address must be, and an IPv4 address must not
+  return address === undefined || port === undefined || isBracketed !== host.includes(':') ? undefined : { host: address, port }
 }
 
 function isLoopback(host: string): boolean {

@@ -16,7 +16,8 @@ import { RequestMeter } from './guest/meter.ts'
 import { buildGuestServer } from './guest/server.ts'
 import { Shares, UNKNOWN_PEERS } from './guest/share.ts'
 import { Tokens, tokenTime } from './guest/token.ts'
-import { listen, maxConnections, StartFailure, written, type Place } from './runtime/listen.ts'
+import { formatHostPort, type HostPort } from './runtime/host-port.ts'
+import { listen, maxConnections, StartFailure } from './runtime/listen.ts'
 import { isOneAddress } from './metadata/address.ts'
 import type { Instance } from './metadata/instance.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotKeys, type SnapshotOwner } from './view/snapshot.ts'
@@ -37,8 +38,8 @@ const EVERYWHERE = 'IMDS_LISTEN: with IMDS_FIREWALL=required a listener has an a
 /** A running daemon. */
 export interface Daemon {
   /** Where guests are answered, in the order of the configuration, with the ports that were taken. */
-  readonly guests: readonly Place[]
-  readonly operator: Place
+  readonly guests: readonly HostPort[]
+  readonly operator: HostPort
   /** Stops accepting, lets answers under way out, and lets go of the store. */
   stop(): Promise<void>
 }
@@ -68,7 +69,7 @@ interface Answering {
   readonly snapshotAgeMs: number | undefined
   /** There was one, in the form that we write. */
   readonly isSnapshotCurrent: boolean
-  readonly guests: readonly Place[]
+  readonly guests: readonly HostPort[]
   /** Says who may know more about an unknown address. */
   askBy(ask: Directory['ask']): void
   stop(): Promise<void>
@@ -91,7 +92,7 @@ async function startAnswering(config: Config, log: Logger, now: () => number): P
   const servers = config.listen.map(({ network }) => buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, refusalLog, log }))
   const stop = async () => { await Promise.all(servers.map((server) => server.close())) }
   try {
-    const guests: Place[] = []
+    const guests: HostPort[] = []
     for (const [i, server] of servers.entries()) guests.push(await listen(server, config.listen[i]!, 'IMDS_LISTEN'))
     if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host))) throw new StartFailure(EVERYWHERE)
     warnOfOverruled(config, guests, log)
@@ -103,8 +104,8 @@ async function startAnswering(config: Config, log: Logger, now: () => number): P
 }
 
 /** IMDS_LISTEN says something else than the sockets that systemd gave us. */
-function warnOfOverruled({ overruledListen, listen }: Config, guests: readonly Place[], log: Logger): void {
-  const named = (network: string, place: Place) => `${network}=${written(place)}`
+function warnOfOverruled({ overruledListen, listen }: Config, guests: readonly HostPort[], log: Logger): void {
+  const named = (network: string, place: HostPort) => `${network}=${formatHostPort(place)}`
   const ignored = overruledListen?.map(({ network, host, port }) => named(network, { host, port })) ?? []
   const sockets = new Set(guests.map((place, i) => named(listen[i]!.network, place)))
   if (ignored.every((one) => sockets.has(one))) return
@@ -221,7 +222,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
     await addresses.start()
     sync.start()
     const recordKeys = keys.cipher?.names ?? []
-    log.info({ guests: guests.map(written), operator: written(operator), store: source.description, hypervisor, recordKeys, fromSnapshot }, 'listening')
+    log.info({ guests: guests.map(formatHostPort), operator: formatHostPort(operator), store: source.description, hypervisor, recordKeys, fromSnapshot }, 'listening')
     return { guests, operator, stop }
   } catch (error) {
     await stop()

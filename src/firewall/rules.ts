@@ -106,7 +106,9 @@ export function listed({ sets }: FirewallRules): string[] {
 export const REMOVAL = `table ${TABLE}\ndelete table ${TABLE}\n`
 
 /** Why an interface cannot be let in, or undefined. */
-function faultOf(links: Links, guest: FirewallGuest, { id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }: FirewallInterface): string | undefined {
+function faultOf(
+  links: Links, guest: FirewallGuest, { id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }: FirewallInterface,
+): string | undefined {
   const link = links.of({ id, network })
   if (!link.ok) return `interface ${id}: ${link.message}`
   const { httpPutResponseHopLimit: limit } = guest

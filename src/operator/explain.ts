@@ -40,7 +40,9 @@ export interface Explanation {
 }
 
 /** Explains; undefined where that is no address. */
-export async function explain({ view, firewall, networks, diagnosis, unreachable }: Explained, network: string, text: string): Promise<Explanation | undefined> {
+export async function explain(
+  { view, firewall, networks, diagnosis, unreachable }: Explained, network: string, text: string,
+): Promise<Explanation | undefined> {
   const address = canonicalAddress(text)
   if (address === undefined) return undefined
   const found = view.find(network, address)

@@ -4,12 +4,10 @@
 import type { FastifyInstance } from 'fastify'
 import { once } from 'node:events'
 import { Server } from 'node:net'
+import { formatHostPort, type HostPort } from './host-port.ts'
 
 /** Where a server listens: a canonical address with a port (0: any free one), or a socket that systemd holds for us. */
 export type Listener = { readonly host: string, readonly port: number } | { readonly fd: number }
-/** Where a server listens now. */
-export interface Place { readonly host: string, readonly port: number }
-
 /** The service cannot start, for a reason that its message gives together with the variable or the remedy: a stack trace adds nothing. */
 export class StartFailure extends Error {}
 
@@ -36,7 +34,7 @@ export function maxConnections(limits: string, listeners: number): number {
 }
 
 /** Lets a server listen. Rejects with a StartFailure that names the variable and the remedy. */
-export async function listen(server: FastifyInstance, listener: Listener, variable: string): Promise<Place> {
+export async function listen(server: FastifyInstance, listener: Listener, variable: string): Promise<HostPort> {
   server.addHook('preClose', () => drain(server.server))
   try {
     await server.ready()
@@ -44,16 +42,11 @@ export async function listen(server: FastifyInstance, listener: Listener, variab
     await once(server.server, 'listening')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    const where = 'fd' in listener ? `the socket from systemd (file descriptor ${String(listener.fd)})` : written(listener)
+    const where = 'fd' in listener ? `the socket from systemd (file descriptor ${String(listener.fd)})` : formatHostPort(listener)
     throw new StartFailure(`${variable}: cannot listen on ${where}: ${remedy(code, variable) ?? String(error)}`, { cause: error })
   }
   const address = server.server.address()
   return typeof address === 'object' && address !== null ? { host: address.address, port: address.port } : { host: '', port: 0 }
-}
-
-/** `10.0.0.1:80` or `[fd00::1]:80`. */
-export function written({ host, port }: Place): string {
-  return host.includes(':') ? `[${host}]:${String(port)}` : `${host}:${String(port)}`
 }
 
 /**

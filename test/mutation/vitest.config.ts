@@ -15,7 +15,7 @@ class InOrder extends BaseSequencer {
 }
 
 const config = defineConfig({
-  test: { include: patterns, exclude: ['**/*-fuzz.test.ts'], testTimeout: 15_000, isolate: false, sequence: { sequencer: InOrder } },
+  test: { include: patterns, exclude: ['**/*-fuzz.test.ts'], testTimeout: 40_000, isolate: false, sequence: { sequencer: InOrder } },
 })
 
 export { config as default }

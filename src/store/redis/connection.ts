@@ -10,7 +10,8 @@ import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis, type RedisOptions } from 'ioredis'
-import { parseStoreUrl, STORE_URL_FORMS, written, type Node, type RedisFiles, type RedisStore } from './url.ts'
+import { formatHostPort } from '../../runtime/host-port.ts'
+import { parseStoreUrl, STORE_URL_FORMS, type Node, type RedisFiles, type RedisStore } from './url.ts'
 
 /** How to reach a Redis: a URL of url.ts and the files that go with it. */
 export interface RedisSettings extends RedisFiles { readonly url: string }
@@ -45,7 +46,7 @@ export async function connectToRegion(settings: RedisSettings, key: string, name
       const first = shape === 'sentinel' ? await askSentinel(settings, node, name) : node
       return await followRedirections(settings, first, key, name)
     } catch (error) {
-      reasons.add(nodes.length > 1 ? `${written(node)}: ${reasonOf(error)}` : reasonOf(error))
+      reasons.add(nodes.length > 1 ? `${formatHostPort(node)}: ${reasonOf(error)}` : reasonOf(error))
     }
   }
   throw new Error([...reasons].sort().join('; '))
@@ -73,7 +74,7 @@ export async function check(redis: Redis, settings: RedisSettings, key: string):
   if (field('role') !== 'slave') return field('role')
   if (storeOf(settings).shape === 'sentinel') throw new Error('this is not the primary, or not any more')
   if (field('master_link_status') === 'down') throw new Error('this is a replica that lost its primary')
-  return `replica of ${written({ host: field('master_host'), port: Number(field('master_port')) })}`
+  return `replica of ${formatHostPort({ host: field('master_host'), port: Number(field('master_port')) })}`
 }
 
 /** Runs commands as one pipeline; an answer may be an Error. */

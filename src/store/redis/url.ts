@@ -9,6 +9,7 @@
  * `rediss` in place of `redis` is TLS to everything that is named or found, Sentinels too.
  */
 import { fileURLToPath } from 'node:url'
+import { parseHostPort } from '../../runtime/host-port.ts'
 
 /** The user-data limit unless another is configured: EC2's own, in bytes (reference/imds.md 10). */
 export const USER_DATA_MAX_BYTES = 16384
@@ -69,17 +70,9 @@ export function fileFaults({ tls, shape }: RedisStore, files: RedisFiles): reado
   return faults
 }
 
-/** A node as it is written: `10.0.0.1:6379` or `[fd00::1]:6379`. */
-export function written({ host, port }: Node): string {
-  return host.includes(':') ? `[${host}]:${String(port)}` : `${host}:${String(port)}`
-}
-
-/** `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`; undefined for anything else. */
 function parseNode(text: string, defaultPort: number): Node | undefined {
-  const match = /^(?:\[(?<v6>[0-9A-Fa-f:.]+)\]|(?<name>[A-Za-z0-9._-]+))(?::(?<port>\d{1,5}))?$/.exec(text)
-  const host = match?.groups?.['v6'] ?? match?.groups?.['name']
-  const port = Number(match?.groups?.['port'] ?? defaultPort)
-  return host === undefined || port < 1 || port > 65535 ? undefined : { host, port }
+  const { host, port = defaultPort } = parseHostPort(text) ?? {}
+  return host === undefined || port < 1 ? undefined : { host, port }
 }
 
 function parseRedisUrl(url: string): RedisStore | undefined {

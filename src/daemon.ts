@@ -118,7 +118,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const { buildMetrics } = await import('./metrics.ts')
   await turn() // guests are answered between one step and the next
   const { buildOperatorServer } = await import('./operator/server.ts')
-  const [{ Firewall }, { explain }, { ClockWatch, LOOK_EVERY_MS }] = await Promise.all([import('./firewall/firewall.ts'), import('./operator/explain.ts'), import('./runtime/clock.ts')])
+  const [{ Firewall }, { explain }, { ClockWatch, CHECK_INTERVAL_MS }] = await Promise.all([import('./firewall/firewall.ts'), import('./operator/explain.ts'), import('./runtime/clock.ts')])
   const { AddressWatch, formatMissing } = await import('./runtime/addresses.ts')
   const [{ Sync }, { PeerLookup }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
   const source = await buildSource(config.store, keys.cipher, config.userDataMaxBytes, {
@@ -133,7 +133,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
   clock.aheadMs(-(snapshotAgeMs ?? 0))
   const asOfMs = Date.now() - (snapshotAgeMs ?? 0)
-  const instances = () => view.held()
+  const instances = () => view.instances()
   const writer = new SnapshotWriter({
     path: snapshotPath(config.stateDirectory), owner: snapshotOwner(config.store), keys, asOfMs, wasRead: answering.isSnapshotCurrent, instances,
     writes: metrics.snapshotWrites, log,
@@ -172,10 +172,10 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
     return { ...state, ready: state.ready && missing.length === 0, ...problems.length > 0 && { problem: problems.join('; ') }, firewall: firewall.status() }
   }
   const revisionOf = (id: string) => {
-    const held = view.get(id)
-    const isAnswered = held?.instance.interfaces.some(({ network }) => config.listen.some((listener) => listener.network === network)) === true
+    const served = view.get(id)
+    const isAnswered = served?.instance.interfaces.some(({ network }) => config.listen.some((listener) => listener.network === network)) === true
     const isContested = [...view.contested().values()].some((ids) => ids.includes(id))
-    return held === undefined || !isAnswered || isContested ? null : held.instance.revision
+    return served === undefined || !isAnswered || isContested ? null : served.instance.revision
   }
   /** Why a guest cannot reach the listeners of its networks, or null. */
   const unreachable = ({ interfaces }: Instance) => {
@@ -183,11 +183,11 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
     return missing === undefined ? null : formatMissing(missing.host)
   }
   const holds = (id: string) => {
-    const held = view.get(id)
-    if (held === undefined) return null
-    const fault = firewall.linkFault(held.instance)
+    const served = view.get(id)
+    if (served === undefined) return null
+    const fault = firewall.linkFault(served.instance)
     if (fault !== null) return { reason: fault, isFinal: true }
-    const reason = unreachable(held.instance) ?? firewall.holds(held.instance)
+    const reason = unreachable(served.instance) ?? firewall.holds(served.instance)
     return reason === null ? null : { reason, isFinal: false }
   }
   const networks = [...new Set(config.listen.map(({ network }) => network))]
@@ -200,7 +200,7 @@ async function startKeeping(config: Config, log: Logger, now: () => number, answ
   })
 
   const operatorServers = [operatorServerFor(config.operator.allow)]
-  const looks = setInterval(() => { clock.look() }, LOOK_EVERY_MS)
+  const looks = setInterval(() => { clock.check() }, CHECK_INTERVAL_MS)
   const stop = async () => {
     clearInterval(looks)
     addresses.stop()

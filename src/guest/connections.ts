@@ -13,10 +13,10 @@ import type { Socket } from 'node:net'
 import { isLingering } from './linger.ts'
 import type { Share } from './share.ts'
 
-/** An answer that nobody takes is given up after so long, in ms; up to LOOK_EVERY_MS later. */
+/** An answer that nobody takes is given up after so long, in ms; up to CHECK_INTERVAL_MS later. */
 const STALLED_MS = 20_000
 /** How often to look, in ms. */
-export const LOOK_EVERY_MS = 5_000
+export const CHECK_INTERVAL_MS = 5_000
 
 const CONNECTION = Symbol('connection')
 

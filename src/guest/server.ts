@@ -16,7 +16,7 @@ import { performance } from 'node:perf_hooks' // the global one is a getter
 import type { Logger } from 'pino'
 import { refusalText, sendContent, sendRefusal, type Refusal } from './respond.ts'
 import type { RefusalLog } from './refusal-log.ts'
-import { Connections, LOOK_EVERY_MS } from './connections.ts'
+import { Connections, CHECK_INTERVAL_MS } from './connections.ts'
 import { decide, isLast, REFUSED_UNREAD, type Decision, type Rules } from './authorize.ts'
 import { peerAddress, refusalOf, type Directory, type Found } from './identify.ts'
 import { closeSoon, closeUnread, LINGER_MS } from './linger.ts'
@@ -100,7 +100,7 @@ export function buildGuestServer({ network, maxConnections, directory, shares, r
   const looks = setInterval(() => {
     meter.dropped('stalled', connections.endStalled(performance.now()))
     shares.sweep(performance.now())
-  }, LOOK_EVERY_MS)
+  }, CHECK_INTERVAL_MS)
   server.addHook('onClose', (_server, done) => {
     clearInterval(looks)
     done()

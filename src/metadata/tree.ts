@@ -58,7 +58,7 @@ export function resolve(tree: Tree, version: number, path: string): Content | un
 }
 
 /** What stands under `meta-data/` in `before` and no longer in `after`: a crawl under way may still ask for it (contract B5). */
-export function vanished(before: Tree, after: Tree): Tree {
+export function removedPaths(before: Tree, after: Tree): Tree {
   return new Map(before.entries().filter(([path]) => path.startsWith('meta-data/') && !after.has(path)))
 }
 

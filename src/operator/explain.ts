@@ -58,7 +58,7 @@ export async function explain(
 
   const { instance, userData } = found
   const { httpTokens, httpPutResponseHopLimit: limit } = instance.options
-  const held = firewall.holds(instance)
+  const heldBy = firewall.holds(instance)
   const listener = unreachable(instance)
   const store = await diagnosis.instance(instance.id)
   return {
@@ -68,7 +68,7 @@ export async function explain(
     sessionTokens: httpTokens,
     userData: instance.sealedAt !== undefined ? `sealed since ${instance.sealedAt}` : userData === null ? 'none' : `${String(userData.length)} bytes`,
     hopLimit: { limit, enforced: firewall.limitsHops(instance) },
-    ...held !== null && { firewall: held },
+    ...heldBy !== null && { firewall: heldBy },
     ...listener !== null && { listener },
     ...store !== null && { store },
   }

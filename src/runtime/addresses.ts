@@ -13,7 +13,7 @@ import type { Logger } from 'pino'
 import { isOneAddress } from '../metadata/address.ts'
 
 /** How often a running daemon looks, in ms. */
-const LOOK_EVERY_MS = 2_000
+const CHECK_INTERVAL_MS = 2_000
 
 /** Looks for the addresses of listeners. */
 export class AddressWatch {
@@ -35,7 +35,7 @@ export class AddressWatch {
 
   /** Looks now, and from then on every 2 s. Resolves after the first look. */
   async start(): Promise<void> {
-    this.#timer = setInterval(() => { void this.#look() }, LOOK_EVERY_MS)
+    this.#timer = setInterval(() => { void this.#look() }, CHECK_INTERVAL_MS)
     await this.#look()
   }
 

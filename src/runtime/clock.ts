@@ -7,7 +7,7 @@
 import type { Logger } from 'pino'
 
 /** How often a running daemon looks, in ms. */
-export const LOOK_EVERY_MS = 60_000
+export const CHECK_INTERVAL_MS = 60_000
 /** Less, in ms, is what NTP does without being asked. */
 const TOLERATED_MS = 60_000
 
@@ -30,7 +30,7 @@ export class ClockWatch {
   }
 
   /** Compares the clock with what it was at the last look. */
-  look(): void {
+  check(): void {
     const offsetMs = this.#parts.wall() - this.#parts.steady()
     this.aheadMs(this.#offsetMs - offsetMs)
     this.#offsetMs = offsetMs

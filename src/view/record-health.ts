@@ -62,9 +62,9 @@ export class RecordHealth {
     if (this.#faults.get(id)?.state === state) return
     this.#faults.set(id, { state, reason, faults })
     this.#faultCounter.inc({ reason })
-    const held = this.#view.get(id)
-    this.#log[this.#levelOf(id, reason)]({ instance: id, reason, faults, servedRevision: held?.instance.revision ?? null },
-      held === undefined ? 'faulty record: this instance is not served' : 'faulty record: the last good one stays')
+    const served = this.#view.get(id)
+    this.#log[this.#levelOf(id, reason)]({ instance: id, reason, faults, servedRevision: served?.instance.revision ?? null },
+      served === undefined ? 'faulty record: this instance is not served' : 'faulty record: the last good one stays')
   }
 
   #levelOf(id: string, reason: AssemblyFault['reason']): 'warn' | 'debug' {

@@ -110,7 +110,7 @@ export class Sync {
   #wasConnected = false
   #changedAtMs = performance.now()
   #resyncWanted = false
-  /** The store held nothing of this region when it was last asked. */
+  /** The store had nothing of this region when it was last asked. */
   #isUninitialised = false
   #working = false
   #stopped = false

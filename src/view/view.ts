@@ -8,43 +8,43 @@
  */
 import type { Provider } from '../metadata/categories.ts'
 import { rangesOf, type Instance } from '../metadata/instance.ts'
-import { buildTree, resolve, vanished, type Content, type Tree } from '../metadata/tree.ts'
+import { buildTree, resolve, removedPaths, type Content, type Tree } from '../metadata/tree.ts'
 import type { Assembled } from './validate.ts'
 import { AddressIndex } from './address-index.ts'
 
 /** A path that is no longer there still answers for so long. */
-const FADE_MS = 60_000
+const GRACE_MS = 60_000
 /** So many former states of an instance are remembered: one that changes without end costs no more memory than these. */
-const MOST_FADING = 64
+const MAX_FORMER_STATES = 64
 
 /** What a (network, address) is to this host. `contested`: more than one instance claims it, or a prefix that it is in. */
-export type Found = Held | 'unknown' | 'contested'
+export type Found = ServedInstance | 'unknown' | 'contested'
 
 /** One instance as this host holds it. */
-export class Held {
+export class ServedInstance {
   readonly instance: Instance
   readonly userData: Uint8Array | null
   readonly digest: string
   readonly #provider: Provider
   readonly #now: () => number
-  readonly #fading: readonly Fading[]
+  readonly #former: readonly FormerState[]
   #tree: Tree | undefined
 
-  constructor({ instance, userData, digest }: Assembled, provider: Provider, now: () => number, before: Held | undefined) {
+  constructor({ instance, userData, digest }: Assembled, provider: Provider, now: () => number, before: ServedInstance | undefined) {
     this.instance = instance
     this.userData = userData
     this.digest = digest
     this.#provider = provider
     this.#now = now
-    this.#fading = before === undefined ? [] : this.#fadingFrom(before)
+    this.#former = before === undefined ? [] : this.#formerStates(before)
   }
 
   /** The content of a path at a version's position, or undefined where there is nothing. */
   resolve(version: number, path: string): Content | undefined {
     const content = resolve(this.#built(), version, path)
-    if (content !== undefined || this.#fading.length === 0) return content
+    if (content !== undefined || this.#former.length === 0) return content
     const now = this.#now()
-    for (const { tree, untilMs } of this.#fading) {
+    for (const { tree, untilMs } of this.#former) {
       const former = now < untilMs ? resolve(tree, version, path) : undefined
       if (former !== undefined) return former
     }
@@ -62,25 +62,25 @@ export class Held {
   }
 
   /** What the former state's guest may have been told of and this state lacks, latest first. Nothing where it never asked. */
-  #fadingFrom(before: Held): Fading[] {
+  #formerStates(before: ServedInstance): FormerState[] {
     const now = this.#now()
-    const still = before.#fading.filter(({ untilMs }) => now < untilMs)
+    const still = before.#former.filter(({ untilMs }) => now < untilMs)
     if (before.#tree === undefined) return still
-    const tree = vanished(before.#tree, this.#built())
-    return tree.size === 0 ? still : [{ tree, untilMs: now + FADE_MS }, ...still].slice(0, MOST_FADING)
+    const tree = removedPaths(before.#tree, this.#built())
+    return tree.size === 0 ? still : [{ tree, untilMs: now + GRACE_MS }, ...still].slice(0, MAX_FORMER_STATES)
   }
 }
 
 /** Paths that a change took away, and until when they still answer. */
-interface Fading { readonly tree: Tree, readonly untilMs: number }
+interface FormerState { readonly tree: Tree, readonly untilMs: number }
 
 /** All that a host holds. `now` gives milliseconds that only grow. */
 export class View {
   readonly #provider: Provider
   readonly #now: () => number
-  readonly #instances = new Map<string, Held>()
+  readonly #instances = new Map<string, ServedInstance>()
   /** By network. */
-  readonly #indexes = new Map<string, AddressIndex<Held>>()
+  readonly #indexes = new Map<string, AddressIndex<ServedInstance>>()
   readonly #contested = new Map<string, readonly string[]>()
 
   constructor(provider: Provider, now: () => number) {
@@ -93,7 +93,7 @@ export class View {
     return this.#indexes.get(network)?.find(address) ?? 'unknown'
   }
 
-  get(id: string): Held | undefined {
+  get(id: string): ServedInstance | undefined {
     return this.#instances.get(id)
   }
 
@@ -101,8 +101,8 @@ export class View {
     return this.#instances.keys()
   }
 
-  /** Everything that is held. */
-  held(): IteratorObject<Held> {
+  /** Everything that is served. */
+  instances(): IteratorObject<ServedInstance> {
     return this.#instances.values()
   }
 
@@ -114,17 +114,17 @@ export class View {
   replace(assembled: Assembled): void {
     const { id } = assembled.instance
     const before = this.#instances.get(id)
-    const held = new Held(assembled, this.#provider, this.#now, before)
+    const served = new ServedInstance(assembled, this.#provider, this.#now, before)
     if (before !== undefined) this.#unclaim(before)
-    this.#instances.set(id, held)
-    this.#claim(held)
+    this.#instances.set(id, served)
+    this.#claim(served)
   }
 
-  /** Forgets an instance. False when it was not held. */
+  /** Forgets an instance. False when it was not served. */
   remove(id: string): boolean {
-    const held = this.#instances.get(id)
-    if (held === undefined) return false
-    this.#unclaim(held)
+    const served = this.#instances.get(id)
+    if (served === undefined) return false
+    this.#unclaim(served)
     return this.#instances.delete(id)
   }
 
@@ -133,22 +133,22 @@ export class View {
     return this.#contested
   }
 
-  #claim(held: Held): void {
-    for (const { network, range } of rangesOf(held.instance)) {
+  #claim(served: ServedInstance): void {
+    for (const { network, range } of rangesOf(served.instance)) {
       let index = this.#indexes.get(network)
       if (index === undefined) {
         index = new AddressIndex((of, owners) => { this.#settled(`${network} ${of}`, owners) })
         this.#indexes.set(network, index)
       }
-      index.claim(range, held)
+      index.claim(range, served)
     }
   }
 
-  #unclaim(held: Held): void {
-    for (const { network, range } of rangesOf(held.instance)) this.#indexes.get(network)?.unclaim(range, held)
+  #unclaim(served: ServedInstance): void {
+    for (const { network, range } of rangesOf(served.instance)) this.#indexes.get(network)?.unclaim(range, served)
   }
 
-  #settled(key: string, owners: readonly Held[]): void {
+  #settled(key: string, owners: readonly ServedInstance[]): void {
     if (owners.length > 1) this.#contested.set(key, owners.map(({ instance }) => instance.id))
     else this.#contested.delete(key)
   }

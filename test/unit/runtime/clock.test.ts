@@ -18,8 +18,8 @@ function aClock() {
 test('a clock that is set back by a day is counted and told once', () => {
   const { now, log, clock, setBacks } = aClock()
   now.wall -= DAY_MS
-  clock.look()
-  clock.look()
+  clock.check()
+  clock.check()
   expect(setBacks()).toBe(1)
   expect(log).toMatchObject([{ seconds: 86_400, msg: expect.stringContaining('the clock was set back') as string }])
 })
@@ -29,7 +29,7 @@ test('time that goes by, a clock that is corrected by seconds, and one that is s
   for (const [wall, steady] of [[60_000, 60_000], [30_000, 60_000], [DAY_MS, 0]] as const) {
     now.wall += wall
     now.steady += steady
-    clock.look()
+    clock.check()
   }
   expect(log).toEqual([])
 })

@@ -13,6 +13,7 @@ import { request, runDaemon, startDaemon, until, type LogLine } from '../support
 import { anInstance } from '../support/instance.ts'
 import { matchAll } from '../support/match.ts'
 import { freePort } from '../support/redis.ts'
+import { executed } from '../tools/documents.ts'
 
 const MAIN = new URL('../../src/main.ts', import.meta.url).pathname
 const LOCAL = anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] })
@@ -102,9 +103,10 @@ t.test('npm start: the demo serves its instance, says what to try, and leaves no
   await until(() => ['imdsctl', 'ready'].every((word) => lines.some((line) => line.includes(word))), 'the lines to try and the first resync')
   const base = `http://127.0.0.1:${String(guest)}`
   t.ok(lines.includes(`  curl ${base}/latest/meta-data/`))
-  t.equal((await request(guest, '/latest/meta-data/')).status, 200)
-  t.match((await request(guest, '/latest/user-data')).body.toString(), /^#cloud-config\n/)
-  t.equal((await request(operator, '/readyz')).status, 200)
+  const example = executed('README.md', 'demo').replaceAll('127.0.0.1:8169', `127.0.0.1:${String(guest)}`).replaceAll('127.0.0.1:9169', `127.0.0.1:${String(operator)}`)
+  const { status, stdout } = spawnSync('sh', ['-euc', example], { encoding: 'utf8' })
+  t.equal(status, 0)
+  for (const part of ['\ninstance-id\n', 'ssh-ed25519 ', '#cloud-config\n', 'srv-demo1', '"ready":true', '\nimds_requests_total{']) t.ok(stdout.includes(part), part)
   const directory = /--store file:(\S+)/.exec(lines.join('\n'))![1]!
   t.ok(existsSync(directory))
   child.kill('SIGTERM')

@@ -12,6 +12,7 @@ import { anInstance } from '../support/instance.ts'
 import { matchAll } from '../support/match.ts'
 import { keyLines } from '../support/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
+import { executed } from '../tools/documents.ts'
 
 const KEYS = keysOf('gb1')
 const COUNT = 50
@@ -188,9 +189,8 @@ t.test('a new host whose only record is faulty is not ready; without a record it
   await isReady(empty)
 })
 
-t.test('the README\'s rolling restart waits for the instances, and fails with the reason where they do not come', async (t) => {
-  const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8')
-  const [, example] = /<!-- rolling restart example -->\n```sh\n(.*?)```/s.exec(readme)!
+t.test('the rolling restart of docs/operations.md waits for the instances, and fails with the reason where they do not come', async (t) => {
+  const example = executed('docs/operations.md', 'rolling restart')
   const { start } = await aHost(t)
   let daemon = await start(['k1'])
   await isReady(daemon)
@@ -198,7 +198,7 @@ t.test('the README\'s rolling restart waits for the instances, and fails with th
   let count = 0
   for (const [names, seconds, status] of [[['k1'], 60, 0], [['k2'], 5, 1]] as const) {
     const [asked, restarted] = [join(t.testdirName, `asked-${String(++count)}`), join(t.testdirName, `restarted-${String(count)}`)]
-    const code = example!.replace('127.0.0.1:9169', listen).replace('seq 60', `seq ${String(seconds)}`)
+    const code = example.replace('127.0.0.1:9169', listen).replace('seq 60', `seq ${String(seconds)}`)
       .replace('systemctl restart imds', `touch ${asked}; until [ -e ${restarted} ]; do sleep 0.1; done`)
     const rollout = run(['sh', '-euc', code])
     await until(() => existsSync(asked), 'the restart')

@@ -1,6 +1,5 @@
-import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { parseConfig, SETTINGS } from '../../src/config.ts'
+import { parseConfig } from '../../src/config.ts'
 import { keyLines } from '../support/record-keys.ts'
 
 const REDIS = { IMDS_STORE: 'redis://r:6379', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }
@@ -97,13 +96,4 @@ test('operators may listen elsewhere with a list of networks', () => {
 
 test('a variable that means nothing is named, not refused: an older daemon may start with a newer environment', () => {
   expect(parseConfig({ ...REDIS, IMDS_LISTN: 'x' })).toMatchObject({ ok: true, unknown: ['IMDS_LISTN'] })
-})
-
-test('the README has a row for every variable, with its default', () => {
-  const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8')
-  for (const [variable, value] of Object.entries<string | undefined>(SETTINGS)) {
-    const row = readme.split('\n').find((line) => line.startsWith(`| \`${variable}\` |`))
-    expect([variable, row !== undefined]).toEqual([variable, true])
-    if (value !== undefined && value !== '') expect(row).toContain(`\`${value}\``)
-  }
 })

@@ -1,12 +1,10 @@
 import { createHash } from 'node:crypto'
-import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { RECORD_FORM, RECORD_MAX_BYTES, rangesOf } from '../../../src/metadata/instance.ts'
 import { InstanceSchema } from '../../../src/metadata/schema.ts'
 import { parse, restore, sealOf, sizeFaults } from '../../../src/metadata/record.ts'
 import { parsed } from '../../support/guest.ts'
 import { aFullInstance, anInstance } from '../../support/instance.ts'
-import { recordTable } from '../../support/record-table.ts'
 
 const nic = (change: Record<string, unknown>) => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'], ...change }]
 
@@ -242,9 +240,4 @@ test('the schema is JSON Schema that can be published as it is', () => {
   expect(schema.type).toBe('object')
   expect(schema.required).toContain('revision')
   expect(Object.keys(schema.properties)).toContain('userData')
-})
-
-test('the README\'s table of fields is the schema\'s (node test/support/record-table.ts prints it)', () => {
-  const readme = readFileSync(new URL('../../../README.md', import.meta.url), 'utf8')
-  expect(/<!-- record table -->\n(.*)\n<!-- end of record table -->/s.exec(readme)?.[1]).toBe(recordTable())
 })

@@ -1,5 +1,5 @@
 /**
- * The README's table of a record's fields, made from the schema: `node test/support/record-table.ts` prints it.
+ * The table of a record's fields in docs/record.md, made from the schema.
  */
 import { InstanceSchema } from '../../src/metadata/schema.ts'
 
@@ -49,5 +49,3 @@ function bounds({ maxItems, maxProperties, propertyNames, patternProperties }: S
   const texts = propertyNames === undefined || maxLength === undefined ? '' : `, with keys of at most ${String(propertyNames.maxLength)} and values of at most ${String(maxLength)} characters`
   return most === undefined ? '' : `At most ${String(most)}${texts}`
 }
-
-if (process.argv[1] === new URL(import.meta.url).pathname) console.log(recordTable())

@@ -1,0 +1,22 @@
+/**
+ * The documents as tests read them: README.md, docs/ and the others that people read.
+ */
+import { readdirSync, readFileSync } from 'node:fs'
+
+/** The top of the repository, with a slash at its end. */
+export const ROOT = new URL('../../', import.meta.url).pathname
+
+/** Every document, by its path in the repository. */
+export const DOCUMENTS: readonly string[] = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...readdirSync(`${ROOT}docs`).filter((name) => name.endsWith('.md')).map((name) => `docs/${name}`)]
+
+/** The text of a file of the repository. */
+export function read(path: string): string {
+  return readFileSync(`${ROOT}${path}`, 'utf8')
+}
+
+/** The example that a test runs: the fenced block after `<!-- executed: NAME -->`. Throws if the document does not have it. */
+export function executed(document: string, name: string): string {
+  const [, after] = read(document).split(`<!-- executed: ${name} -->\n\`\`\`sh\n`)
+  if (after === undefined) throw new Error(`${document} has no example "${name}"`)
+  return after.slice(0, after.indexOf('```'))
+}

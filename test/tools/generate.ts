@@ -1,0 +1,64 @@
+/**
+ * The tables of the documents that are made from the code. `node test/tools/generate.ts` writes them; test/unit/docs.test.ts compares.
+ *
+ * A table is between `<!-- generated: NAME -->` and `<!-- end of generated -->`.
+ */
+import { writeFileSync } from 'node:fs'
+import { parse } from 'yaml'
+import { RequestMeter } from '../../src/guest/meter.ts'
+import { CATEGORIES } from '../../src/metadata/categories.ts'
+import { VERSIONS } from '../../src/metadata/versions.ts'
+import { buildMetrics, type MetricsSources } from '../../src/metrics.ts'
+import { DOCUMENTS, read, ROOT } from './documents.ts'
+import { recordTable } from './record-table.ts'
+
+const TABLES: Readonly<Record<string, () => string | Promise<string>>> = { record: recordTable, categories: categoryTable, metrics: metricTable, alerts: alertTable }
+
+/** A document with its generated tables as the code gives them today. */
+export async function generated(text: string): Promise<string> {
+  let result = text
+  for (const [name, table] of Object.entries(TABLES)) {
+    const [start, end] = [`<!-- generated: ${name} -->\n`, '<!-- end of generated -->']
+    const from = result.indexOf(start)
+    if (from === -1) continue
+    result = `${result.slice(0, from)}${start}${await table()}\n${result.slice(result.indexOf(end, from))}`
+  }
+  return result
+}
+
+function asTable(columns: readonly string[], rows: readonly (readonly string[])[]): string {
+  const line = (cells: readonly string[]) => `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`
+  return [line(columns), `|${'---|'.repeat(columns.length)}`, ...rows.map(line)].join('\n')
+}
+
+function categoryTable(): string {
+  const firstVersion = (since: string) => VERSIONS.find((version) => version >= since) ?? since
+  return asTable(['path', 'first version'], CATEGORIES.map(({ pattern, since }) => [`\`${pattern}\``, `\`${firstVersion(since)}\``]))
+}
+
+async function metricTable(): Promise<string> {
+  interface Declared { readonly name: string, readonly type?: string, readonly help?: string, readonly labelNames?: readonly string[], get(): Promise<{ readonly type: string, readonly help: string }> }
+  const { registry, readFrom } = buildMetrics()
+  readFrom({ meter: new RequestMeter() } as MetricsSources) // the declarations are read here, not the values
+  const declared = (registry.getMetricsAsArray() as unknown as Declared[]).filter(({ name }) => name.startsWith('imds_')).sort((a, b) => a.name < b.name ? -1 : 1)
+  const rows = await Promise.all(declared.map(async (metric) => {
+    const { type, help } = metric.help === undefined ? await metric.get() : metric
+    return [`\`${metric.name}\``, type ?? '', (metric.labelNames ?? []).map((label) => `\`${label}\``).join(', '), help ?? '']
+  }))
+  return asTable(['metric', 'type', 'labels', 'meaning'], rows)
+}
+
+function alertTable(): string {
+  interface Rule { readonly alert: string, readonly expr: string, readonly for?: string, readonly labels: { readonly severity: string } }
+  const { groups } = parse(read('deploy/alerts.yml')) as { groups: readonly { rules: readonly Rule[] }[] }
+  return asTable(['alert', 'severity', 'condition', 'for'], groups.flatMap(({ rules }) => rules)
+    .map(({ alert, expr, for: time = '', labels }) => [alert, labels.severity, `\`${expr}\``, time]))
+}
+
+if (process.argv[1] === new URL(import.meta.url).pathname) {
+  for (const document of DOCUMENTS) {
+    const text = read(document)
+    const now = await generated(text)
+    if (now !== text) writeFileSync(`${ROOT}${document}`, now)
+  }
+}

@@ -24,7 +24,7 @@ export function parseArguments(argv: readonly string[]): Arguments {
     .addOption(new Option('--check', 'check the configuration and every file that it names, without listening, connecting or writing').conflicts('demo'))
     .helpOption('-h, --help', 'print this text')
     .addHelpText('after', `
-Environment variables, with their defaults (README.md describes them):
+Environment variables, with their defaults (docs/configuration.md describes them):
 ${variables.join('\n')}
 
 Exit statuses:

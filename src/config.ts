@@ -3,7 +3,7 @@
  *
  * The environment becomes a frozen Config, or a list of everything that is wrong with it, by variable: an operator mends all at
  * once. Pure: what a value can be checked for without opening anything is checked here; keys, which are read once, come through `readText`.
- * SETTINGS is the whole list of variables; the README's table is held to it by a test.
+ * SETTINGS is the whole list of variables; a test compares docs/configuration.md with it.
  */
 import { Address4, Address6 } from 'ip-address'
 import { isLinkRule } from './firewall/link.ts'
@@ -59,7 +59,7 @@ export type ParsedConfig =
 /** What a file of keys holds, or what it should. */
 type ParsedKeys<T> = { readonly ok: true, readonly keys: T } | { readonly ok: false, readonly message: string }
 
-/** Every variable, with its default as the README shows it. */
+/** Every variable, with its default. */
 export const SETTINGS = {
   IMDS_LISTEN: '169.254.169.254:80',
   IMDS_OPERATOR_LISTEN: '127.0.0.1:9169',

@@ -2,7 +2,7 @@
  * What is written back?
  *
  * The only writer of status and body on the guest side. A refusal is a value; this table turns it into a status, a body and the
- * reason that metrics and logs name (contract A7; the page is reference/imds.md 3.1). Every answer has its exact length.
+ * reason that metrics and logs name (contract A7; the page is docs/ec2.md#error-page). Every answer has its exact length.
  */
 import type { ServerResponse } from 'node:http'
 import type { Content } from '../metadata/tree.ts'

@@ -39,7 +39,7 @@ export interface GuestServerParts {
 }
 
 const LIMITS = {
-  /** A's contract: idle connections close soon, since AWS's JavaScript client waits for that (reference/clients.md 2.5). */
+  /** Idle connections close soon, because AWS's JavaScript client waits for that (contract A5; docs/clients.md#keep-alive). */
   keepAliveTimeout: 3_500, // Node adds a second of grace, and looks once a second
   /** A whole request, headers and body, must arrive in this time. */
   requestTimeout: 10_000,

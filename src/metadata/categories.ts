@@ -1,11 +1,8 @@
 /**
- * What do we say about an instance, and since which version?
+ * The catalogue of categories: what `meta-data/` contains, and since which version (contract C; docs/ec2.md#categories).
  *
- * The catalogue below is the only list of what stands under `meta-data/` (contract C; dates and forms from reference/imds.md 9 and
- * categories.json). A row is a path pattern, EC2's date for it and a function that gives the value, or undefined where the
- * category does not apply: then it is neither listed nor answered. Rows stand in the order in which a listing shows them.
- *
- * Left out on purpose: whatever belongs to Amazon alone (`iam/`, `spot/`), and categories that no record can fill.
+ * A row is a path pattern, EC2's date for it, and a function that gives the values. A row without values is neither listed nor answered.
+ * Listings show the rows in this order. Categories that exist only on AWS (`iam/`, `spot/`), or that no record can fill, are left out.
  */
 import { splitPrefix, subnetOf } from './address.ts'
 import type { Instance, Interface } from './instance.ts'
@@ -62,7 +59,7 @@ function ofInterface(name: string, since: string, value: (nic: Interface, instan
   return { pattern: `meta-data/network/interfaces/macs/{mac}/${name}`, since, entries }
 }
 
-/** As `ofInterface`, for a list of addresses that older versions give the first line of (reference/imds.md 8.3). */
+/** As `ofInterface`, for a list of addresses that older versions give the first line of (docs/ec2.md#changed-formats). */
 function addressesOfInterface(name: string, since: string, value: (nic: Interface) => Value): Category {
   const { pattern, entries } = ofInterface(name, since, value)
   const firstLine = (text: string) => text.split('\n', 1)[0] ?? ''
@@ -71,7 +68,7 @@ function addressesOfInterface(name: string, since: string, value: (nic: Interfac
 
 /**
  * The interfaces that `network/` shows: all, or none where one lacks what cloud-init needs to configure it: an IPv4 address with
- * its prefix length (contract C4; reference/clients.md 1.8).
+ * its prefix length (contract C4; docs/clients.md#network-configuration).
  */
 function networkInterfaces({ interfaces }: Instance): readonly Interface[] {
   return interfaces.every(({ ipv4Addresses: [first] }) => first !== undefined && splitPrefix(first).prefixLength !== undefined) ? interfaces : []

@@ -2,7 +2,7 @@
  * Which path does a request target name?
  *
  * Real clients double slashes, add or drop the last one, send absolute URLs and escape what needs none; the tree knows one path
- * for each thing (contract A3; reference/imds.md 2.3). Splitting comes before decoding, so an escaped slash separates nothing.
+ * for each thing (contract A3; docs/ec2.md#urls). Splitting comes before decoding, so an escaped slash separates nothing.
  * The path decides what is said, never who is asking: an absolute target's host is dropped.
  */
 import { LATEST, versionPosition } from './versions.ts'

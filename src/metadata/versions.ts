@@ -1,7 +1,7 @@
 /**
  * Which API versions do we answer to?
  *
- * EC2's own list, oldest first, with the alias `latest` last (contract A1; reference/imds.md 8.1). A category carries the date at
+ * EC2's own list, oldest first, with the alias `latest` last (contract A1; docs/ec2.md#versions). A category carries the date at
  * which EC2 introduced it; some of those dates are not versions themselves, so a category shows from the first listed version at
  * or after its date (contract A2). Everything else in the tree speaks in positions of this list.
  */

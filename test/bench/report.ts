@@ -1,7 +1,7 @@
 /**
  * How are figures shown?
  *
- * A part gives tables; they are printed for a terminal, or as Markdown for the README.
+ * A part gives tables; they are printed for a terminal, or as Markdown for docs/performance.md.
  */
 import { cpus } from 'node:os'
 

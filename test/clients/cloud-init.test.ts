@@ -13,7 +13,7 @@ import { startMachine, type Machine } from '../support/machine.ts'
 import { withoutNamespaces, type Guest } from '../support/namespaces.ts'
 
 /**
- * Without DMI the platform is unknown to cloud-init, which then asks exactly what a guest of this cloud asks (reference/clients.md 1.3).
+ * Without DMI the platform is unknown to cloud-init, which then asks exactly what a guest of this cloud asks (docs/clients.md#requests).
  * The modules left out have no part in what is read here, and would look for disks to grow.
  */
 const CONFIGURATION = `

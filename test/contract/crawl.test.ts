@@ -12,7 +12,7 @@ import { aGuestServer, parsed } from '../support/guest.ts'
 const RECORDS = 400
 const PROVIDERS = [{}, { domain: 'example.com' }, { domain: 'example.com', partition: 'x' }]
 
-/** What cloud-init makes of a line of a listing: the path below, and whether it is a directory (reference/clients.md 1.5). */
+/** What cloud-init makes of a line of a listing: the path below, and whether it is a directory (docs/clients.md#listings). */
 function entry(directory: string, line: string): { path: string, isDirectory: boolean } {
   const index = /^(\d+)=/.exec(line)?.[1]
   if (index !== undefined) return { path: `${directory}${index}/`, isDirectory: true }

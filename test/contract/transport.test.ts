@@ -181,7 +181,7 @@ test('A1: the versions are listed to a known guest', async () => {
   expect((await server().ask('///')).status).toBe(200)
 })
 
-/** The page of reference/imds.md 3.1, whose length with EC2's newer front end is known. */
+/** EC2's error page (docs/ec2.md#error-page), whose length on current hosts is known. */
 function errorPage(title: string, length: number): string {
   const page = '<?xml version="1.0" encoding="iso-8859-1"?>\n<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Transitional//EN"\n'
     + '\t\t "http://www.w3.org/TR/xhtml1/DTD/xhtml1-transitional.dtd">\n<html xmlns="http://www.w3.org/1999/xhtml" xml:lang="en" lang="en">\n'

@@ -1,5 +1,5 @@
 /**
- * The holes that other services had (reference/peers.md), shown over real sockets not to be here: a guest that claims to be its
+ * The holes that other services had (docs/security.md#lessons-from-other-services), shown over real sockets not to be here: a guest that claims to be its
  * neighbour in every way that one of them believed, and paths that led somewhere else.
  */
 import t from 'tap'

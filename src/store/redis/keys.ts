@@ -2,7 +2,7 @@
  * Where does what stand in Redis?
  *
  * Every key and channel, with its shape, writer and reader. One hash tag holds a region, so one shard has all of it and one script
- * can change it atomically. `publish.lua` builds the same names; README.md ("The layout in Redis") repeats them for publishers in
+ * can change it atomically. `publish.lua` builds the same names; docs/redis-layout.md repeats them for publishers in
  * other languages.
  */
 

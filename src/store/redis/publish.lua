@@ -9,7 +9,7 @@
 --   EVAL <this file> 1 imds:{REGION} remove ID [REVISION]       remove an instance; REVISION is its last one plus 1 unless given. With it
 --                                                               an unknown id gets a tombstone too, for hosts that still answer for it
 --
--- RECORD is the JSON document of the README. A record with `sealedAt` seals its user-data; a put keeps the seal that is there, whatever its
+-- RECORD is the JSON document that docs/record.md describes. A record with `sealedAt` seals its user-data; a put keeps the seal that is there, whatever its
 -- record says of one. Answers, each a list of strings:
 --
 --   published REVISION [SEALED-AT] | unchanged REVISION [SEALED-AT] | removed REVISION

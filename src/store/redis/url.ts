@@ -11,7 +11,7 @@
 import { fileURLToPath } from 'node:url'
 import { parseHostPort } from '../../runtime/host-port.ts'
 
-/** The user-data limit unless another is configured: EC2's own, in bytes (reference/imds.md 10). */
+/** The user-data limit unless another is configured: EC2's own, in bytes (docs/ec2.md#user-data). */
 export const USER_DATA_MAX_BYTES = 16384
 
 /** How a store is written, for messages. */

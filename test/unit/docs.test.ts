@@ -1,0 +1,144 @@
+import { existsSync, readdirSync } from 'node:fs'
+import { dirname, join, normalize } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { parse } from 'yaml'
+import { EXIT } from '../../src/runtime/failure.ts'
+import { SETTINGS } from '../../src/config.ts'
+import { REFUSALS, statusOf } from '../../src/guest/respond.ts'
+import { keysOf } from '../../src/store/redis/keys.ts'
+import { DOCUMENTS, read, ROOT } from '../tools/documents.ts'
+import { generated } from '../tools/generate.ts'
+
+const DOCS = new Map(DOCUMENTS.map((path) => [path, read(path)]))
+const OPERATIONS = DOCS.get('docs/operations.md')!
+
+/** Files that cite documents: path and text. */
+const CITING = [
+  ...['src', 'test', 'deploy', 'systemd'].flatMap((folder) => readdirSync(`${ROOT}${folder}`, { recursive: true, encoding: 'utf8' }).map((name) => `${folder}/${name}`))
+    .filter((path) => /\.(ts|lua|ya?ml|env|conf|acl|service|socket|sysusers|md)$/.test(path)),
+  'Dockerfile', '.ci/run', 'eslint.config.js', 'rolldown.config.js', 'package.json',
+].map((path) => [path, read(path)] as const)
+const all = [...DOCS, ...CITING]
+
+/** What follows `name` in every text, with the place of each. */
+function found(texts: Iterable<readonly [path: string, text: string]>, pattern: RegExp): (readonly [path: string, match: string])[] {
+  return [...texts].flatMap(([path, text]) => [...text.matchAll(pattern)].map((match) => [path, match[1]!] as const))
+}
+
+const prose = (text: string) => text.replace(/^```.*?^```/gms, '')
+const unique = <T>(values: Iterable<T>) => [...new Set(values)].sort()
+
+/** The anchors of a document, as GitHub makes them from headings. */
+function anchorsOf(document: string): string[] {
+  return found([[document, prose(read(document))]], /^#+ (.+)$/gm).map(([, heading]) => heading.toLowerCase().replace(/[^\w\- ]/g, '').replaceAll(' ', '-'))
+}
+
+/** What is wrong with a reference to a file of the repository, or to an anchor in it; undefined if it resolves. */
+function broken(from: string, target: string): string | undefined {
+  const [path = '', anchor] = target.split('#')
+  const file = path === '' ? from : normalize(join(dirname(from), path))
+  if (!existsSync(`${ROOT}${file}`)) return `${from}: ${target}: there is no ${file}`
+  return anchor === undefined || anchorsOf(file).includes(anchor) ? undefined : `${from}: ${target}: ${file} has no such heading`
+}
+
+/** The cells of each row of the tables below a heading, without backticks. */
+function rowsBelow(document: string, heading: string): string[][] {
+  const text = DOCS.get(document)!
+  const from = text.indexOf(`\n${heading}\n`)
+  expect(from).toBeGreaterThan(-1)
+  const level = heading.split(' ')[0]!
+  const end = text.slice(from + 1).search(new RegExp(`\\n#{1,${String(level.length)}} `))
+  return text.slice(from, end === -1 ? undefined : from + 1 + end).split('\n').filter((line) => line.startsWith('| ') && !line.startsWith('|--'))
+    .map((line) => line.split(' | ').map((cell) => cell.replace(/^\| | \|$/g, '').replaceAll('`', '')))
+}
+
+test('the README has at most 150 lines', () => {
+  expect(DOCS.get('README.md')!.split('\n').length - 1).toBeLessThanOrEqual(150)
+})
+
+test('every relative link and anchor in the documents resolves', () => {
+  const links = found([...DOCS].map(([path, text]) => [path, prose(text)] as const), /\]\(([^)]+)\)/g).filter(([, target]) => !/^https?:/.test(target))
+  expect(links.length).toBeGreaterThan(100)
+  expect(links.map(([from, target]) => broken(from, target)).filter((fault) => fault !== undefined)).toEqual([])
+})
+
+test('every document is reachable from the README by one link', () => {
+  const linked = found([['README.md', DOCS.get('README.md')!]], /\]\(([^)#]+)[^)]*\)/g).map(([, target]) => target)
+  expect(DOCUMENTS.filter((path) => path !== 'README.md' && !linked.includes(path))).toEqual([])
+})
+
+test('every citation of a document in code, tests and units resolves', () => {
+  const citations = found(CITING, /\b(docs\/[\w-]+\.(?:md|svg)(?:#[\w-]+)?)/g)
+  expect(citations.length).toBeGreaterThan(10)
+  expect(citations.map(([path, target]) => [path, broken('README.md', target)]).filter(([, fault]) => fault !== undefined)).toEqual([])
+  expect(found(CITING, /\b(reference\/\w+\.\w+)/g).filter(([path]) => path !== 'test/unit/docs.test.ts')).toEqual([])
+})
+
+test('every test file that a document names exists', () => {
+  const named = found(DOCS, /`((?:daemon|redis|clients|contract|faults|unit)\/[\w/-]+)`/g)
+  expect(named.length).toBeGreaterThan(20)
+  expect(named.filter(([, name]) => !existsSync(`${ROOT}test/${name}.test.ts`))).toEqual([])
+})
+
+test('every rule of the contract and every invariant that is cited exists', () => {
+  const rules = found([['', DOCS.get('docs/contract.md')!]], /^- \*\*([A-H]\d)\*\*/gm).map(([, rule]) => rule)
+  expect(unique(rules)).toHaveLength(rules.length)
+  const lists = found(all, /(?:\bcontract(?:'s)? |\(|['"`])([A-H]\d(?:(?:,| and| to) [A-H]\d)*)(?=[).;:,'"` ])/g)
+  const cited = lists.flatMap(([path, list]) => list.split(/(?:,| and| to) /).map((rule) => [path, rule] as const))
+  expect(cited.length).toBeGreaterThan(100)
+  expect(cited.filter(([, rule]) => !rules.includes(rule))).toEqual([])
+  const invariants = found([['', DOCS.get('docs/architecture.md')!]], /^(\d+)\. \*\*/gm).map(([, number]) => number)
+  expect(found(all, /[Ii]nvariant (\d+)/g).filter(([, number]) => !invariants.includes(number))).toEqual([])
+})
+
+test.each(DOCUMENTS.filter((path) => DOCS.get(path)!.includes('<!-- generated: ')))('%s has the tables that `node test/tools/generate.ts` writes', async (path) => {
+  expect(DOCS.get(path)).toBe(await generated(DOCS.get(path)!))
+})
+
+test('configuration.md has every variable, with its default', () => {
+  const rows = rowsBelow('docs/configuration.md', '## Variables').filter(([name]) => name!.startsWith('IMDS_'))
+  expect(unique(rows.map(([name]) => name))).toEqual(unique(Object.keys(SETTINGS)))
+  for (const [name, value] of rows) {
+    const setting = SETTINGS[name as keyof typeof SETTINGS] ?? ''
+    expect([name, value]).toEqual([name, setting !== '' ? setting : value!.startsWith('required') ? value : 'none'])
+  }
+})
+
+test('variables, metrics and alerts that the documents name exist', () => {
+  const metrics = rowsBelow('docs/operations.md', '## Metrics').map(([name]) => name)
+  const texts = [...DOCS, ['deploy/alerts.yml', read('deploy/alerts.yml')] as const, ['deploy/imds.env', read('deploy/imds.env')] as const].filter(([path]) => path !== 'CHANGELOG.md')
+  expect(found(texts, /\b(imds_[a-z_]+)/g).filter(([, name]) => !metrics.includes(name))).toEqual([])
+  expect(found(texts, /\b(IMDS_[A-Z_]*[A-Z])\b/g).filter(([, name]) => !(name in SETTINGS) && name !== 'IMDS_REDIS' && name !== 'IMDS_FAULTS_MARKDOWN')).toEqual([])
+  const { groups } = parse(read('deploy/alerts.yml')) as { groups: readonly { rules: readonly { alert: string }[] }[] }
+  const alerts = groups.flatMap(({ rules }) => rules).map(({ alert }) => alert)
+  expect(found(DOCS, /\b(Imds[A-Z]\w+)/g).filter(([, name]) => !alerts.includes(name))).toEqual([])
+})
+
+describe('tables that people write have every row of the code', () => {
+  test('the refusals, with their statuses', () => {
+    const rows = rowsBelow('docs/guests.md', '## Statuses').slice(1).map(([reason, status]) => `${reason!} ${status!}`)
+    expect(rows.sort()).toEqual(REFUSALS.map((refusal) => `${refusal} ${String(statusOf(refusal))}`).sort())
+  })
+  test('the exit statuses of imdsctl', () => {
+    expect(rowsBelow('docs/publishing.md', '### Exit statuses').slice(1).map(([status]) => Number(status))).toEqual(Object.values(EXIT))
+  })
+  test('the commands of imdsctl', () => {
+    const commands = found([['', read('src/cli/imdsctl.ts')]], /\.command\('([\w-]+)'\)/g).map(([, command]) => command)
+    const described = found([['', DOCS.get('docs/publishing.md')!.split('### Options')[0]!]], /^imdsctl ([\w-]+)/gm).map(([, command]) => command)
+    expect(unique(described)).toEqual(unique(commands))
+  })
+  test('the keys in Redis', () => {
+    const keys = Object.values(keysOf('REGION')).map((key: string | ((name: string) => string)) => typeof key === 'string' ? key : key('*'))
+    const rows = rowsBelow('docs/redis-layout.md', '## Keys').slice(1).map(([key]) => key!.replace(/:(ID|NAME|NETWORK)$/, ':*'))
+    expect(unique(rows)).toEqual(unique(keys))
+  })
+})
+
+test('every example that is marked as executed is run by a test', () => {
+  const tests = CITING.filter(([path]) => path.endsWith('.test.ts'))
+  for (const [document, name] of found(DOCS, /<!-- executed: ([\w -]+) -->/g)) {
+    if (name === '...') continue
+    expect([document, name, tests.some(([, text]) => text.includes(`executed('${document}', '${name}')`))]).toEqual([document, name, true])
+  }
+  expect(OPERATIONS).toContain('<!-- executed: rolling restart -->')
+})

@@ -29,7 +29,7 @@ const UNUSED = ['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler'
 const shared = {
   name: 'shared',
   generateBundle() {
-    this.emitFile({ type: 'asset', fileName: 'publish.lua', source: readFileSync(`${import.meta.dirname}/src/store/publish.lua`) })
+    this.emitFile({ type: 'asset', fileName: 'publish.lua', source: readFileSync(`${import.meta.dirname}/src/store/redis/publish.lua`) })
     this.emitFile({ type: 'asset', fileName: 'instance.schema.json', source: `${JSON.stringify(jsonSchema(), null, 2)}\n` })
   },
 }

@@ -8,9 +8,9 @@ import { join } from 'node:path'
 import t from 'tap'
 import { jsonSchema } from '../../src/metadata/json-schema.ts'
 import { parse } from '../../src/metadata/record.ts'
-import { buildInto } from '../support/build.ts'
 import { must } from '../support/held.ts'
 import { aFullInstance, anInstance } from '../support/instance.ts'
+import { buildInto, IMDSCTL } from '../support/programs.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const PYTHON = '/usr/bin/python3'
@@ -27,7 +27,7 @@ t.test('a build has the schema, `imdsctl schema` prints it, and the package ship
   buildInto(directory)
   const shipped = JSON.parse(readFileSync(join(directory, 'instance.schema.json'), 'utf8')) as unknown
   t.same(shipped, jsonSchema())
-  t.same(JSON.parse((await must([process.execPath, join(ROOT, 'src/cli/imdsctl.ts'), 'schema'])).toString()), shipped)
+  t.same(JSON.parse((await must([process.execPath, IMDSCTL, 'schema'])).toString()), shipped)
   const { files, exports } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { files: string[], exports: Record<string, unknown> }
   t.ok(files.includes('dist/'))
   t.equal(exports['./instance.schema.json'], './dist/instance.schema.json')

@@ -7,10 +7,9 @@ import { startDaemon, until } from '../support/daemon.ts'
 import { must, run } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/namespaces.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs.ts'
 
 t.setTimeout(120_000)
-
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 
 t.test('a service address that is gone makes the daemon not ready, is named to operators and keeps guests from being started, until it is back', { skip: withoutNamespaces() }, async (t) => {
   const hypervisor = await makeHypervisor()
@@ -28,7 +27,7 @@ t.test('a service address that is gone makes the daemon not ready, is named to o
   const curl = async (path: string) => JSON.parse((await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}${path}`])).toString()) as Record<string, unknown>
   const metric = async (name: string) => Number(new RegExp(`^${name} (.*)$`, 'm').exec((await must([...hypervisor.within, 'curl', '-s', `http://127.0.0.1:${String(daemon.operatorPort)}/metrics`])).toString())?.[1])
   const imdsctl = async (...args: string[]) => {
-    const { status, stdout, stderr } = await run([...hypervisor.within, process.execPath, IMDSCTL, ...args, '--operator', `127.0.0.1:${String(daemon.operatorPort)}`], { env: { PATH: process.env['PATH'] } })
+    const { status, stdout, stderr } = await run([...hypervisor.within, process.execPath, IMDSCTL, ...args, '--operator', `127.0.0.1:${String(daemon.operatorPort)}`], { env: programEnvironment() })
     return { status, text: stdout.toString() + stderr }
   }
   await until(async () => (await curl('/readyz'))['ready'] === true, 'the daemon to be ready')

@@ -7,17 +7,17 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import t from 'tap'
 import { run } from '../support/held.ts'
+import { IMDSD, programEnvironment } from '../support/programs.ts'
 import { anAuthority } from '../support/redis-tls.ts'
 import { keyLines } from '../support/record-keys.ts'
 
 t.setTimeout(300_000)
 
-const MAIN = new URL('../../src/main.ts', import.meta.url).pathname
 /** As a user who may not pass over the rights of files: root may, unless it lacks these. */
 const PLAIN_USER = process.getuid?.() === 0 ? ['setpriv', '--bounding-set=-dac_override,-dac_read_search'] : []
 
 async function check(env: Record<string, string>, within: readonly string[] = PLAIN_USER): Promise<{ status: number | null, stdout: string, stderr: string }> {
-  const { status, stdout, stderr } = await run([...within, process.execPath, MAIN, '--check'], { env: { PATH: process.env['PATH'], ...env } })
+  const { status, stdout, stderr } = await run([...within, process.execPath, IMDSD, '--check'], { env: { ...programEnvironment(), ...env } })
   return { status, stdout: stdout.toString(), stderr }
 }
 
@@ -104,7 +104,7 @@ t.test('--check says what this user may not read or write', async (t) => {
 })
 
 t.test('--check and --demo exclude each other', async (t) => {
-  const { status, stderr } = await run([process.execPath, MAIN, '--check', '--demo'], { env: { PATH: process.env['PATH'] } })
+  const { status, stderr } = await run([process.execPath, IMDSD, '--check', '--demo'], { env: programEnvironment() })
   t.equal(status, 64)
   t.match(stderr, /--check.*--demo/)
 })

@@ -6,8 +6,7 @@ import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/daemon.ts'
 import { run } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
-
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
+import { IMDSCTL } from '../support/programs.ts'
 
 t.test('imdsctl explain says what an address would be answered and why, and no secret', async (t) => {
   const url = `file:${t.testdir()}`

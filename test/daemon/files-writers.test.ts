@@ -8,15 +8,15 @@ import t, { type Test } from 'tap'
 import { assemble } from '../../src/view/validate.ts'
 import { loadFiles } from '../../src/store/files/source.ts'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { startDaemon, type TestDaemon, until } from '../support/daemon.ts'
 import { must, run, startHeld, type Held } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
 import { withoutNamespaces } from '../support/namespaces.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs.ts'
 import { traceFileCalls } from '../support/syscalls.ts'
 
 const ID = 'srv-abcde'
 const WRITER = new URL('../support/file-writer.ts', import.meta.url).pathname
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 const IN_PID_NAMESPACE = ['unshare', '--pid', '--fork', '--kill-child']
 const local = (revision: number, change: Record<string, unknown> = {}) => anInstance({
   revision, fqdn: `r${String(revision)}.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }], ...change,
@@ -55,7 +55,7 @@ for (const what of ['set two', 'remove']) {
       const old = await stateOf(directory)
       t.equal(old, `r${String(revision)}.example.com one`)
       const next = what === 'remove' ? 'removed' : `r${String(revision + 1)}.example.com two`
-      const { stdout } = await run(writer(directory, 'change', what, 'kill', String(step)), { env: { PATH: process.env['PATH'] } })
+      const { stdout } = await run(writer(directory, 'change', what, 'kill', String(step)), { env: programEnvironment() })
       const isDone = stdout.toString() === 'done\n'
       const state = await stateOf(directory)
       t.ok(state === next || (state === old && !isDone), `step ${String(step)}: ${state}`)
@@ -154,7 +154,7 @@ t.test('a lock file that imds did not make is named, and the one that it makes s
 
 t.test('imdsctl prints no warning of SQLite\'s, and the daemon does not load it', async (t) => {
   const directory = t.testdir({ store: {}, 'record.json': JSON.stringify(local(1)) }) // in the store, record.json would be an instance's
-  t.same(await run([process.execPath, IMDSCTL, '-s', `file:${join(directory, 'store')}`, 'put', join(directory, 'record.json')], { env: { PATH: process.env['PATH'] } }),
+  t.same(await run([process.execPath, IMDSCTL, '-s', `file:${join(directory, 'store')}`, 'put', join(directory, 'record.json')], { env: programEnvironment() }),
     { status: 0, stdout: Buffer.from(`published ${ID} revision 1\n`), stderr: '' })
   const loads = async (module: string) => (await must([process.execPath, '--input-type=module', '--eval',
     `await import(${JSON.stringify(new URL(module, import.meta.url).pathname)}); console.log(process.moduleLoadList.includes('NativeModule sqlite'))`])).toString().trim()

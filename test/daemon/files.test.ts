@@ -9,9 +9,10 @@ import t, { type Test } from 'tap'
 import { stringify } from 'yaml'
 import { RECORD_MAX_BYTES } from '../../src/metadata/instance.ts'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { startDaemon, type TestDaemon, until } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
 import { matchAll } from '../support/match.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs.ts'
 
 const local = (change: Record<string, unknown> = {}) => anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }], ...change })
 const hostname = async (daemon: TestDaemon) => (await daemon.get('/latest/meta-data/hostname')).body.toString()
@@ -205,10 +206,8 @@ t.test('a removal of an id that never was changes nothing, unless it is given a 
   t.same(await store.put(local({ id: 'srv-gone1', revision: 2 })), { result: 'stale', revision: 3 })
 })
 
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
-
 async function imdsctl(args: readonly string[], { input = '', env = {} }: { input?: string, env?: Record<string, string> } = {}): Promise<{ status: number | null, stdout: Buffer, stderr: string }> {
-  const child = spawn(process.execPath, [IMDSCTL, ...args], { env: { PATH: process.env['PATH'], ...env } })
+  const child = spawn(process.execPath, [IMDSCTL, ...args], { env: { ...programEnvironment(), ...env } })
   child.stdin.end(input)
   const [stdout, stderr] = await Promise.all([child.stdout, child.stderr].map(async (stream) => Buffer.concat(await stream.toArray() as Buffer[])))
   if (child.exitCode === null) await once(child, 'exit')

@@ -8,9 +8,9 @@ import { until } from '../support/daemon.ts'
 import { meet, OPERATOR, startFirewallHost, type Met } from '../support/firewall.ts'
 import { must, run, startHeld } from '../support/held.ts'
 import { withoutNamespaces } from '../support/namespaces.ts'
+import { IMDSCTL } from '../support/programs.ts'
 
 const skip = withoutNamespaces()
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 
 t.test('rules that somebody changes are put back', { skip }, async (t) => {
   const host = await startFirewallHost(t)

@@ -9,13 +9,13 @@ import { createInterface } from 'node:readline'
 import { stripVTControlCharacters } from 'node:util'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { request, runDaemon, startDaemon, until, type LogLine } from '../support/daemon.ts'
+import { type LogLine, request, runDaemon, startDaemon, until } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
 import { matchAll } from '../support/match.ts'
+import { IMDSD, programEnvironment } from '../support/programs.ts'
 import { freePort } from '../support/redis.ts'
 import { executed } from '../tools/documents.ts'
 
-const MAIN = new URL('../../src/main.ts', import.meta.url).pathname
 const LOCAL = anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] })
 
 t.test('a bad configuration: every bad variable is named at once, exit status 78, before anything listens', async (t) => {
@@ -97,7 +97,7 @@ t.test('a token, a key and user-data never stand in the log, at its most talkati
 
 t.test('npm start: the demo serves its instance, says what to try, and leaves nothing behind', async (t) => {
   const [guest, operator] = [await freePort(), await freePort()]
-  const child = spawn(process.execPath, [MAIN, '--demo'], { env: demoOn(guest, operator), stdio: ['ignore', 'pipe', 'inherit'] })
+  const child = spawn(process.execPath, [IMDSD, '--demo'], { env: demoOn(guest, operator), stdio: ['ignore', 'pipe', 'inherit'] })
   const lines: string[] = []
   createInterface({ input: child.stdout }).on('line', (line) => { lines.push(line) })
   await until(() => ['imdsctl', 'ready'].every((word) => lines.some((line) => line.includes(word))), 'the lines to try and the first resync')
@@ -142,8 +142,8 @@ t.test('a full disk behind standard output loses lines and no guest', async (t) 
   const url = `file:${t.testdir()}`
   const store = await openStore({ url })
   await store.put(LOCAL)
-  const child = spawn('sh', ['-c', 'exec "$0" "$1" > /dev/full', process.execPath, MAIN], {
-    env: { PATH: process.env['PATH'], IMDS_STORE: url, IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_LOG_LEVEL: 'debug', IMDS_STATE_DIR: t.testdirName }, stdio: ['ignore', 'ignore', 'inherit'],
+  const child = spawn('sh', ['-c', 'exec "$0" "$1" > /dev/full', process.execPath, IMDSD], {
+    env: { ...programEnvironment(), IMDS_STORE: url, IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_LOG_LEVEL: 'debug', IMDS_STATE_DIR: t.testdirName }, stdio: ['ignore', 'ignore', 'inherit'],
   })
   t.teardown(() => { child.kill('SIGKILL') })
   await until(() => request(port, '/').then(({ status }) => status === 200, () => false), 'an answer')
@@ -153,7 +153,7 @@ t.test('a full disk behind standard output loses lines and no guest', async (t) 
 
 /** The environment of a demo on given ports. */
 function demoOn(guest: number, operator: number): Record<string, string | undefined> {
-  return { PATH: process.env['PATH'], IMDS_LISTEN: `127.0.0.1:${String(guest)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operator)}` }
+  return { ...programEnvironment(), IMDS_LISTEN: `127.0.0.1:${String(guest)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operator)}` }
 }
 
 function withoutScript(): string | false {
@@ -162,7 +162,7 @@ function withoutScript(): string | false {
 
 /** The demo on a pseudo-terminal of its own: the lines that it prints there, without colours, and its exit status. */
 function onTerminal(env: Record<string, string | undefined>): { lines: readonly string[], press: (keys: string) => void, status: Promise<number | null> } {
-  const child = spawn('script', ['--quiet', '--return', '--flush', '--command', `exec '${process.execPath}' '${MAIN}' --demo`, '/dev/null'], { env, stdio: ['pipe', 'pipe', 'inherit'] })
+  const child = spawn('script', ['--quiet', '--return', '--flush', '--command', `exec '${process.execPath}' '${IMDSD}' --demo`, '/dev/null'], { env, stdio: ['pipe', 'pipe', 'inherit'] })
   const lines: string[] = []
   createInterface({ input: child.stdout }).on('line', (line) => { lines.push(stripVTControlCharacters(line)) })
   return { lines, press: (keys) => { child.stdin.write(keys) }, status: once(child, 'close').then(() => child.exitCode) }

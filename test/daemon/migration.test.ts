@@ -12,9 +12,9 @@ import { must } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
 import { startLoad, summary, type Load } from '../support/load.ts'
 import { makeHypervisor, withoutNamespaces, type Hypervisor } from '../support/namespaces.ts'
+import { IMDSCTL } from '../support/programs.ts'
 import { startRedis } from '../support/redis.ts'
 
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 const OPERATOR = '127.0.0.1:9169'
 const WIRE = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee', device: 'guest' }
 const MIGRATIONS = 5

@@ -6,22 +6,20 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { SETTINGS } from '../../src/config.ts'
 import { openStore } from '../../src/store/open.ts'
-import { buildInto } from '../support/build.ts'
 import { startDaemon, until } from '../support/daemon.ts'
 import { meet, startFirewallHost } from '../support/firewall.ts'
 import { run } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
 import { withoutNamespaces } from '../support/namespaces.ts'
+import { buildInto, IMDSCTL, IMDSD, programEnvironment } from '../support/programs.ts'
 import { freePort } from '../support/redis.ts'
 
 t.setTimeout(300_000) // as under `tap run`: here are two builds
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }
-const IMDSD = join(ROOT, 'src/main.ts')
-const IMDSCTL = join(ROOT, 'src/cli/imdsctl.ts')
 const ran = async (program: string, args: readonly string[], env: Record<string, string> = {}) => {
-  const { status, stdout, stderr } = await run([process.execPath, program, ...args], { env: { PATH: process.env['PATH'], ...env } })
+  const { status, stdout, stderr } = await run([process.execPath, program, ...args], { env: { ...programEnvironment(), ...env } })
   return { status, stdout: stdout.toString(), stderr }
 }
 
@@ -104,13 +102,16 @@ t.test('a program whose installation lacks a file says so in one line and withou
     renameSync(join(directory, name), join(dist, name))
     return { status, stderr }
   }
-  for (const name of ['publish.lua', ...chunks.filter((chunk) => /commands|publish-redis/.test(chunk))]) {
+  const commands = chunks.filter((chunk) => chunk.includes('commands'))
+  const publishers = chunks.filter((chunk) => readFileSync(join(dist, chunk), 'utf8').includes('publish.lua'))
+  t.same([commands.length, publishers.length], [1, 1])
+  for (const name of ['publish.lua', ...commands, ...publishers]) {
     const { status, stderr } = await lacking(name)
     t.equal(status, 70, name)
     t.match(stderr, /^imdsctl: cannot load .*, which belongs to its installation: was imds just upgraded\? .*\n$/)
     t.ok(stderr.includes(join(dist, name)), name)
   }
-  rmSync(join(dist, chunks.find((chunk) => chunk.includes('firewall'))!))
+  rmSync(join(dist, chunks.find((chunk) => chunk.includes('agent'))!))
   t.match(await ran(join(dist, 'imdsctl.js'), ['firewall']), { status: 70, stderr: /^imdsctl: cannot load .*\n$/ })
 
   rmSync(join(dist, readdirSync(dist).find((name) => name.startsWith('metrics-'))!))

@@ -5,12 +5,12 @@ import t from 'tap'
 import { stringify } from 'yaml'
 import { run } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs.ts'
 
 t.setTimeout(300_000)
 
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 const validate = async (args: readonly string[], input = '') => {
-  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { input, env: { PATH: process.env['PATH'] } })
+  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { input, env: programEnvironment() })
   return { status, stdout: stdout.toString(), stderr }
 }
 

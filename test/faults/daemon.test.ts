@@ -3,10 +3,10 @@
  */
 import { join } from 'node:path'
 import t from 'tap'
-import { buildInto } from '../support/build.ts'
 import { startFaultHost } from '../support/faults.ts'
 import { underFault } from '../support/faults-seen.ts'
 import { withoutNamespaces } from '../support/namespaces.ts'
+import { buildInto } from '../support/programs.ts'
 
 const TIMES = 3
 

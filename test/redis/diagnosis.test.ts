@@ -4,13 +4,13 @@
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { startDaemon, type TestDaemon, until } from '../support/daemon.ts'
 import { run } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs.ts'
 import { startRedis } from '../support/redis.ts'
 
 const KEYS = keysOf('gb1')
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 
 const record = (id: string, address: string, change: Record<string, unknown> = {}) => anInstance({
   id: `srv-${id}`, fqdn: 's3cret.example.com', interfaces: [{ id: `int-${id}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }], ...change,
@@ -18,7 +18,7 @@ const record = (id: string, address: string, change: Record<string, unknown> = {
 
 /** What both commands say: of an address, and of waiting for a revision of an instance. */
 async function ask(daemon: TestDaemon, address: string, id: string, revision: number): Promise<{ explained: string, waited: string }> {
-  const imdsctl = async (...args: string[]) => run([process.execPath, IMDSCTL, ...args, '--operator', `127.0.0.1:${String(daemon.operatorPort)}`], { env: { PATH: process.env['PATH'] } })
+  const imdsctl = async (...args: string[]) => run([process.execPath, IMDSCTL, ...args, '--operator', `127.0.0.1:${String(daemon.operatorPort)}`], { env: programEnvironment() })
   const [explained, waited] = await Promise.all([imdsctl('explain', address), imdsctl('wait', id, '--revision', String(revision), '--timeout', '1')])
   if (explained.status !== 0 || waited.status !== 75) throw new Error(`${String(explained.status)} ${explained.stderr} ${String(waited.status)} ${waited.stderr}`)
   return { explained: explained.stdout.toString(), waited: waited.stderr }

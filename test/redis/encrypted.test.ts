@@ -7,17 +7,17 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher, type StoreSettings } from '../../src/store/open.ts'
-import { runDaemon, startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { runDaemon, startDaemon, type TestDaemon, until } from '../support/daemon.ts'
 import { run } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
 import { matchAll } from '../support/match.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs.ts'
 import { aCipher, keyLines } from '../support/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 
 const KEYS = keysOf('gb1')
 const ID = '/latest/meta-data/instance-id'
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 
 /** A record of srv-nN for 127.0.0.N, whose host name tells its revision. */
 function record(n: number, revision: number, change: Record<string, unknown> = {}): Record<string, unknown> {
@@ -58,7 +58,7 @@ async function aDaemon(t: Test, keys: Keys | null, env: Record<string, string> =
 }
 
 async function imdsctl(keys: Keys | null, ...args: readonly string[]): Promise<{ status: number | null, text: string }> {
-  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { env: { PATH: process.env['PATH'], ...environment(keys) } })
+  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { env: { ...programEnvironment(), ...environment(keys) } })
   return { status, text: stdout.toString() + stderr }
 }
 

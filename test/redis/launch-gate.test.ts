@@ -3,12 +3,12 @@
  */
 import t, { type Test } from 'tap'
 import { openStore, waitForInstance, type Publisher } from '../../src/library.ts'
-import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { startDaemon, type TestDaemon, until } from '../support/daemon.ts'
 import { run } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs.ts'
 import { freePort, startRedis } from '../support/redis.ts'
 
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 const LONG_MS = 60_000
 
 const record = (revision: number, hypervisors = ['hv1']) => anInstance({
@@ -27,7 +27,7 @@ async function start(t: Test): Promise<{ store: Publisher, daemon: TestDaemon, o
 
 /** imdsctl, which needs no store to wait. */
 const wait = async (operator: string, ...args: string[]) => {
-  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args, '--operator', operator], { env: { PATH: process.env['PATH'] } })
+  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args, '--operator', operator], { env: programEnvironment() })
   return { status, stdout: stdout.toString(), stderr }
 }
 const hostname = async (daemon: TestDaemon) => (await daemon.get('/latest/meta-data/hostname')).body.toString()

@@ -6,6 +6,7 @@ import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/daemon.ts'
 import { matchAll } from '../support/match.ts'
+import { programEnvironment } from '../support/programs.ts'
 import { startRedis } from '../support/redis.ts'
 import { executed } from '../tools/documents.ts'
 
@@ -17,7 +18,7 @@ t.test('the redis-cli examples of docs/redis-layout.md publish and remove what a
   t.teardown(() => redis.stop())
   const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   t.teardown(() => daemon.stop())
-  const run = (code: string) => spawnSync('sh', ['-euc', code], { cwd: ROOT, env: { PATH: process.env['PATH'], REDIS: redis.url, TMPDIR: t.testdir() }, encoding: 'utf8' })
+  const run = (code: string) => spawnSync('sh', ['-euc', code], { cwd: ROOT, env: { ...programEnvironment(), REDIS: redis.url, TMPDIR: t.testdir() }, encoding: 'utf8' })
 
   const published = run(executed('docs/redis-layout.md', 'redis-cli publish').replace('10.0.0.2/30', '127.0.0.1/8'))
   t.match(published, { status: 0, stdout: /^published\n1\n$/ }, published.stderr)

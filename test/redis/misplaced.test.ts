@@ -6,12 +6,12 @@ import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { until } from '../support/daemon.ts'
 import { run } from '../support/held.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 import { aDaemon, aStore, connected, record, serves } from '../support/redis-shapes.ts'
 
 t.setTimeout(120_000)
 
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const KEYS = keysOf('gb1')
 let redis: TestRedis
@@ -20,7 +20,7 @@ t.teardown(() => redis.stop())
 t.beforeEach(async () => { await redis.client.flushall() })
 
 const imdsctl = async (region: string, input: unknown, ...args: string[]) => {
-  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { input: JSON.stringify(input), env: { PATH: process.env['PATH'], IMDS_STORE: redis.url, IMDS_REGION: region } })
+  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { input: JSON.stringify(input), env: { ...programEnvironment(), IMDS_STORE: redis.url, IMDS_REGION: region } })
   return { status, stdout: stdout.toString(), stderr }
 }
 
@@ -71,7 +71,7 @@ t.test('daemons announce themselves when they connect and again and again, and s
   t.match(await imdsctl('gb1', null, '--json', 'hypervisors'), { status: 0, stdout: /^\{"name":"hv1","version":"[^"]+","instances":0,"seenAt":"[^"]+"\}\n\{"name":"hv2".*\n\{"name":"odd","version":"","instances":0,"seenAt":""\}\n$/ })
   await until(async () => (await imdsctl('gb1', null, 'hypervisors')).stdout.includes('\t1 instances'), 'the next announcement', 45_000)
   t.same(daemon.log.filter(({ msg }) => msg.includes('announce')), [])
-  t.match(await run([process.execPath, IMDSCTL, '-s', `file:${t.testdir()}`, 'hypervisors'], { env: { PATH: process.env['PATH'] } }), { status: 69, stderr: /daemons announce themselves in Redis, and not in files/ })
+  t.match(await run([process.execPath, IMDSCTL, '-s', `file:${t.testdir()}`, 'hypervisors'], { env: programEnvironment() }), { status: 69, stderr: /daemons announce themselves in Redis, and not in files/ })
 })
 
 t.test('a daemon that may not write to the store serves its guests, and says once that it cannot announce itself', async (t) => {

@@ -10,13 +10,13 @@ import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/daemon.ts'
 import { anInstance } from '../support/instance.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 
 const KEYS = keysOf('gb1')
 const nic = (address: string, network = 'default') => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv4Addresses: [address] }]
 
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 
 let redis: TestRedis
 t.before(async () => { redis = await startRedis() })
@@ -29,7 +29,7 @@ async function aStore(t: Test): Promise<Publisher> {
   return store
 }
 
-const environment = () => ({ PATH: process.env['PATH'], IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
+const environment = () => ({ ...programEnvironment(), IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
 
 /** Runs imdsctl against the test's Redis. */
 function imdsctl(...args: readonly string[]): { status: number | null, stdout: string, stderr: string } {

@@ -11,11 +11,11 @@ import { openStore, type Publisher } from '../../src/store/open.ts'
 import { until } from '../support/daemon.ts'
 import { run } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 
 t.setTimeout(300_000)
 
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 let redis: TestRedis
 t.before(async () => { redis = await startRedis() })
 t.teardown(() => redis.stop())
@@ -30,7 +30,7 @@ async function aStore(t: Test): Promise<Publisher> {
 
 const command = (...args: string[]) => [process.execPath, IMDSCTL, '--store', redis.url, '--region', 'gb1', ...args]
 const imdsctl = async (input: string, ...args: string[]) => {
-  const { status, stdout, stderr } = await run(command(...args), { input, env: { PATH: process.env['PATH'] } })
+  const { status, stdout, stderr } = await run(command(...args), { input, env: programEnvironment() })
   return { status, stdout: stdout.toString(), stderr }
 }
 const nic = (n: number, address = `10.0.${String(n >> 6)}.${String((n & 63) * 4 + 2)}/30`) => [{ id: `int-a${String(n)}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address] }]
@@ -117,7 +117,7 @@ t.test('revisions of one instance are published in their order, and an address c
 
 t.test('what is in flight is bounded: input waits while the store does', async (t) => {
   await aStore(t)
-  const child = spawn(command('put', '-')[0]!, command('put', '-').slice(1), { stdio: ['pipe', 'pipe', 'inherit'], env: { PATH: process.env['PATH'] } })
+  const child = spawn(command('put', '-')[0]!, command('put', '-').slice(1), { stdio: ['pipe', 'pipe', 'inherit'], env: programEnvironment() })
   t.teardown(() => { child.kill('SIGKILL') })
   let said = ''
   child.stdout.setEncoding('utf8').on('data', (text: string) => { said += text })
@@ -135,7 +135,7 @@ t.test('what is in flight is bounded: input waits while the store does', async (
 
 t.test('it goes on while a slow producer writes, and stops with status 69 where the store goes away', async (t) => {
   await aStore(t)
-  const child = spawn(command('put', '-')[0]!, command('put', '-').slice(1), { stdio: ['pipe', 'pipe', 'pipe'], env: { PATH: process.env['PATH'] } })
+  const child = spawn(command('put', '-')[0]!, command('put', '-').slice(1), { stdio: ['pipe', 'pipe', 'pipe'], env: programEnvironment() })
   t.teardown(() => { child.kill('SIGKILL') })
   let said = ''
   for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => { said += text })
@@ -168,7 +168,7 @@ t.test('--user-data is for one record that brings none', async (t) => {
 
 t.test('a directory is published to a store of files too', async (t) => {
   const directory = t.testdir({ records: { 'srv-a1.json': JSON.stringify(record(1)), 'srv-a1.user-data': 'one', 'srv-a2.yaml': stringify(record(2)), 'srv-a3.json': JSON.stringify(record(3, { interfaces: nic(1) })) } })
-  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, '--store', `file:${directory}/store`, 'put', `${directory}/records`], { env: { PATH: process.env['PATH'] } })
+  const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, '--store', `file:${directory}/store`, 'put', `${directory}/records`], { env: programEnvironment() })
   t.equal(status, 2)
   t.match(stdout.toString(), /^published srv-a1 revision 1\npublished srv-a2 revision 1\n3 records: 2 published, 1 refused\n$/)
   t.match(stderr, /srv-a3\.json: srv-a3: 10\.0\.0\.6 on network default belongs to srv-a1/)

@@ -8,16 +8,16 @@ import t, { type Test } from 'tap'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
-import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
+import { startDaemon, type TestDaemon, until } from '../support/daemon.ts'
 import { random } from '../support/generate.ts'
 import { run } from '../support/held.ts'
 import { anInstance } from '../support/instance.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs.ts'
 import { keyLines } from '../support/record-keys.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 
 const KEYS = keysOf('gb1')
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 const TIME = '2026-11-20T15:04:05Z'
 const LATER = '2026-12-24T00:00:00+01:00'
 
@@ -169,7 +169,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     const { store, env } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
     const imdsctl = async (args: readonly string[], input = '') => {
-      const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { input, env: { PATH: process.env['PATH'], ...env } })
+      const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args], { input, env: { ...programEnvironment(), ...env } })
       return { status, text: stdout.toString() + stderr }
     }
     t.same(await imdsctl(['seal', 'srv-abcde']), { status: 0, text: 'sealed srv-abcde at revision 2\n' })
@@ -225,7 +225,7 @@ t.test('sealed user-data leaves the host: neither its memory\'s answers nor its 
   await serves(daemon, 1)
   await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0 && snapshot().includes('S3CRET'), 'the snapshot')
   await store.seal('srv-abcde')
-  t.same(await run([process.execPath, IMDSCTL, 'wait', 'srv-abcde', '--revision', '2', '--operator', `127.0.0.1:${String(daemon.operatorPort)}`], { env: { PATH: process.env['PATH'] } }),
+  t.same(await run([process.execPath, IMDSCTL, 'wait', 'srv-abcde', '--revision', '2', '--operator', `127.0.0.1:${String(daemon.operatorPort)}`], { env: programEnvironment() }),
     { status: 0, stdout: Buffer.from('srv-abcde is answered for at revision 2\n'), stderr: '' })
   t.equal((await daemon.get('/latest/user-data')).status, 404)
   await until(() => !snapshot().includes('S3CRET'), 'the seal in the snapshot', 40_000)

@@ -9,10 +9,10 @@ import { openStore } from '../../src/store/open.ts'
 import { run } from '../support/held.ts'
 import { until } from '../support/daemon.ts'
 import { matchAll } from '../support/match.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs.ts'
 import { startRedis, type TestRedis } from '../support/redis.ts'
 import { aDaemon, aStore, connected, guestsWithoutPause, reasons, record, serves, told } from '../support/redis-shapes.ts'
 
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 const KEYS = keysOf('gb1')
 const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll('>PASSWORD', '>secret')
 
@@ -55,7 +55,7 @@ t.test('with the users of deploy/redis.acl all of imds works, and Redis refuses 
   await until(async () => (await store.hypervisors()).length === 1, 'the daemon to announce itself')
   const file = t.testdir({ 'record.json': JSON.stringify(record(3)), keys: `new:${Buffer.alloc(32, 7).toString('base64')}` })
   const imdsctl = async (...args: string[]) => {
-    const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, '--store', as(redis, 'imds-publisher'), '--region', 'gb1', ...args], { env: { PATH: process.env['PATH'] } })
+    const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, '--store', as(redis, 'imds-publisher'), '--region', 'gb1', ...args], { env: programEnvironment() })
     t.equal(status, 0, `${args.join(' ')}: ${stderr}`)
     return stdout.toString()
   }

@@ -5,11 +5,10 @@ import t from 'tap'
 import { until } from '../support/daemon.ts'
 import { must } from '../support/held.ts'
 import { matchAll } from '../support/match.ts'
+import { IMDSCTL } from '../support/programs.ts'
 import { startCluster } from '../support/redis-cluster.ts'
 import type { TestRedis } from '../support/redis.ts'
 import { aDaemon, aStore, guestsWithoutPause, publish, record, serves } from '../support/redis-shapes.ts'
-
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 
 const others = (n: number, revision = 1) => record(revision, { id: `srv-x${String(n)}`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.1.${String(n)}/8`] }] })
 const names = async ({ client }: TestRedis) => Array.from(String(await client.call('CLIENT', 'LIST')).matchAll(/ name=(imds\S*) /g), ([, name]) => name!).sort()

@@ -4,12 +4,11 @@
 import { copyFileSync, renameSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { must } from '../support/held.ts'
+import { IMDSCTL } from '../support/programs.ts'
 import { openStore } from '../../src/store/open.ts'
 import { freePort, startRedis, type TestRedis } from '../support/redis.ts'
 import { aDaemon, aStore, connected, guestsWithoutPause, reasons, record, serves, told } from '../support/redis-shapes.ts'
 import { anAuthority, type Authority, type Certificate } from '../support/redis-tls.ts'
-
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 
 interface Secure { readonly redis: TestRedis, readonly url: string, readonly directory: string, readonly ours: Authority, readonly server: Certificate }
 

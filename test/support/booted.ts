@@ -10,10 +10,10 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
-import { buildInto } from './build.ts'
 import { ENDLESS_SHARE, until } from './daemon.ts'
 import { must, startHeld } from './held.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces, type Guest, type Wire } from './namespaces.ts'
+import { buildInto } from './programs.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const SYSTEMD = '/usr/lib/systemd/systemd'

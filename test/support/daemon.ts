@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { IMDSD, programEnvironment } from './programs.ts'
 
 /** One line of the daemon's log. */
 export type LogLine = Readonly<Record<string, unknown>> & { readonly level: string, readonly msg: string }
@@ -35,12 +36,10 @@ export interface TestDaemon {
   stop(): Promise<number | null>
 }
 
-const MAIN = new URL('../../src/main.ts', import.meta.url).pathname
-
 /** Runs the daemon until it ends; for starts that fail. `meanwhile` is given its process. */
 export async function runDaemon(env: Readonly<Record<string, string>>, meanwhile?: (child: ChildProcess) => Promise<void>): Promise<{ status: number | null, stdout: string, stderr: string }> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
-  const child = spawn(process.execPath, [MAIN], { env: { PATH: process.env['PATH'], IMDS_STATE_DIR: directory, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(process.execPath, [IMDSD], { env: { ...programEnvironment(), IMDS_STATE_DIR: directory, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   await meanwhile?.(child).catch((error: unknown) => {
     child.kill('SIGKILL')
     throw error
@@ -61,11 +60,11 @@ export interface Given { readonly main?: string, readonly fds?: readonly number[
  * Starts a daemon on free ports of 127.0.0.1 and waits until it listens. Its guests' share is endless. `env` adds to its environment and overrides; `within` is a
  * command that runs it, such as `ip netns exec NAME`.
  */
-export async function startDaemon(env: Readonly<Record<string, string>>, within: readonly string[] = [], { main = MAIN, fds = [] }: Given = {}): Promise<TestDaemon> {
+export async function startDaemon(env: Readonly<Record<string, string>>, within: readonly string[] = [], { main = IMDSD, fds = [] }: Given = {}): Promise<TestDaemon> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
   const args = [...within, process.execPath, '--max-semi-space-size=2', '--max-old-space-size=1024', '--single-threaded-gc', '--no-allocation-site-pretenuring', main]
   const child = spawn(args[0]!, args.slice(1), {
-    env: { PATH: process.env['PATH'], IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STATE_DIR: directory, ...ENDLESS_SHARE, ...env },
+    env: { ...programEnvironment(), IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STATE_DIR: directory, ...ENDLESS_SHARE, ...env },
     stdio: ['ignore', 'pipe', 'inherit', ...fds],
   })
   const log: LogLine[] = []
@@ -112,9 +111,10 @@ export async function request(port: number, path: string, localAddress = '127.0.
 
 /** Waits until a condition holds; fails, naming what was waited for, after `timeoutMs`. */
 export async function until(condition: () => boolean | Promise<boolean>, what: string, timeoutMs = 30_000): Promise<void> {
-  for (const deadline = performance.now() + timeoutMs; ;) {
+  for (const startedMs = performance.now(); ;) {
     if (await condition()) return
-    if (performance.now() > deadline) throw new Error(`waited ${String(timeoutMs)} ms in vain for ${what}`)
-    await sleep(5)
+    const waitedMs = performance.now() - startedMs
+    if (waitedMs > timeoutMs) throw new Error(`waited ${String(timeoutMs)} ms in vain for ${what}`)
+    await sleep(Math.min(5 + waitedMs / 10, 100)) // a condition that starts a process costs a core as long as it is repeated at once
   }
 }

@@ -12,8 +12,8 @@ import { startDaemon, until } from './daemon.ts'
 import { must, run, type Ran } from './held.ts'
 import { anInstance } from './instance.ts'
 import { makeHypervisor, SERVICE, type Guest, type Hypervisor } from './namespaces.ts'
+import { IMDSCTL, programEnvironment } from './programs.ts'
 
-const IMDSCTL = new URL('../../src/cli/imdsctl.ts', import.meta.url).pathname
 /** EC2's address of the service for IPv6. */
 export const SERVICE6 = 'fd00:ec2::254'
 /** Where operators are answered: an address that guests have a way to. */
@@ -63,7 +63,7 @@ export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly
     return daemon
   }
   let daemon = await start()
-  const imdsctl = (...args: string[]) => run([...hypervisor.within, process.execPath, IMDSCTL, ...args, '--operator', OPERATOR], { env: { PATH: process.env['PATH'] } })
+  const imdsctl = (...args: string[]) => run([...hypervisor.within, process.execPath, IMDSCTL, ...args, '--operator', OPERATOR], { env: programEnvironment() })
   const operator = async (path: string) => (await must([...hypervisor.within, 'curl', '--silent', `http://${OPERATOR}${path}`])).toString()
   const nft = async (...args: string[]) => (await must([...hypervisor.within, 'nft', ...args])).toString()
   let guests = 0
@@ -97,7 +97,7 @@ export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly
     counted: async (counter) => Number(/packets (\d+)/.exec(await nft(`list counter inet imds ${counter}`))?.[1]),
     startFirewall: async (env = {}, program = IMDSCTL) => {
       const args = [...hypervisor.within, process.execPath, program, 'firewall', '--apply', '--watch', '--operator', OPERATOR]
-      const child = spawn(args[0]!, args.slice(1), { env: { PATH: process.env['PATH'], ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+      const child = spawn(args[0]!, args.slice(1), { env: { ...programEnvironment(), ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
       let said = ''
       for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => { said += text })
       const stop = async () => {

@@ -1,18 +1,17 @@
-# The daemon as an image, for hosts that run containers; systemd/imds.service has the stronger sandbox.
+# An image of the daemon, for hosts that run containers. systemd/imds.service has the stronger sandbox.
 #
 #   docker run --network host --read-only --cap-drop ALL --env-file imds.env --volume imds:/var/lib/imds imds
 #
-# The host's network, since a guest is known by its address there. The user is not root and a container gives it no capability: for
-# port 80 the host says `sysctl net.ipv4.ip_unprivileged_port_start=80`. The address comes from systemd/imds-address.service.
-# No HEALTHCHECK: it would start a second Node every time, at a port that the configuration may move; ask /livez and /readyz
-# of the operators' listener instead.
+# It needs the host's network, because guests are identified by their addresses there. The user is not root and has no capability, so allow port 80 on
+# the host with `sysctl net.ipv4.ip_unprivileged_port_start=80`. The address comes from systemd/imds-address.service.
+# There is no HEALTHCHECK, because it would start a second Node.js each time. Ask /livez and /readyz of the operators' listener instead.
 
 ARG NODE_IMAGE=node:26-slim
 
 FROM ${NODE_IMAGE} AS build
 WORKDIR /build
 COPY package.json package-lock.json ./
-# No scripts: one would download a second runtime, the package "node" that pins a developer's.
+# Without scripts: the script of the development dependency "node" would download a second runtime.
 RUN npm ci --ignore-scripts
 COPY tsconfig.json tsconfig.build.json rolldown.config.js ./
 COPY src src

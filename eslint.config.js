@@ -12,7 +12,7 @@ export default defineConfig(
     extends: [tseslint.configs.strictTypeChecked, tseslint.configs.stylisticTypeChecked],
     languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
     rules: {
-      '@typescript-eslint/no-non-null-assertion': 'off', // after a length or key check that the compiler cannot follow
+      '@typescript-eslint/no-non-null-assertion': 'off', // used after a check of a length or key that the compiler cannot follow
       '@typescript-eslint/explicit-module-boundary-types': 'error',
       '@typescript-eslint/switch-exhaustiveness-check': ['error', { considerDefaultExhaustiveForUnions: true }],
       'no-restricted-syntax': ['error', { selector: 'ExportDefaultDeclaration', message: 'name what you export' }],
@@ -32,14 +32,14 @@ export default defineConfig(
   },
   {
     files: ['src/**/*.ts'],
-    rules: { complexity: ['error', 30] }, // instead of a limit of lines: a file is as long as its idea
+    rules: { complexity: ['error', 30] }, // in place of a limit on lines
   },
   {
     files: ['test/**/*.ts'],
     rules: {
-      '@typescript-eslint/no-floating-promises': 'off', // tap's tests are promises that tap awaits
-      '@typescript-eslint/unbound-method': 'off', // the methods of test support are closures
-      '@stylistic/max-len': ['error', { code: 220, ignoreStrings: true, ignoreTemplateLiterals: true, ignoreRegExpLiterals: true }], // rows of tables
+      '@typescript-eslint/no-floating-promises': 'off', // tap awaits the promises of its tests
+      '@typescript-eslint/unbound-method': 'off', // the methods in test/support are closures
+      '@stylistic/max-len': ['error', { code: 220, ignoreStrings: true, ignoreTemplateLiterals: true, ignoreRegExpLiterals: true }], // rows of test tables
     },
   },
 )

@@ -74,7 +74,10 @@ test('every citation of a document in code, tests and units resolves', () => {
   expect(found(CITING, /\b(reference\/\w+\.\w+)/g).filter(([path]) => path !== 'test/unit/docs.test.ts')).toEqual([])
 })
 
-test('every test file that a document names exists', () => {
+test('every source and test file that is named exists', () => {
+  const paths = found(all, /\b((?:src|test)\/[\w/-]+\.(?:ts|lua|js))\b/g)
+  expect(paths.length).toBeGreaterThan(20)
+  expect(paths.filter(([, path]) => !existsSync(`${ROOT}${path}`))).toEqual([])
   const named = found(DOCS, /`((?:daemon|redis|clients|contract|faults|unit)\/[\w/-]+)`/g)
   expect(named.length).toBeGreaterThan(20)
   expect(named.filter(([, name]) => !existsSync(`${ROOT}test/${name}.test.ts`))).toEqual([])

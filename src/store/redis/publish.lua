@@ -40,7 +40,7 @@
 --   refused sealed SEALED-AT                the user-data is sealed: the record must say so, with this time
 --   refused changed DIGEST                  the instance has another digest than the one that was given
 --
--- Keys and their shapes: src/store/keys.ts.
+-- Keys and their shapes: src/store/redis/keys.ts.
 
 local base = KEYS[1]
 local is_dry = ARGV[1] == 'dry-run'

@@ -1,0 +1,88 @@
+/**
+ * The ids whose records sync has to read: those of unknown peers, those that notices named, and those of the resync under way.
+ *
+ * A batch takes ids from the three kinds in turn, so each kind has a third of it, whatever arrives in the others. Within a kind the order is
+ * first come, first served. An id that is named again while it waits is read once.
+ */
+import type { Origin } from './plan.ts'
+
+/** Ids to read together. `waiting` has the promise of each id that a look-up waits for. */
+export interface Batch {
+  readonly origins: Map<string, Origin>
+  readonly waiting: ReadonlyMap<string, PromiseWithResolvers<void>>
+}
+
+/** The three kinds of work, without duplicates. */
+export class ReadQueue {
+  /** Ids that own the addresses of unknown peers, and who waits for each. */
+  readonly #lookUps = new Map<string, PromiseWithResolvers<void>>()
+  /** Ids that notices named. */
+  readonly #dirty = new Set<string>()
+  /** What the resync under way has yet to read; undefined when there is none. */
+  #stale: Set<string> | undefined
+
+  get isEmpty(): boolean {
+    return this.#stale === undefined && this.#dirty.size === 0 && this.#lookUps.size === 0
+  }
+
+  /** A resync is under way. It is complete when everything that it queued has been read. */
+  get isResyncing(): boolean {
+    return this.#stale !== undefined
+  }
+
+  get isResyncRead(): boolean {
+    return this.#stale?.size === 0
+  }
+
+  /** Queues an id whose record may have changed. */
+  addNoticed(id: string): void {
+    this.#dirty.add(id)
+  }
+
+  /** Queues an id for a look-up. The promise resolves once it has been read, and rejects when the store does not answer. */
+  addLookUp(id: string): Promise<void> {
+    const waiting: PromiseWithResolvers<void> = this.#lookUps.get(id) ?? Promise.withResolvers()
+    this.#lookUps.set(id, waiting)
+    return waiting.promise
+  }
+
+  beginResync(): void {
+    this.#stale = new Set()
+  }
+
+  /** Queues an id of the resync under way. */
+  addStale(id: string): void {
+    this.#stale?.add(id)
+  }
+
+  endResync(): void {
+    this.#stale = undefined
+  }
+
+  /** Takes up to `size` ids, each with the strongest reason to read it. */
+  take(size: number): Batch {
+    const origins = new Map<string, Origin>()
+    const waiting = new Map<string, PromiseWithResolvers<void>>()
+    const kinds = [this.#lookUps.keys(), this.#dirty.values(), (this.#stale ?? []).values()]
+    for (let n = 0, ended = 0; origins.size < size && ended < kinds.length; n++) {
+      const { value: id, done } = kinds[n % kinds.length]!.next()
+      ended = done === true ? ended + 1 : 0
+      if (id === undefined) continue
+      const lookUp = this.#lookUps.get(id)
+      if (lookUp !== undefined) waiting.set(id, lookUp)
+      this.#lookUps.delete(id)
+      const isNoticed = this.#dirty.delete(id)
+      origins.set(id, this.#stale?.delete(id) === true ? 'index' : isNoticed ? 'notice' : 'peer')
+    }
+    return { origins, waiting }
+  }
+
+  /** Queues again what could not be read. Look-ups are rejected: their peers ask again. */
+  putBack({ origins, waiting }: Batch, error: unknown): void {
+    for (const [id, origin] of origins) {
+      if (origin === 'index') this.#stale?.add(id)
+      else if (origin === 'notice') this.#dirty.add(id)
+    }
+    for (const { reject } of waiting.values()) reject(error)
+  }
+}

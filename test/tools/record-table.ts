@@ -27,7 +27,7 @@ export function recordTable(): string {
       const here = `${path}${name}`
       const inner = field.items ?? field
       const isNeeded = schema.required?.includes(name) === true && field.default === undefined
-      const fallback = field.default === undefined ? isNeeded ? 'needed' : 'none' : `\`${JSON.stringify(field.default)}\``
+      const fallback = field.default === undefined ? isNeeded ? 'required' : 'none' : `\`${JSON.stringify(field.default)}\``
       rows.push(`| \`${here}${field.items ? '[]' : ''}\` | ${describe(field)} | ${fallback} |`)
       visit(inner, `${here}${field.items ? '[]' : ''}.`)
     }

@@ -56,6 +56,12 @@ test('the README has at most 150 lines', () => {
   expect(DOCS.get('README.md')!.split('\n').length - 1).toBeLessThanOrEqual(150)
 })
 
+test('the README installs with the commands of docs/install.md', () => {
+  const commands = (path: string) => DOCS.get(path)!.split('\n').filter((line) => /^(npm|cd|install|systemctl) .*imds/.test(line)).map((line) => line.split(/ {2,}#/)[0])
+  expect(commands('README.md').length).toBeGreaterThan(5)
+  expect(commands('README.md').filter((line) => !commands('docs/install.md').includes(line))).toEqual([])
+})
+
 test('every relative link and anchor in the documents resolves', () => {
   const links = found([...DOCS].map(([path, text]) => [path, prose(text)] as const), /\]\(([^)]+)\)/g).filter(([, target]) => !/^https?:/.test(target))
   expect(links.length).toBeGreaterThan(100)

@@ -1,6 +1,6 @@
 /**
- * Every metric that we export, declared once, with its help text. Counters that stand on a request's path are plain numbers in the
- * guest side's meter; they are read out when Prometheus asks.
+ * Declares every metric, with its help text. Counters on the path of a request are plain numbers in the RequestMeter, which is read when
+ * Prometheus scrapes.
  */
 import { collectDefaultMetrics, Counter, Gauge, Registry, type Metric } from 'prom-client'
 import { DURATION_BOUNDS, type RequestMeter } from './guest/meter.ts'
@@ -39,18 +39,18 @@ export function buildMetrics(): Metrics {
     .set({ version: VERSION, node: process.versions.node }, 1)
 
   const sync = {
-    notices: new Counter({ name: 'imds_notices_total', help: 'Notices from the store that an instance may have changed.', registers }),
-    resyncs: new Counter({ name: 'imds_resyncs_total', help: 'Full comparisons with the store: completed, failed (it did not answer), or uninitialised (it holds nothing of this region).', labelNames: ['result'] as const, registers }),
-    recordFaults: new Counter({ name: 'imds_record_faults_total', help: 'Faulty records met, by reason; each state of a record counts once. The last good one stays.', labelNames: ['reason'] as const, registers }),
-    revisionsBack: new Counter({ name: 'imds_revisions_back_total', help: 'Records that the store took back to an older revision.', registers }),
+    notices: new Counter({ name: 'imds_notices_total', help: 'Notices from the store: an instance may have changed.', registers }),
+    resyncs: new Counter({ name: 'imds_resyncs_total', help: 'Full comparisons with the store: completed, failed (the store did not answer), or uninitialised (the store has nothing of this region).', labelNames: ['result'] as const, registers }),
+    recordFaults: new Counter({ name: 'imds_record_faults_total', help: 'Faulty records that were loaded, by reason. Each faulty state of a record counts once. The last good one stays in place.', labelNames: ['reason'] as const, registers }),
+    revisionsBack: new Counter({ name: 'imds_revisions_back_total', help: 'Records that went back to an older revision in the store.', registers }),
   }
   const snapshotWrites = new Counter({
-    name: 'imds_snapshot_writes_total', help: 'Writes of the view to the state directory: written or failed.', labelNames: ['result'] as const, registers,
+    name: 'imds_snapshot_writes_total', help: 'Writes of the snapshot to the state directory: written or failed.', labelNames: ['result'] as const, registers,
   })
-  const clockSetBacks = new Counter({ name: 'imds_clock_set_back_total', help: 'Times that the clock was found to have been set back by more than a minute.', registers })
+  const clockSetBacks = new Counter({ name: 'imds_clock_set_back_total', help: 'How often the wall clock was set back by more than a minute.', registers })
   const lookups = new Counter({
     name: 'imds_peer_lookups_total', registers, labelNames: ['result'] as const,
-    help: 'Look-ups of unknown addresses in the store: found, unknown (no instance of this hypervisor has it), failed (no answer within a second), or skipped (over the rate, or just answered).',
+    help: 'Lookups of unknown peers in the store: found, unknown (the address belongs to no instance of this hypervisor), failed (no answer within a second), or skipped (over the rate limit, or the answer is less than a second old).',
   })
   for (const result of ['found', 'unknown', 'failed', 'skipped'] as const) lookups.inc({ result }, 0)
   for (const result of ['written', 'failed'] as const) snapshotWrites.inc({ result }, 0)
@@ -60,7 +60,7 @@ export function buildMetrics(): Metrics {
   const readFrom = ({ meter, instances, contested, sync: status, viewAgeSeconds, firewall, missingAddresses }: MetricsSources) => {
     const gauge = (name: string, help: string, read: () => number) => new Gauge({ name, help, registers, collect() { this.set(read()) } })
     new Counter({
-      name: 'imds_requests_total', help: 'Requests by kind of path, method, status and reason ("served", or why it was refused).', registers,
+      name: 'imds_requests_total', help: 'Requests, by kind of path, method, status and reason ("served", or the reason of the refusal).', registers,
       labelNames: ['route', 'method', 'status', 'reason'] as const,
       collect() {
         this.reset()
@@ -75,27 +75,27 @@ export function buildMetrics(): Metrics {
         for (const [value, count] of Object.entries(read())) this.inc({ [label]: value } as Record<T, string>, count)
       },
     })
-    counters('imds_connections_dropped_total', 'Connections of guests that were closed unanswered: the listener held its share of the file descriptors, the guest more than four times its own share, or it pipelined beyond it, or it did not take its answer (stalled).', 'reason', () => meter.drops)
-    counters('imds_session_requests_total', 'Requests for metadata with a valid session token, with none, or refused since it was missing or invalid.', 'session', () => meter.sessions)
+    counters('imds_connections_dropped_total', 'Connections of guests that were closed without a response: no file descriptors left for guests (descriptors), the guest held more than four times its share or pipelined beyond it (over-share), or it did not read its response (stalled).', 'reason', () => meter.drops)
+    counters('imds_session_requests_total', 'Requests for metadata with a valid session token, without one, or refused because the token was missing or invalid.', 'session', () => meter.sessions)
     new Counter({
-      name: 'imds_forwarded_requests_total', help: 'Requests that said that they were forwarded, refused or not.', registers,
+      name: 'imds_forwarded_requests_total', help: 'Requests with X-Forwarded-For or Forwarded, refused or not.', registers,
       collect() {
         this.reset()
         this.inc(meter.forwards)
       },
     })
-    gauge('imds_view_instances', 'Instances that this host answers for.', instances)
-    gauge('imds_view_age_seconds', 'Time since the view was last compared with the store, a snapshot\'s own time included; since the start where there never was one.', viewAgeSeconds)
-    gauge('imds_resync_duration_seconds', 'How long the last completed comparison with the store took.', () => status().resyncTookMs / 1000)
-    gauge('imds_view_unconfirmed_instances', 'Instances that are answered for although the store no longer knows them.', () => status().unconfirmed)
-    gauge('imds_view_faulty_records', 'Records of this host that are faulty now.', () => status().faulty)
-    gauge('imds_view_contested_addresses', 'Addresses and IPv6 prefixes that more than one instance claims: answered to none.', contested)
-    gauge('imds_store_connected', '1 while the store is connected and its notices flow.', () => Number(status().connected))
-    gauge('imds_store_unusable', '1 while nearly all records that the store has for this host are faulty (more than 90 %): a wrong record key or version. The last good state is served.', () => Number(status().isStoreUnusable))
-    gauge('imds_firewall_age_seconds', 'Time since the firewall last said that its rules are those of the view; 0 where IMDS_FIREWALL is off.', () => firewall().required ? firewall().ageSeconds : 0)
-    gauge('imds_firewall_refused_interfaces', 'Interfaces that the firewall has left out of its rules, since nft refuses them.', () => firewall().refused)
-    gauge('imds_missing_addresses', 'Addresses of guest listeners that no interface of this host has: no guest reaches them.', missingAddresses)
-    gauge('imds_ready', '1 once the first full resync has completed; 0 again while nearly all records of this host in the store are faulty, or an address of a guest listener is missing.', () => Number(status().ready && missingAddresses() === 0))
+    gauge('imds_view_instances', 'Instances that this host serves.', instances)
+    gauge('imds_view_age_seconds', 'Time since the last full comparison of the view with the store, also if that was before a restart; without any, time since the start.', viewAgeSeconds)
+    gauge('imds_resync_duration_seconds', 'Duration of the last completed full comparison with the store.', () => status().resyncTookMs / 1000)
+    gauge('imds_view_unconfirmed_instances', 'Instances that are served although the store no longer has them.', () => status().unconfirmed)
+    gauge('imds_view_faulty_records', 'Records for this host that are faulty now.', () => status().faulty)
+    gauge('imds_view_contested_addresses', 'Addresses and IPv6 prefixes that more than one instance claims. None of them is served there.', contested)
+    gauge('imds_store_connected', '1 while the store is connected and the daemon receives its notices.', () => Number(status().connected))
+    gauge('imds_store_unusable', '1 while more than 90 % of the records that the store has for this host are faulty: a wrong record key or version. The last good state is served.', () => Number(status().isStoreUnusable))
+    gauge('imds_firewall_age_seconds', 'Time since the firewall last confirmed that its rules match the view; 0 if IMDS_FIREWALL is off.', () => firewall().required ? firewall().ageSeconds : 0)
+    gauge('imds_firewall_refused_interfaces', 'Interfaces without firewall rules, because nft refuses them. Their guests are kept out.', () => firewall().refused)
+    gauge('imds_missing_addresses', 'Addresses of guest listeners that no interface of this host has. Guests cannot reach them.', missingAddresses)
+    gauge('imds_ready', '1 if /readyz is 200: the first full comparison with the store has completed, its records can be used, and no address of a guest listener is missing.', () => Number(status().ready && missingAddresses() === 0))
   }
   return { registry, sync, snapshotWrites, clockSetBacks, lookups, readFrom }
 }
@@ -105,7 +105,7 @@ function requestDurations(meter: RequestMeter): Metric {
   const name = 'imds_request_duration_seconds'
   const get = () => Promise.resolve({
     name, type: 'histogram', aggregator: 'sum',
-    help: 'Time from a request\'s headers being read to its answer being handed to the socket, by kind of path.',
+    help: 'Time from reading the headers of a request to passing its response to the socket, by kind of path.',
     values: meter.durations().flatMap(({ route, cumulative, count, sumSeconds }) => [
       ...cumulative.map((value, i) => ({ value, labels: { route, le: DURATION_BOUNDS[i] }, metricName: `${name}_bucket` })),
       { value: count, labels: { route, le: '+Inf' }, metricName: `${name}_bucket` },

@@ -1,14 +1,16 @@
 /**
- * `npm test`: lint, types, vitest and tap, one after the other, and one line that sums them up.
+ * `npm test`: lint, types, vitest and tap, and one line that sums them up. Lint runs beside types and vitest, which use one core each; tap
+ * runs alone, since its tests start programs and measure them.
  *
- * Debian's packages that the tests use are installed when this runs as root and they are missing; otherwise the command is named and
- * the tests that need them are left out, which the end says.
+ * As root, this installs the Debian packages that the tests need. Otherwise it prints the command that installs them, skips the tests that
+ * need them and lists these tests at the end.
  */
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
-import { buildInto } from './programs.ts'
+import { buildInto } from '../support/programs.ts'
 
 /** Command -> the Debian package that has it. */
 const PACKAGES: Readonly<Record<string, string>> = {
@@ -24,9 +26,10 @@ const directory = mkdtempSync(join(tmpdir(), 'imds-test-'))
 
 process.env['PATH'] = [process.env['PATH'], '/usr/sbin', '/sbin'].join(delimiter)
 installPackages()
-check('lint', 'eslint', ['.'])
-check('types', 'tsc', ['-p', '.'])
-runVitest(join(directory, 'vitest.json'))
+await Promise.all([
+  check('lint', 'eslint', ['.']),
+  check('types', 'tsc', ['-p', '.']).then(() => runVitest(join(directory, 'vitest.json'))),
+])
 runTap(join(directory, 'tap.txt'))
 rmSync(directory, { recursive: true })
 
@@ -37,6 +40,16 @@ process.exitCode = total.failed === 0 ? 0 : 1
 function run(command: string, args: readonly string[]): boolean {
   console.log(`\n> ${command} ${args.join(' ')}`)
   return spawnSync(command, args, { stdio: 'inherit' }).status === 0
+}
+
+/** Runs a command beside others: its output is printed as a whole when it ends. */
+async function runBeside(command: string, args: readonly string[]): Promise<boolean> {
+  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] })
+  let output = ''
+  for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => { output += text })
+  await once(child, 'close')
+  console.log(`\n> ${command} ${args.join(' ')}\n${output}`)
+  return child.exitCode === 0
 }
 
 function installPackages(): void {
@@ -50,16 +63,16 @@ function installPackages(): void {
   console.log(`\nSome tests need packages that are not here. As root: apt-get update && apt-get ${install.join(' ')}`)
 }
 
-function check(name: string, command: string, args: readonly string[]): void {
-  if (run(command, args)) total.passed += 1
+async function check(name: string, command: string, args: readonly string[]): Promise<void> {
+  if (await runBeside(command, args)) total.passed += 1
   else {
     total.failed += 1
     console.log(`${name} failed`)
   }
 }
 
-function runVitest(report: string): void {
-  const succeeded = run('vitest', ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`])
+async function runVitest(report: string): Promise<void> {
+  const succeeded = await runBeside('vitest', ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`])
   interface Test { status: string, fullName: string }
   const { testResults } = JSON.parse(readFileSync(report, 'utf8')) as { testResults: { assertionResults: Test[] }[] }
   const tests = testResults.flatMap(({ assertionResults }) => assertionResults)

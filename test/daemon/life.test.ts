@@ -16,6 +16,7 @@ import { IMDSD, programEnvironment } from '../support/programs.ts'
 import { freePort } from '../support/redis.ts'
 import { executed } from '../tools/documents.ts'
 
+const LIBRARY = new URL('../../src/library.ts', import.meta.url).pathname
 const LOCAL = anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] })
 
 t.test('a bad configuration: every bad variable is named at once, exit status 78, before anything listens', async (t) => {
@@ -95,7 +96,7 @@ t.test('a token, a key and user-data never stand in the log, at its most talkati
   t.notMatch(text, /S3CRET|AAAAC3Nza/)
 })
 
-t.test('npm start: the demo serves its instance, says what to try, and leaves nothing behind', async (t) => {
+t.test('npm start: the demo serves its instance, runs the documents\' examples, and leaves nothing behind', async (t) => {
   const [guest, operator] = [await freePort(), await freePort()]
   const child = spawn(process.execPath, [IMDSD, '--demo'], { env: demoOn(guest, operator), stdio: ['ignore', 'pipe', 'inherit'] })
   const lines: string[] = []
@@ -103,12 +104,18 @@ t.test('npm start: the demo serves its instance, says what to try, and leaves no
   await until(() => ['imdsctl', 'ready'].every((word) => lines.some((line) => line.includes(word))), 'the lines to try and the first resync')
   const base = `http://127.0.0.1:${String(guest)}`
   t.ok(lines.includes(`  curl ${base}/latest/meta-data/`))
-  const example = executed('README.md', 'demo').replaceAll('127.0.0.1:8169', `127.0.0.1:${String(guest)}`).replaceAll('127.0.0.1:9169', `127.0.0.1:${String(operator)}`)
-  const { status, stdout } = spawnSync('sh', ['-euc', example], { encoding: 'utf8' })
+  const here = (example: string) => example.replaceAll('127.0.0.1:8169', `127.0.0.1:${String(guest)}`).replaceAll('169.254.169.254', `127.0.0.1:${String(guest)}`)
+    .replaceAll('127.0.0.1:9169', `127.0.0.1:${String(operator)}`)
+  const { status, stdout } = spawnSync('sh', ['-euc', here(executed('README.md', 'demo'))], { encoding: 'utf8' })
   t.equal(status, 0)
   for (const part of ['\ninstance-id\n', 'ssh-ed25519 ', '#cloud-config\n', 'srv-demo1', '"ready":true', '\nimds_requests_total{']) t.ok(stdout.includes(part), part)
+  t.match(spawnSync('sh', ['-euc', here(executed('docs/guests.md', 'session token'))], { encoding: 'utf8' }), { status: 0, stdout: 'srv-demo1' })
   const directory = /--store file:(\S+)/.exec(lines.join('\n'))![1]!
   t.ok(existsSync(directory))
+  const record = anInstance({ id: 'srv-x1y2z', revision: 3, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:02', ipv4Addresses: ['10.0.0.2/30'] }] })
+  const library = here(executed('docs/publishing.md', 'library')).replace('\'imds\'', `'${LIBRARY}'`).replace(/\{ url: .*? \}/, `{ url: 'file:${directory}' }`)
+  const program = `const record = ${JSON.stringify(record)}, userData = 'x'\n${library}\nconsole.log(put.result, gate.result)`
+  t.match(spawnSync(process.execPath, ['--input-type=module-typescript', '-e', program], { encoding: 'utf8' }), { status: 0, stdout: 'published answers\n', stderr: '' })
   child.kill('SIGTERM')
   await once(child, 'exit')
   t.equal(child.exitCode, 0)

@@ -16,7 +16,8 @@ export function read(path: string): string {
 
 /** The example that a test runs: the fenced block after `<!-- executed: NAME -->`. Throws if the document does not have it. */
 export function executed(document: string, name: string): string {
-  const [, after] = read(document).split(`<!-- executed: ${name} -->\n\`\`\`sh\n`)
-  if (after === undefined) throw new Error(`${document} has no example "${name}"`)
-  return after.slice(0, after.indexOf('```'))
+  const [, after] = read(document).split(`<!-- executed: ${name} -->\n`)
+  const [, code] = /^```\w+\n(.*?)```/s.exec(after ?? '') ?? []
+  if (code === undefined) throw new Error(`${document} has no example "${name}"`)
+  return code
 }

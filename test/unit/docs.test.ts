@@ -1,12 +1,15 @@
-import { existsSync, readdirSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { dirname, join, normalize } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { EXIT } from '../../src/runtime/failure.ts'
 import { SETTINGS } from '../../src/config.ts'
 import { REFUSALS, statusOf } from '../../src/guest/respond.ts'
+import { parseRecordKeys } from '../../src/store/crypto/record-cipher.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { DOCUMENTS, read, ROOT } from '../tools/documents.ts'
+import { DOCUMENTS, executed, read, ROOT } from '../tools/documents.ts'
 import { generated } from '../tools/generate.ts'
 
 const DOCS = new Map(DOCUMENTS.map((path) => [path, read(path)]))
@@ -141,6 +144,15 @@ describe('tables that people write have every row of the code', () => {
     const rows = rowsBelow('docs/redis-layout.md', '## Keys').slice(1).map(([key]) => key!.replace(/:(ID|NAME|NETWORK)$/, ':*'))
     expect(unique(rows)).toEqual(unique(keys))
   })
+})
+
+test('the command of docs/encryption.md makes a file of record keys that only its owner can read', () => {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-docs-'))
+  const file = join(directory, 'record-keys')
+  expect(spawnSync('sh', ['-euc', executed('docs/encryption.md', 'record key').replace('/etc/imds/record-keys', file)]).status).toBe(0)
+  expect(parseRecordKeys(readFileSync(file, 'utf8'))).toMatchObject({ ok: true })
+  expect(statSync(file).mode & 0o777).toBe(0o600)
+  rmSync(directory, { recursive: true })
 })
 
 test('every example that is marked as executed is run by a test', () => {

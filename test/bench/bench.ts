@@ -7,7 +7,7 @@
  * first look; `--main` measures another build of the daemon.
  */
 import { parseArgs } from 'node:util'
-import { startRedis } from '../support/redis.ts'
+import { startRedis } from '../support/redis/redis.ts'
 import { build, clean, moveToLoadCore, type Built } from './processes.ts'
 import { flood } from './flood.ts'
 import { publish } from './publish.ts'

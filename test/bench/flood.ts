@@ -1,7 +1,7 @@
 /**
  * What do nine guests that boot notice of a tenth that floods?
  */
-import { bootUnder, FLOODS } from '../support/flood.ts'
+import { bootUnder, FLOODS } from '../support/load/flood.ts'
 import type { Part } from './bench.ts'
 import { addressOf, populate } from './population.ts'
 import { startImds } from './processes.ts'

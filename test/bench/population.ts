@@ -4,7 +4,7 @@
  * Every instance has a loopback address of its own, so that this machine can ask as any of them: the first is 127.0.0.1.
  */
 import { openStore } from '../../src/store/open.ts'
-import { anInstance } from '../support/instance.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
 
 /** The hypervisor that runs them all. */
 export const HYPERVISOR = 'hv1'

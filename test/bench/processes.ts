@@ -10,9 +10,9 @@ import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, symlinkSync, wr
 import { stripTypeScriptTypes } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { freePort } from '../support/redis.ts'
-import { ENDLESS_SHARE, request, until } from '../support/daemon.ts'
-import { buildInto } from '../support/programs.ts'
+import { freePort } from '../support/redis/redis.ts'
+import { ENDLESS_SHARE, request, until } from '../support/programs/daemon.ts'
+import { buildInto } from '../support/programs/imds.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 /** The core of the server that is measured, alone. */

@@ -7,7 +7,7 @@
  */
 import { connect, type Socket } from 'node:net'
 import { openStore } from '../../src/store/open.ts'
-import { request } from '../support/daemon.ts'
+import { request } from '../support/programs/daemon.ts'
 import type { Part } from './bench.ts'
 import { populate, recordOf, userDataOf } from './population.ts'
 import { startImds, type Built } from './processes.ts'

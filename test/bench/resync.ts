@@ -5,7 +5,7 @@
  * an empty view, which reads every instance. At rest: what Redis counts as commands while nothing changes.
  */
 import { Redis } from 'ioredis'
-import { request, until } from '../support/daemon.ts'
+import { request, until } from '../support/programs/daemon.ts'
 import type { Part } from './bench.ts'
 import { populate } from './population.ts'
 import { residentMib, startImds } from './processes.ts'

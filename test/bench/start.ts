@@ -6,7 +6,7 @@
 import { cpSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
-import { freePort } from '../support/redis.ts'
+import { freePort } from '../support/redis/redis.ts'
 import type { Part } from './bench.ts'
 import { populate } from './population.ts'
 import { startImds, startProcess } from './processes.ts'

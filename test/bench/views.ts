@@ -6,7 +6,7 @@
  * which builds its tree. Nothing is forced: the daemon is left alone until its memory stands still.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { request } from '../support/daemon.ts'
+import { request } from '../support/programs/daemon.ts'
 import type { Part } from './bench.ts'
 import { addressOf, idOf, populate, USER_DATA_BYTES } from './population.ts'
 import { residentMib, startImds, type Server } from './processes.ts'

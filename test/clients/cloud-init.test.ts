@@ -6,11 +6,11 @@ import { execFileSync } from 'node:child_process'
 import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
 import { USER_DATA_MAX_BYTES } from '../../src/store/open.ts'
-import { until } from '../support/daemon.ts'
-import { startHost } from '../support/host.ts'
-import { aFullInstance, anInstance } from '../support/instance.ts'
-import { startMachine, type Machine } from '../support/machine.ts'
-import { withoutNamespaces, type Guest } from '../support/namespaces.ts'
+import { until } from '../support/programs/daemon.ts'
+import { startHost } from '../support/netns/host.ts'
+import { aFullInstance, anInstance } from '../support/fixtures/instance.ts'
+import { startMachine, type Machine } from '../support/netns/guest-machine.ts'
+import { withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
 
 /**
  * Without DMI the platform is unknown to cloud-init, which then asks exactly what a guest of this cloud asks (docs/clients.md#requests).

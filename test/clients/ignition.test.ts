@@ -4,11 +4,11 @@
  */
 import { existsSync } from 'node:fs'
 import t, { type Test } from 'tap'
-import { until } from '../support/daemon.ts'
-import { startHost } from '../support/host.ts'
-import { anInstance } from '../support/instance.ts'
-import { startMachine } from '../support/machine.ts'
-import { withoutNamespaces, type Guest } from '../support/namespaces.ts'
+import { until } from '../support/programs/daemon.ts'
+import { startHost } from '../support/netns/host.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { startMachine } from '../support/netns/guest-machine.ts'
+import { withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
 
 const IGNITION = '/usr/lib/dracut/modules.d/30ignition/ignition'
 const MOTD = { path: '/etc/motd', contents: { source: 'data:,hello' } }

@@ -8,9 +8,9 @@ import { join } from 'node:path'
 import t from 'tap'
 import { jsonSchema } from '../../src/metadata/json-schema.ts'
 import { parse } from '../../src/metadata/record.ts'
-import { must } from '../support/held.ts'
-import { aFullInstance, anInstance } from '../support/instance.ts'
-import { buildInto, IMDSCTL } from '../support/programs.ts'
+import { must } from '../support/programs/processes.ts'
+import { aFullInstance, anInstance } from '../support/fixtures/instance.ts'
+import { buildInto, IMDSCTL } from '../support/programs/imds.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const PYTHON = '/usr/bin/python3'

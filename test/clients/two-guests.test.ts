@@ -7,10 +7,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore, type Publisher } from '../../src/store/open.ts'
-import { crawl } from '../support/crawl.ts'
-import { startDaemon, until, type Answer } from '../support/daemon.ts'
-import { makeHypervisor, withoutNamespaces, type Ask, type Guest, type Hypervisor, type Wire } from '../support/namespaces.ts'
-import { startRedis } from '../support/redis.ts'
+import { crawl } from '../support/fixtures/crawl.ts'
+import { startDaemon, until, type Answer } from '../support/programs/daemon.ts'
+import { makeHypervisor, withoutNamespaces, type Ask, type Guest, type Hypervisor, type Wire } from '../support/netns/namespaces.ts'
+import { startRedis } from '../support/redis/redis.ts'
 
 /** Who a guest belongs to. `numbers` begin its addresses; they and its word are in nobody else's data. */
 interface Tenant { readonly word: string, readonly wire: Wire, readonly cloudIps: string, readonly numbers: readonly string[] }

@@ -6,8 +6,8 @@ import type { Instance } from '../../src/metadata/instance.ts'
 import { buildTree, resolve } from '../../src/metadata/tree.ts'
 import { parseTarget } from '../../src/metadata/target.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
-import { generateRecord } from '../support/generate.ts'
-import { aGuestServer, parsed } from '../support/guest.ts'
+import { generateRecord } from '../support/fixtures/generated-records.ts'
+import { aGuestServer, parsed } from '../support/fixtures/guest-server.ts'
 
 const RECORDS = 400
 const PROVIDERS = [{}, { domain: 'example.com' }, { domain: 'example.com', partition: 'x' }]

@@ -2,8 +2,8 @@
  * The contract's D as tables: session tokens, what needs them, and requests that came through somebody else's hands.
  */
 import { describe, expect, test } from 'vitest'
-import { aGuestServer, type Injection, type TestGuest } from '../support/guest.ts'
-import { anInstance } from '../support/instance.ts'
+import { aGuestServer, type Injection, type TestGuest } from '../support/fixtures/guest-server.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const TOKEN = '/latest/api/token'

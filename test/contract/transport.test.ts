@@ -3,8 +3,8 @@
  */
 import { describe, expect, test, vi } from 'vitest'
 import { REFUSALS, statusOf, type Refusal } from '../../src/guest/respond.ts'
-import { aGuestServer, type Injected, type Injection } from '../support/guest.ts'
-import { anInstance } from '../support/instance.ts'
+import { aGuestServer, type Injected, type Injection } from '../support/fixtures/guest-server.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const PAGE = {

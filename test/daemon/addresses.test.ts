@@ -3,11 +3,11 @@
  */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until } from '../support/daemon.ts'
-import { must, run } from '../support/held.ts'
-import { anInstance } from '../support/instance.ts'
-import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/namespaces.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs.ts'
+import { startDaemon, until } from '../support/programs/daemon.ts'
+import { must, run } from '../support/programs/processes.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 
 t.setTimeout(120_000)
 

@@ -10,8 +10,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { LINGER_BYTES, LINGER_MS } from '../../src/guest/linger.ts'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
+import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const MIB = 2 ** 20

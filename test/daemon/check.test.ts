@@ -6,10 +6,10 @@ import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from '
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import t from 'tap'
-import { run } from '../support/held.ts'
-import { IMDSD, programEnvironment } from '../support/programs.ts'
-import { anAuthority } from '../support/redis-tls.ts'
-import { keyLines } from '../support/record-keys.ts'
+import { run } from '../support/programs/processes.ts'
+import { IMDSD, programEnvironment } from '../support/programs/imds.ts'
+import { anAuthority } from '../support/redis/tls.ts'
+import { keyLines } from '../support/fixtures/record-keys.ts'
 
 t.setTimeout(300_000)
 

@@ -7,10 +7,10 @@ import t from 'tap'
 import { parse as parseYaml } from 'yaml'
 import { parseConfig, SETTINGS } from '../../src/config.ts'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
-import { startRedis } from '../support/redis.ts'
-import { exchange } from '../support/socket.ts'
+import { startDaemon, until } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { startRedis } from '../support/redis/redis.ts'
+import { exchange } from '../support/fixtures/socket.ts'
 
 interface Alert { readonly alert: string, readonly expr: string, readonly labels: { severity: string }, readonly annotations: { summary: string, description: string } }
 

@@ -3,10 +3,10 @@
  */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until } from '../support/daemon.ts'
-import { run } from '../support/held.ts'
-import { anInstance } from '../support/instance.ts'
-import { IMDSCTL } from '../support/programs.ts'
+import { startDaemon, until } from '../support/programs/daemon.ts'
+import { run } from '../support/programs/processes.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { IMDSCTL } from '../support/programs/imds.ts'
 
 t.test('imdsctl explain says what an address would be answered and why, and no secret', async (t) => {
   const url = `file:${t.testdir()}`

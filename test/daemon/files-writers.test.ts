@@ -8,15 +8,15 @@ import t, { type Test } from 'tap'
 import { assemble } from '../../src/view/validate.ts'
 import { loadFiles } from '../../src/store/files/source.ts'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, type TestDaemon, until } from '../support/daemon.ts'
-import { must, run, startHeld, type Held } from '../support/held.ts'
-import { anInstance } from '../support/instance.ts'
-import { withoutNamespaces } from '../support/namespaces.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs.ts'
-import { traceFileCalls } from '../support/syscalls.ts'
+import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.ts'
+import { must, run, startHeld, type Held } from '../support/programs/processes.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { withoutNamespaces } from '../support/netns/namespaces.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { traceFileCalls } from '../support/programs/syscalls.ts'
 
 const ID = 'srv-abcde'
-const WRITER = new URL('../support/file-writer.ts', import.meta.url).pathname
+const WRITER = new URL('../support/programs/file-writer.ts', import.meta.url).pathname
 const IN_PID_NAMESPACE = ['unshare', '--pid', '--fork', '--kill-child']
 const local = (revision: number, change: Record<string, unknown> = {}) => anInstance({
   revision, fqdn: `r${String(revision)}.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }], ...change,

@@ -9,10 +9,10 @@ import t, { type Test } from 'tap'
 import { stringify } from 'yaml'
 import { RECORD_MAX_BYTES } from '../../src/metadata/instance.ts'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, type TestDaemon, until } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
-import { matchAll } from '../support/match.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs.ts'
+import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { matchAll } from '../support/fixtures/match.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 
 const local = (change: Record<string, unknown> = {}) => anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }], ...change })
 const hostname = async (daemon: TestDaemon) => (await daemon.get('/latest/meta-data/hostname')).body.toString()

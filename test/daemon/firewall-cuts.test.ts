@@ -3,7 +3,7 @@
  */
 import t from 'tap'
 import { everyCut, fuzzCuts, randomCuts } from '../fuzz/cuts.ts'
-import { withoutNamespaces } from '../support/namespaces.ts'
+import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
 const SEED = 9
 

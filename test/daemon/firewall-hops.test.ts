@@ -2,9 +2,9 @@
  * The host's firewall: how far the answer to a token PUT travels (contract D6), and the same rules over IPv6.
  */
 import t from 'tap'
-import { giveIpv6, meet, sendPieces, sendRaw, SERVICE6, startFirewallHost } from '../support/firewall.ts'
-import { must } from '../support/held.ts'
-import { SERVICE, withoutNamespaces } from '../support/namespaces.ts'
+import { giveIpv6, meet, sendPieces, sendRaw, SERVICE6, startFirewallHost } from '../support/netns/firewall-host.ts'
+import { must } from '../support/programs/processes.ts'
+import { SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 
 const skip = withoutNamespaces()
 const TOKEN = `http://${SERVICE}/latest/api/token`

@@ -4,11 +4,11 @@
 import { chmodSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
-import { until } from '../support/daemon.ts'
-import { meet, OPERATOR, startFirewallHost, type Met } from '../support/firewall.ts'
-import { must, run, startHeld } from '../support/held.ts'
-import { withoutNamespaces } from '../support/namespaces.ts'
-import { IMDSCTL } from '../support/programs.ts'
+import { until } from '../support/programs/daemon.ts'
+import { meet, OPERATOR, startFirewallHost, type Met } from '../support/netns/firewall-host.ts'
+import { must, run, startHeld } from '../support/programs/processes.ts'
+import { withoutNamespaces } from '../support/netns/namespaces.ts'
+import { IMDSCTL } from '../support/programs/imds.ts'
 
 const skip = withoutNamespaces()
 

@@ -8,8 +8,8 @@ import { Refusal, refusalOf, Table } from '../../src/firewall/agent/nft.ts'
 import { findRefused } from '../../src/firewall/agent/refused.ts'
 import { buildRules, type FirewallRules } from '../../src/firewall/rules.ts'
 import type { FirewallDocument } from '../../src/firewall/document.ts'
-import { must, run } from '../support/held.ts'
-import { makeHypervisor, withoutNamespaces } from '../support/namespaces.ts'
+import { must, run } from '../support/programs/processes.ts'
+import { makeHypervisor, withoutNamespaces } from '../support/netns/namespaces.ts'
 
 /** The rules of guests by their hop limits. */
 function rulesOf(limits: readonly number[], port = 9169): FirewallRules {

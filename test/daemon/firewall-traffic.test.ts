@@ -2,11 +2,11 @@
  * The host's firewall under traffic: instances come and go, and a guest floods, while others lose nothing.
  */
 import t from 'tap'
-import { until } from '../support/daemon.ts'
-import { meet, startFirewallHost } from '../support/firewall.ts'
-import { must } from '../support/held.ts'
-import { startLoad, summary } from '../support/load.ts'
-import { SERVICE, withoutNamespaces } from '../support/namespaces.ts'
+import { until } from '../support/programs/daemon.ts'
+import { meet, startFirewallHost } from '../support/netns/firewall-host.ts'
+import { must } from '../support/programs/processes.ts'
+import { startLoad, summary } from '../support/load/load.ts'
+import { SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 
 const skip = withoutNamespaces()
 const ROUNDS = 6

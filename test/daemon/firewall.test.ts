@@ -2,10 +2,10 @@
  * The host's firewall: who reaches the service is held to its own link, MAC and addresses by rules of the kernel that follow the view.
  */
 import t from 'tap'
-import { until } from '../support/daemon.ts'
-import { meet, OPERATOR, sendRaw, startFirewallHost, type FirewallHost } from '../support/firewall.ts'
-import { must } from '../support/held.ts'
-import { SERVICE, withoutNamespaces } from '../support/namespaces.ts'
+import { until } from '../support/programs/daemon.ts'
+import { meet, OPERATOR, sendRaw, startFirewallHost, type FirewallHost } from '../support/netns/firewall-host.ts'
+import { must } from '../support/programs/processes.ts'
+import { SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 
 const skip = withoutNamespaces()
 const ageOf = async (host: FirewallHost) => Number(/^imds_firewall_age_seconds (\S+)$/m.exec(await host.operator('/metrics'))?.[1])

@@ -4,8 +4,8 @@
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
-import { startDaemon, until } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
+import { startDaemon, until } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
 
 t.test('the gate opens for an instance that is answered for, and for none with a contested address', async (t) => {
   const directory = t.testdir()

@@ -3,12 +3,12 @@
  * network (systemd/imds-network@.socket).
  */
 import t from 'tap'
-import { bootHost, withoutSystemd, type BootedHost } from '../support/booted.ts'
-import { until } from '../support/daemon.ts'
-import { must } from '../support/held.ts'
-import { aFullInstance } from '../support/instance.ts'
-import { startLoad, summary, type Figures } from '../support/load.ts'
-import type { Guest, Wire } from '../support/namespaces.ts'
+import { bootHost, withoutSystemd, type BootedHost } from '../support/netns/booted-host.ts'
+import { until } from '../support/programs/daemon.ts'
+import { must } from '../support/programs/processes.ts'
+import { aFullInstance } from '../support/fixtures/instance.ts'
+import { startLoad, summary, type Figures } from '../support/load/load.ts'
+import type { Guest, Wire } from '../support/netns/namespaces.ts'
 
 const NETWORKS = ['red', 'blue'] as const
 const ID = '/latest/meta-data/instance-id'

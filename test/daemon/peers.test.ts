@@ -4,9 +4,9 @@
  */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
-import { exchange } from '../support/socket.ts'
+import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { exchange } from '../support/fixtures/socket.ts'
 
 const [OWN, NEIGHBOUR, UNKNOWN_PEER] = ['127.0.0.1', '127.0.0.2', '127.0.0.3']
 const PATH = '/latest/meta-data/hostname'

@@ -5,9 +5,9 @@ import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
-import { parseAnswer } from '../support/socket.ts'
+import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { parseAnswer } from '../support/fixtures/socket.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const REQUEST = `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`

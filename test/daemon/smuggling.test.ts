@@ -8,8 +8,8 @@ import { openStore } from '../../src/store/open.ts'
 import { AFTER, OPEN, SHAPES, SMUGGLED } from '../fuzz/smuggling.ts'
 import { send, type Plan } from '../fuzz/send.ts'
 import { readAnswers } from '../fuzz/wire.ts'
-import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
+import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
 
 const SECRET = 'what is smuggled'
 /** Guests enough that no share is exceeded by connections that are held open. */

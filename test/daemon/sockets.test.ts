@@ -5,9 +5,9 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
-import { exchange, parseAnswer } from '../support/socket.ts'
+import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { exchange, parseAnswer } from '../support/fixtures/socket.ts'
 
 const ID = '/latest/meta-data/instance-id'
 

@@ -2,10 +2,10 @@
  * A daemon that ends or stops turning without a word, with the socket in systemd's hands.
  */
 import t from 'tap'
-import { bootHost, withoutSystemd } from '../support/booted.ts'
-import { until } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
-import { startLoad, summary, type Failure, type Load } from '../support/load.ts'
+import { bootHost, withoutSystemd } from '../support/netns/booted-host.ts'
+import { until } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { startLoad, summary, type Failure, type Load } from '../support/load/load.ts'
 
 const KILLS = 20
 const CLIENTS = 8

@@ -2,10 +2,10 @@
  * Restarts with the socket in systemd's hands (contract G3), under guests that read their trees without a pause.
  */
 import t from 'tap'
-import { bootHost, withoutSystemd } from '../support/booted.ts'
-import { until } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
-import { startLoad, summary, type Load } from '../support/load.ts'
+import { bootHost, withoutSystemd } from '../support/netns/booted-host.ts'
+import { until } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { startLoad, summary, type Load } from '../support/load/load.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const RESTARTS = 20

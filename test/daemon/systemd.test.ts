@@ -1,15 +1,15 @@
 /**
- * The units, by systemd's own word: its checker, its rating, and a systemd that runs them (support/booted.ts).
+ * The units, by systemd's own word: its checker, its rating, and a systemd that runs them (support/netns/booted-host.ts).
  */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, copyFileSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
-import { bootHost, withoutSystemd } from '../support/booted.ts'
-import { until } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
-import { SERVICE } from '../support/namespaces.ts'
+import { bootHost, withoutSystemd } from '../support/netns/booted-host.ts'
+import { until } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { SERVICE } from '../support/netns/namespaces.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
 /** imdsctl as the package installs it, without the options that tap gives to every Node below it. */

@@ -6,12 +6,12 @@ import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { runDaemon, startDaemon, until, type TestDaemon } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
-import { matchAll } from '../support/match.ts'
-import { exchange } from '../support/socket.ts'
+import { runDaemon, startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { matchAll } from '../support/fixtures/match.ts'
+import { exchange } from '../support/fixtures/socket.ts'
 
-const SET_CLOCK = new URL('../support/set-clock.ts', import.meta.url).href
+const SET_CLOCK = new URL('../support/programs/set-clock.ts', import.meta.url).href
 const ID = '/latest/meta-data/instance-id'
 const aKey = () => `${randomBytes(32).toString('base64')}\n`
 

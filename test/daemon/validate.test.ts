@@ -3,9 +3,9 @@
  */
 import t from 'tap'
 import { stringify } from 'yaml'
-import { run } from '../support/held.ts'
-import { anInstance } from '../support/instance.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs.ts'
+import { run } from '../support/programs/processes.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 
 t.setTimeout(300_000)
 

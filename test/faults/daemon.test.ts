@@ -3,10 +3,10 @@
  */
 import { join } from 'node:path'
 import t from 'tap'
-import { startFaultHost } from '../support/faults.ts'
-import { underFault } from '../support/faults-seen.ts'
-import { withoutNamespaces } from '../support/namespaces.ts'
-import { buildInto } from '../support/programs.ts'
+import { startFaultHost } from '../support/netns/fault-host.ts'
+import { underFault } from '../support/load/during-fault.ts'
+import { withoutNamespaces } from '../support/netns/namespaces.ts'
+import { buildInto } from '../support/programs/imds.ts'
 
 const TIMES = 3
 

@@ -3,9 +3,9 @@
  */
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { startFaultHost } from '../support/faults.ts'
-import { underFault } from '../support/faults-seen.ts'
-import { withoutNamespaces } from '../support/namespaces.ts'
+import { startFaultHost } from '../support/netns/fault-host.ts'
+import { underFault } from '../support/load/during-fault.ts'
+import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
 const KEYS = keysOf('gb1')
 

@@ -3,9 +3,9 @@
  */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until } from '../support/daemon.ts'
-import { bootUnder, FLOODS } from '../support/flood.ts'
-import { anInstance } from '../support/instance.ts'
+import { startDaemon, until } from '../support/programs/daemon.ts'
+import { bootUnder, FLOODS } from '../support/load/flood.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
 
 const SECONDS = 3
 const addressOf = (i: number) => `127.0.0.${String(i + 2)}`

@@ -8,11 +8,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
-import { must, run } from '../support/held.ts'
-import { anInstance } from '../support/instance.ts'
-import { matchAll } from '../support/match.ts'
-import { withoutNamespaces } from '../support/namespaces.ts'
+import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { must, run } from '../support/programs/processes.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { matchAll } from '../support/fixtures/match.ts'
+import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
 interface Env extends Readonly<Record<string, string>> { readonly IMDS_STORE: string, readonly IMDS_STATE_DIR: string }
 interface Host { readonly daemon: TestDaemon, readonly env: Env, change(): Promise<void> }

@@ -5,10 +5,10 @@
 import { Agent, get } from 'node:http'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until } from '../support/daemon.ts'
-import { collectable } from '../support/garbage.ts'
-import { anInstance } from '../support/instance.ts'
-import { startRedis } from '../support/redis.ts'
+import { startDaemon, until } from '../support/programs/daemon.ts'
+import { collectable } from '../support/programs/garbage.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { startRedis } from '../support/redis/redis.ts'
 
 const isLong = process.env['IMDS_FAULTS_LONG'] === '1'
 /** In each of ROUNDS, after one that warms up. */

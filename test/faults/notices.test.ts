@@ -4,9 +4,9 @@
 import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { startFaultHost, type State } from '../support/faults.ts'
-import { underFault } from '../support/faults-seen.ts'
-import { withoutNamespaces } from '../support/namespaces.ts'
+import { startFaultHost, type State } from '../support/netns/fault-host.ts'
+import { underFault } from '../support/load/during-fault.ts'
+import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
 const KEYS = keysOf('gb1')
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')

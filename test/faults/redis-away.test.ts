@@ -2,10 +2,10 @@
  * G1: Redis goes away or says nothing any more; guests read their trees all the while, and a change that is made meanwhile arrives.
  */
 import t from 'tap'
-import { startFaultHost } from '../support/faults.ts'
-import { underFault } from '../support/faults-seen.ts'
-import { must } from '../support/held.ts'
-import { withoutNamespaces } from '../support/namespaces.ts'
+import { startFaultHost } from '../support/netns/fault-host.ts'
+import { underFault } from '../support/load/during-fault.ts'
+import { must } from '../support/programs/processes.ts'
+import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
 t.test('no guest notices that Redis is away', { skip: withoutNamespaces() }, async (t) => {
   const host = await startFaultHost(t)

@@ -2,9 +2,9 @@
  * G1: Redis is there, but slow, full or read-only; guests read their trees all the while, and a change that is made meanwhile arrives.
  */
 import t from 'tap'
-import { startFaultHost } from '../support/faults.ts'
-import { underFault } from '../support/faults-seen.ts'
-import { withoutNamespaces } from '../support/namespaces.ts'
+import { startFaultHost } from '../support/netns/fault-host.ts'
+import { underFault } from '../support/load/during-fault.ts'
+import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
 /** A script that takes all of Redis' time for so long, as somebody's KEYS on a big store does. */
 const BUSY = `local function now() local t = redis.call('TIME'); return t[1] * 1000 + t[2] / 1000 end

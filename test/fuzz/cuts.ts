@@ -4,10 +4,10 @@
  * the container; with 2 each does, which shows that the same bytes ask for one.
  */
 import type { Test } from 'tap'
-import { until } from '../support/daemon.ts'
-import { giveIpv6, SERVICE6, startFirewallHost, type FirewallHost } from '../support/firewall.ts'
-import { must, startHeld } from '../support/held.ts'
-import { SERVICE } from '../support/namespaces.ts'
+import { until } from '../support/programs/daemon.ts'
+import { giveIpv6, SERVICE6, startFirewallHost, type FirewallHost } from '../support/netns/firewall-host.ts'
+import { must, startHeld } from '../support/programs/processes.ts'
+import { SERVICE } from '../support/netns/namespaces.ts'
 import { diceOf } from './dice.ts'
 import type { PureReport } from './pure.ts'
 
@@ -127,7 +127,7 @@ async function sendCuts(host: FirewallHost, { within }: { readonly within: reado
   return { minted: await minted(host) - first, arrived }
 }
 
-const AGENT = new URL('../support/pieces-agent.ts', import.meta.url).pathname
+const AGENT = new URL('../support/programs/pieces-agent.ts', import.meta.url).pathname
 
 async function minted(host: FirewallHost): Promise<number> {
   const line = /^imds_requests_total\{route="\/latest\/api\/token",method="PUT",status="200",reason="served"\} (\d+)$/m.exec(await host.operator('/metrics'))

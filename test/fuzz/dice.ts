@@ -1,7 +1,7 @@
 /**
  * Choices that a seed repeats: every input of a run has dice of its own, so one of them can be made again without the others.
  */
-import { random } from '../support/generate.ts'
+import { random } from '../support/fixtures/generated-records.ts'
 
 /** Pseudo-random choices. Bytes are texts of one character per byte (latin1), everywhere here. */
 export interface Dice {

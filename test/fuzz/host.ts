@@ -4,9 +4,9 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
-import { collectable } from '../support/garbage.ts'
-import { exchange } from '../support/socket.ts'
+import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { collectable } from '../support/programs/garbage.ts'
+import { exchange } from '../support/fixtures/socket.ts'
 import { MARK, RECORD_MARK } from './inputs.ts'
 import { foreignCanaries, populate, type FuzzGuest } from './population.ts'
 

@@ -10,7 +10,7 @@ import { buildTree, resolve, VERSION_LIST, type Tree } from '../../src/metadata/
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { sha256 } from '../../src/metadata/user-data.ts'
 import { fillUserData } from '../../src/store/publish.ts'
-import { aFullInstance } from '../support/instance.ts'
+import { aFullInstance } from '../support/fixtures/instance.ts'
 import { diceOf } from './dice.ts'
 
 /** Begins every canary. */

@@ -15,7 +15,7 @@ import type { Assembled } from '../../src/view/validate.ts'
 import { fillUserData } from '../../src/store/publish.ts'
 import { readSnapshot, SnapshotWriter, snapshotPath } from '../../src/view/snapshot.ts'
 import { RecordCipher } from '../../src/store/crypto/record-cipher.ts'
-import { generateRecord } from '../support/generate.ts'
+import { generateRecord } from '../support/fixtures/generated-records.ts'
 import type { Dice } from './dice.ts'
 import { RECORD_MARK } from './inputs.ts'
 

@@ -10,12 +10,12 @@ import { buildRedisSource } from '../../src/store/redis/source.ts'
 import type { Loaded, Source } from '../../src/store/source.ts'
 import type { RecordCipher } from '../../src/store/crypto/record-cipher.ts'
 import { SLICE_BYTES } from '../../src/runtime/turn-budget.ts'
-import { mostBytesPerTurn } from '../support/bytes-per-turn.ts'
-import { until } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
-import { aCipher, keyLines } from '../support/record-keys.ts'
-import { ANNOUNCEMENT } from '../support/redis-shapes.ts'
-import { startRedis, type TestRedis } from '../support/redis.ts'
+import { mostBytesPerTurn } from '../support/fixtures/bytes-per-turn.ts'
+import { until } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
+import { ANNOUNCEMENT } from '../support/redis/shapes.ts'
+import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 
 const MIB = 1024 * 1024
 const LIMIT = 16 * MIB

@@ -12,11 +12,11 @@ import { parse, sizeFaults } from '../../src/metadata/record.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES } from '../../src/store/crypto/record-cipher.ts'
-import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
-import { matchAll } from '../support/match.ts'
-import { aCipher, keyLines } from '../support/record-keys.ts'
-import { startRedis, type TestRedis } from '../support/redis.ts'
+import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { matchAll } from '../support/fixtures/match.ts'
+import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
+import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 
 const KEYS = keysOf('gb1')
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')

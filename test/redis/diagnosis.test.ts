@@ -4,11 +4,11 @@
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, type TestDaemon, until } from '../support/daemon.ts'
-import { run } from '../support/held.ts'
-import { anInstance } from '../support/instance.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs.ts'
-import { startRedis } from '../support/redis.ts'
+import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.ts'
+import { run } from '../support/programs/processes.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { startRedis } from '../support/redis/redis.ts'
 
 const KEYS = keysOf('gb1')
 

@@ -3,11 +3,11 @@
  */
 import t, { type Test } from 'tap'
 import { openStore, waitForInstance, type Publisher } from '../../src/library.ts'
-import { startDaemon, type TestDaemon, until } from '../support/daemon.ts'
-import { run } from '../support/held.ts'
-import { anInstance } from '../support/instance.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs.ts'
-import { freePort, startRedis } from '../support/redis.ts'
+import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.ts'
+import { run } from '../support/programs/processes.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { freePort, startRedis } from '../support/redis/redis.ts'
 
 const LONG_MS = 60_000
 

@@ -4,10 +4,10 @@
 import { spawnSync } from 'node:child_process'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until } from '../support/daemon.ts'
-import { matchAll } from '../support/match.ts'
-import { programEnvironment } from '../support/programs.ts'
-import { startRedis } from '../support/redis.ts'
+import { startDaemon, until } from '../support/programs/daemon.ts'
+import { matchAll } from '../support/fixtures/match.ts'
+import { programEnvironment } from '../support/programs/imds.ts'
+import { startRedis } from '../support/redis/redis.ts'
 import { executed } from '../tools/documents.ts'
 
 const ROOT = new URL('../..', import.meta.url).pathname

@@ -4,11 +4,11 @@
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
-import { until } from '../support/daemon.ts'
-import { run } from '../support/held.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs.ts'
-import { startRedis, type TestRedis } from '../support/redis.ts'
-import { aDaemon, aStore, connected, record, serves } from '../support/redis-shapes.ts'
+import { until } from '../support/programs/daemon.ts'
+import { run } from '../support/programs/processes.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { aDaemon, aStore, connected, record, serves } from '../support/redis/shapes.ts'
 
 t.setTimeout(120_000)
 

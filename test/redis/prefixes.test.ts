@@ -8,12 +8,12 @@ import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { buildRedisSource } from '../../src/store/redis/source.ts'
 import type { Source } from '../../src/store/source.ts'
-import { until } from '../support/daemon.ts'
-import { random } from '../support/generate.ts'
-import { anInstance } from '../support/instance.ts'
-import { matchAll } from '../support/match.ts'
-import { ANNOUNCEMENT } from '../support/redis-shapes.ts'
-import { startRedis, type TestRedis } from '../support/redis.ts'
+import { until } from '../support/programs/daemon.ts'
+import { random } from '../support/fixtures/generated-records.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { matchAll } from '../support/fixtures/match.ts'
+import { ANNOUNCEMENT } from '../support/redis/shapes.ts'
+import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 
 const KEYS = keysOf('gb1')
 

@@ -8,10 +8,10 @@ import t, { type Test } from 'tap'
 import { sha256 } from '../../src/metadata/user-data.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
-import { startDaemon, until } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs.ts'
-import { startRedis, type TestRedis } from '../support/redis.ts'
+import { startDaemon, until } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 
 const KEYS = keysOf('gb1')
 const nic = (address: string, network = 'default') => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv4Addresses: [address] }]

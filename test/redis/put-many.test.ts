@@ -8,11 +8,11 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { stringify } from 'yaml'
 import { openStore, type Publisher } from '../../src/store/open.ts'
-import { until } from '../support/daemon.ts'
-import { run } from '../support/held.ts'
-import { anInstance } from '../support/instance.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs.ts'
-import { startRedis, type TestRedis } from '../support/redis.ts'
+import { until } from '../support/programs/daemon.ts'
+import { run } from '../support/programs/processes.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 
 t.setTimeout(300_000)
 

@@ -6,12 +6,12 @@ import { Redis } from 'ioredis'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore } from '../../src/store/open.ts'
-import { run } from '../support/held.ts'
-import { until } from '../support/daemon.ts'
-import { matchAll } from '../support/match.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs.ts'
-import { startRedis, type TestRedis } from '../support/redis.ts'
-import { aDaemon, aStore, connected, guestsWithoutPause, reasons, record, serves, told } from '../support/redis-shapes.ts'
+import { run } from '../support/programs/processes.ts'
+import { until } from '../support/programs/daemon.ts'
+import { matchAll } from '../support/fixtures/match.ts'
+import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
+import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { aDaemon, aStore, connected, guestsWithoutPause, reasons, record, serves, told } from '../support/redis/shapes.ts'
 
 const KEYS = keysOf('gb1')
 const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll('>PASSWORD', '>secret')

@@ -2,13 +2,13 @@
  * Redis as a Cluster: the region is found, followed when its slot is moved, and served by a replica when its primary dies.
  */
 import t from 'tap'
-import { until } from '../support/daemon.ts'
-import { must } from '../support/held.ts'
-import { matchAll } from '../support/match.ts'
-import { IMDSCTL } from '../support/programs.ts'
-import { startCluster } from '../support/redis-cluster.ts'
-import type { TestRedis } from '../support/redis.ts'
-import { aDaemon, aStore, guestsWithoutPause, publish, record, serves } from '../support/redis-shapes.ts'
+import { until } from '../support/programs/daemon.ts'
+import { must } from '../support/programs/processes.ts'
+import { matchAll } from '../support/fixtures/match.ts'
+import { IMDSCTL } from '../support/programs/imds.ts'
+import { startCluster } from '../support/redis/cluster.ts'
+import type { TestRedis } from '../support/redis/redis.ts'
+import { aDaemon, aStore, guestsWithoutPause, publish, record, serves } from '../support/redis/shapes.ts'
 
 const others = (n: number, revision = 1) => record(revision, { id: `srv-x${String(n)}`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.1.${String(n)}/8`] }] })
 const names = async ({ client }: TestRedis) => Array.from(String(await client.call('CLIENT', 'LIST')).matchAll(/ name=(imds\S*) /g), ([, name]) => name!).sort()

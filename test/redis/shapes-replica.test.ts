@@ -2,9 +2,9 @@
  * A replica as the store, without Sentinel: it serves as long as it follows its primary, and again when it becomes one.
  */
 import t from 'tap'
-import { until } from '../support/daemon.ts'
-import { startRedis } from '../support/redis.ts'
-import { aDaemon, aStore, connected, guestsWithoutPause, record, serves, told } from '../support/redis-shapes.ts'
+import { until } from '../support/programs/daemon.ts'
+import { startRedis } from '../support/redis/redis.ts'
+import { aDaemon, aStore, connected, guestsWithoutPause, record, serves, told } from '../support/redis/shapes.ts'
 
 t.test('a replica serves while it follows its primary; one that lost it is told, and taken again with a resync when it is promoted', async (t) => {
   const primary = await startRedis(['--repl-diskless-sync-delay', '0'])

@@ -3,10 +3,10 @@
  */
 import t, { type Test } from 'tap'
 import type { RedisFiles } from '../../src/store/redis/url.ts'
-import { until } from '../support/daemon.ts'
-import type { TestRedis } from '../support/redis.ts'
-import { startWatched, type Watched } from '../support/redis-sentinel.ts'
-import { aDaemon, aStore, connected, guestsWithoutPause, publish, reasons, record, serves, told } from '../support/redis-shapes.ts'
+import { until } from '../support/programs/daemon.ts'
+import type { TestRedis } from '../support/redis/redis.ts'
+import { startWatched, type Watched } from '../support/redis/sentinel.ts'
+import { aDaemon, aStore, connected, guestsWithoutPause, publish, reasons, record, serves, told } from '../support/redis/shapes.ts'
 
 interface Behind { readonly watched: Watched, readonly url: string, readonly servers: Watched['servers'], readonly files: RedisFiles }
 

@@ -3,12 +3,12 @@
  */
 import { copyFileSync, renameSync } from 'node:fs'
 import t, { type Test } from 'tap'
-import { must } from '../support/held.ts'
-import { IMDSCTL } from '../support/programs.ts'
+import { must } from '../support/programs/processes.ts'
+import { IMDSCTL } from '../support/programs/imds.ts'
 import { openStore } from '../../src/store/open.ts'
-import { freePort, startRedis, type TestRedis } from '../support/redis.ts'
-import { aDaemon, aStore, connected, guestsWithoutPause, reasons, record, serves, told } from '../support/redis-shapes.ts'
-import { anAuthority, type Authority, type Certificate } from '../support/redis-tls.ts'
+import { freePort, startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { aDaemon, aStore, connected, guestsWithoutPause, reasons, record, serves, told } from '../support/redis/shapes.ts'
+import { anAuthority, type Authority, type Certificate } from '../support/redis/tls.ts'
 
 interface Secure { readonly redis: TestRedis, readonly url: string, readonly directory: string, readonly ours: Authority, readonly server: Certificate }
 

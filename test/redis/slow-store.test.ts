@@ -5,10 +5,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore } from '../../src/store/open.ts'
-import { startDaemon, until } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
-import { startRedis } from '../support/redis.ts'
-import { startSlowLink } from '../support/slow-link.ts'
+import { startDaemon, until } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { startRedis } from '../support/redis/redis.ts'
+import { startSlowLink } from '../support/redis/slow-link.ts'
 
 t.setTimeout(300_000)
 

@@ -5,10 +5,10 @@ import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
-import { startDaemon, until, type TestDaemon } from '../support/daemon.ts'
-import { anInstance } from '../support/instance.ts'
-import { matchAll } from '../support/match.ts'
-import { startRedis, type TestRedis } from '../support/redis.ts'
+import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { matchAll } from '../support/fixtures/match.ts'
+import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 
 t.setTimeout(300_000) // as under `tap run`; with `node` alone it would be 30 s, and this file waits for many resyncs
 

@@ -10,7 +10,7 @@ import { once } from 'node:events'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
-import { buildInto } from '../support/programs.ts'
+import { buildInto } from '../support/programs/imds.ts'
 
 /** Command -> the Debian package that has it. */
 const PACKAGES: Readonly<Record<string, string>> = {
@@ -102,7 +102,7 @@ function runTap(report: string): void {
   if (!succeeded) console.log(`\n${failures(lines).join('\n')}`)
 }
 
-/** The tests start some 500 programs: built once, each starts in a quarter of the CPU time (support/programs.ts). */
+/** The tests start some 500 programs: built once, each starts in a quarter of the CPU time (support/programs/imds.ts). */
 function buildPrograms(root: string): string {
   const dist = join(root, 'dist')
   mkdirSync(dist, { recursive: true })

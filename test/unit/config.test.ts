@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { parseConfig } from '../../src/config.ts'
-import { keyLines } from '../support/record-keys.ts'
+import { keyLines } from '../support/fixtures/record-keys.ts'
 
 const REDIS = { IMDS_STORE: 'redis://r:6379', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }
 

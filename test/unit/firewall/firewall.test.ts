@@ -3,8 +3,8 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { Firewall } from '../../../src/firewall/firewall.ts'
 import { formatRefusals, parseRefusals } from '../../../src/firewall/refusal.ts'
 import type { Instance } from '../../../src/metadata/instance.ts'
-import { anInstance } from '../../support/instance.ts'
-import { parsed } from '../../support/guest.ts'
+import { anInstance } from '../../support/fixtures/instance.ts'
+import { parsed } from '../../support/fixtures/guest-server.ts'
 
 beforeEach(() => { vi.useFakeTimers() })
 afterEach(() => { vi.useRealTimers() })

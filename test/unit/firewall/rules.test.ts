@@ -2,8 +2,8 @@ import { expect, test } from 'vitest'
 import { firewallGuest } from '../../../src/firewall/firewall.ts'
 import { buildRules, change, replacement, trial } from '../../../src/firewall/rules.ts'
 import { parseFirewallDocument, type FirewallGuest, type FirewallDocument } from '../../../src/firewall/document.ts'
-import { aFullInstance, anInstance } from '../../support/instance.ts'
-import { parsed } from '../../support/guest.ts'
+import { aFullInstance, anInstance } from '../../support/fixtures/instance.ts'
+import { parsed } from '../../support/fixtures/guest-server.ts'
 
 /** The rules of a view of which nft refuses nothing. */
 const rulesOf = (view: FirewallDocument) => buildRules(view, [])

@@ -1,8 +1,8 @@
 import { pino } from 'pino'
 import { expect, test } from 'vitest'
 import { RefusalLog } from '../../../src/guest/refusal-log.ts'
-import { aGuestServer } from '../../support/guest.ts'
-import { anInstance } from '../../support/instance.ts'
+import { aGuestServer } from '../../support/fixtures/guest-server.ts'
+import { anInstance } from '../../support/fixtures/instance.ts'
 
 function aComplainer() {
   const log: Record<string, unknown>[] = []

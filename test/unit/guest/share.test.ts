@@ -7,8 +7,8 @@ import { closeSoon } from '../../../src/guest/linger.ts'
 import { Share, Shares, UNKNOWN_PEERS } from '../../../src/guest/share.ts'
 import { sizeFaults } from '../../../src/metadata/record.ts'
 import { buildTree } from '../../../src/metadata/tree.ts'
-import { parsed } from '../../support/guest.ts'
-import { theLargestInstance } from '../../support/instance.ts'
+import { parsed } from '../../support/fixtures/guest-server.ts'
+import { theLargestInstance } from '../../support/fixtures/instance.ts'
 
 const GUEST = { burst: 600, perSecond: 100, connections: 64 }
 

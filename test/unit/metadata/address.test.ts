@@ -1,7 +1,7 @@
 import { Address6 } from 'ip-address'
 import { describe, expect, test } from 'vitest'
 import { canonicalAddress, ipv6Digits, isIpv6Prefix, isOneAddress, overlap } from '../../../src/metadata/address.ts'
-import { random } from '../../support/generate.ts'
+import { random } from '../../support/fixtures/generated-records.ts'
 
 test.each([
   ['10.0.0.2', '10.0.0.2'], ['::ffff:10.0.0.2', '10.0.0.2'], ['FD00:0:0::2', 'fd00::2'], ['::', '::'], ['10.0.0.2/30', undefined], ['fe80::1%eth0', undefined],

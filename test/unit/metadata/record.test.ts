@@ -3,8 +3,8 @@ import { describe, expect, test } from 'vitest'
 import { RECORD_FORM, RECORD_MAX_BYTES, rangesOf } from '../../../src/metadata/instance.ts'
 import { InstanceSchema } from '../../../src/metadata/schema.ts'
 import { parse, restore, sealOf, sizeFaults } from '../../../src/metadata/record.ts'
-import { parsed } from '../../support/guest.ts'
-import { aFullInstance, anInstance } from '../../support/instance.ts'
+import { parsed } from '../../support/fixtures/guest-server.ts'
+import { aFullInstance, anInstance } from '../../support/fixtures/instance.ts'
 
 const nic = (change: Record<string, unknown>) => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'], ...change }]
 

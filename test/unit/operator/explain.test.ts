@@ -3,8 +3,8 @@ import { expect, test } from 'vitest'
 import { Firewall } from '../../../src/firewall/firewall.ts'
 import { explain } from '../../../src/operator/explain.ts'
 import { View } from '../../../src/view/view.ts'
-import { parsed } from '../../support/guest.ts'
-import { anInstance } from '../../support/instance.ts'
+import { parsed } from '../../support/fixtures/guest-server.ts'
+import { anInstance } from '../../support/fixtures/instance.ts'
 
 test('of a contested address it names those who claim it, and no other quarrel', async () => {
   const view = new View({}, () => 0)

@@ -6,8 +6,8 @@ import { buildFileSource } from '../../../src/store/files/source.ts'
 import { sha256InSlices, SLICE_BYTES, slices, TurnBudget } from '../../../src/runtime/turn-budget.ts'
 import { sha256 } from '../../../src/metadata/user-data.ts'
 import { assemble } from '../../../src/view/validate.ts'
-import { mostBytesPerTurn } from '../../support/bytes-per-turn.ts'
-import { anInstance } from '../../support/instance.ts'
+import { mostBytesPerTurn } from '../../support/fixtures/bytes-per-turn.ts'
+import { anInstance } from '../../support/fixtures/instance.ts'
 
 const MIB = 1024 * 1024
 

@@ -1,7 +1,7 @@
 import { Address6 } from 'ip-address'
 import { expect, test } from 'vitest'
 import { AddressIndex } from '../../../src/view/address-index.ts'
-import { random } from '../../support/generate.ts'
+import { random } from '../../support/fixtures/generated-records.ts'
 
 const bounds = new Map<string, readonly [bigint, bigint]>() // parsing takes nearly all of this test's time
 

@@ -2,8 +2,8 @@ import { expect, test } from 'vitest'
 import type { Assembled } from '../../../src/view/validate.ts'
 import { plan, type Origin } from '../../../src/view/plan.ts'
 import type { Loaded } from '../../../src/store/source.ts'
-import { parsed } from '../../support/guest.ts'
-import { anInstance } from '../../support/instance.ts'
+import { parsed } from '../../support/fixtures/guest-server.ts'
+import { anInstance } from '../../support/fixtures/instance.ts'
 
 const ID = 'srv-abcde'
 const ORIGINS: readonly Origin[] = ['index', 'notice', 'peer']

@@ -3,8 +3,8 @@ import { expect, test } from 'vitest'
 import type { AssemblyFault } from '../../../src/view/validate.ts'
 import { RecordHealth } from '../../../src/view/record-health.ts'
 import { View } from '../../../src/view/view.ts'
-import { parsed } from '../../support/guest.ts'
-import { anInstance } from '../../support/instance.ts'
+import { parsed } from '../../support/fixtures/guest-server.ts'
+import { anInstance } from '../../support/fixtures/instance.ts'
 
 const FAULT: AssemblyFault = { reason: 'record', faults: [{ path: '/fqdn', message: 'must be a domain name' }] }
 const REJECTED: AssemblyFault = { reason: 'rejected', faults: [{ path: '', message: 'is not authentic' }] }

@@ -11,10 +11,10 @@ import type { Assembled } from '../../../src/view/validate.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotParts } from '../../../src/view/snapshot.ts'
 import { RecordCipher } from '../../../src/store/crypto/record-cipher.ts'
 import { SLICE_BYTES } from '../../../src/runtime/turn-budget.ts'
-import { mostBytesPerTurn } from '../../support/bytes-per-turn.ts'
-import { generateRecord } from '../../support/generate.ts'
-import { parsed } from '../../support/guest.ts'
-import { aCipher } from '../../support/record-keys.ts'
+import { mostBytesPerTurn } from '../../support/fixtures/bytes-per-turn.ts'
+import { generateRecord } from '../../support/fixtures/generated-records.ts'
+import { parsed } from '../../support/fixtures/guest-server.ts'
+import { aCipher } from '../../support/fixtures/record-keys.ts'
 
 const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
 const DAY_MS = 86_400_000

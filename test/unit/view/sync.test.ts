@@ -5,8 +5,8 @@ import { pino } from 'pino'
 import { afterEach, expect, test } from 'vitest'
 import { View } from '../../../src/view/view.ts'
 import { Sync } from '../../../src/view/sync.ts'
-import { anInstance } from '../../support/instance.ts'
-import { SteppedSource, type Request } from '../../support/stepped-source.ts'
+import { anInstance } from '../../support/fixtures/instance.ts'
+import { SteppedSource, type Request } from '../../support/fixtures/stepped-source.ts'
 
 /** As in sync.ts: what a resync gets of each read, at least. */
 const SHARE = 33

@@ -2,8 +2,8 @@ import { describe, expect, test } from 'vitest'
 import { sha256 } from '../../../src/metadata/user-data.ts'
 import { assemble } from '../../../src/view/validate.ts'
 import type { Loaded, LoadedRecord } from '../../../src/store/source.ts'
-import { parsed } from '../../support/guest.ts'
-import { anInstance } from '../../support/instance.ts'
+import { parsed } from '../../support/fixtures/guest-server.ts'
+import { anInstance } from '../../support/fixtures/instance.ts'
 
 const BYTES = Buffer.from('#!/bin/sh\n')
 const DESCRIBED = { size: BYTES.length, sha256: sha256(BYTES) }

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { VERSIONS } from '../../../src/metadata/versions.ts'
-import { aGuestServer } from '../../support/guest.ts'
-import { anInstance } from '../../support/instance.ts'
+import { aGuestServer } from '../../support/fixtures/guest-server.ts'
+import { anInstance } from '../../support/fixtures/instance.ts'
 
 const MAC = '02:24:19:00:00:ee'
 const mapped = { id: 'int-ds42k', macAddress: MAC, ipv4Addresses: ['10.0.0.2/30'], cloudIps: [{ id: 'cip-a', publicIpv4: '198.51.100.7', fqdn: 'cip-a.example.com' }] }

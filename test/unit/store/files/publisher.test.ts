@@ -12,7 +12,7 @@ import type { FileOperations } from '../../../../src/store/files/operations.ts'
 import { openStore } from '../../../../src/store/open.ts'
 import { openFilePublisher } from '../../../../src/store/files/publisher.ts'
 import type { Publisher, UserDataChange } from '../../../../src/store/publish.ts'
-import { anInstance } from '../../../support/instance.ts'
+import { anInstance } from '../../../support/fixtures/instance.ts'
 
 const ID = 'srv-abcde'
 const TIME = '2026-11-20T15:04:05Z'

@@ -10,7 +10,7 @@ import { afterAll, expect, test, vi } from 'vitest'
 import { loadFiles } from '../../../../src/store/files/source.ts'
 import { FILE_SYSTEM } from '../../../../src/store/files/operations.ts'
 import { formatPending, parsePending, type Change } from '../../../../src/store/files/pending.ts'
-import { anInstance } from '../../../support/instance.ts'
+import { anInstance } from '../../../support/fixtures/instance.ts'
 
 const ID = 'srv-abcde'
 const ROOT = mkdtempSync(join(tmpdir(), 'imds-files-'))

@@ -3,8 +3,8 @@
  */
 import { appendFileSync, writeFileSync } from 'node:fs'
 import type { Test } from 'tap'
-import { until } from './daemon.ts'
-import type { FaultHost } from './faults.ts'
+import { until } from '../programs/daemon.ts'
+import type { FaultHost } from '../netns/fault-host.ts'
 import { startLoad, type Figures, type RunningLoad } from './load.ts'
 
 /** The operator's eyes. Each waits until it sees, and what it saw stands in the fault's row. */

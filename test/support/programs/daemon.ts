@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { IMDSD, programEnvironment } from './programs.ts'
+import { IMDSD, programEnvironment } from './imds.ts'
 
 /** One line of the daemon's log. */
 export type LogLine = Readonly<Record<string, unknown>> & { readonly level: string, readonly msg: string }

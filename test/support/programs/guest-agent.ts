@@ -3,7 +3,7 @@
  */
 import { request } from 'node:http'
 import { createInterface } from 'node:readline'
-import type { Ask } from './namespaces.ts'
+import type { Ask } from '../netns/namespaces.ts'
 
 const [, , host] = process.argv
 const NO_ANSWER_MS = 30_000

@@ -10,10 +10,10 @@
  */
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
-import { FILE_SYSTEM, type FileOperations } from '../../src/store/files/operations.ts'
-import { openFilePublisher } from '../../src/store/files/publisher.ts'
-import type { Publisher } from '../../src/store/publish.ts'
-import { anInstance } from './instance.ts'
+import { FILE_SYSTEM, type FileOperations } from '../../../src/store/files/operations.ts'
+import { openFilePublisher } from '../../../src/store/files/publisher.ts'
+import type { Publisher } from '../../../src/store/publish.ts'
+import { anInstance } from '../fixtures/instance.ts'
 
 const [directory = '', mode, ...rest] = process.argv.slice(2)
 const record = (revision: number) => anInstance({ revision, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }], fqdn: `r${String(revision)}.example.com` })

@@ -4,7 +4,7 @@
  */
 import { request } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { crawl } from './crawl.ts'
+import { crawl } from '../fixtures/crawl.ts'
 import type { Answer } from './daemon.ts'
 
 /** What the guests saw together. `failed`: everything but 200, by what it was. */

@@ -5,8 +5,8 @@
  * else. A held process is all that keeps a namespace: none has a name, and nothing of the machine's own network is touched.
  */
 import { execFileSync } from 'node:child_process'
-import type { Answer } from './daemon.ts'
-import { must, startHeld, type Held } from './held.ts'
+import type { Answer } from '../programs/daemon.ts'
+import { must, startHeld, type Held } from '../programs/processes.ts'
 
 /** Where guests find the service. */
 export const SERVICE = '169.254.169.254'
@@ -106,8 +106,8 @@ export async function makeHypervisor(): Promise<Hypervisor> {
   }
 }
 
-const AGENT = new URL('agent.ts', import.meta.url).pathname
-const FORWARDER = new URL('forwarder.ts', import.meta.url).pathname
+const AGENT = new URL('../programs/guest-agent.ts', import.meta.url).pathname
+const FORWARDER = new URL('../programs/forwarder.ts', import.meta.url).pathname
 
 /** Lets an agent ask, and matches its answers to the questions. */
 function askThrough(agent: Held): Guest['ask'] {

@@ -5,9 +5,9 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
-import { openStore, type UserDataChange } from '../../src/store/open.ts'
-import { startDaemon, until } from './daemon.ts'
-import { must } from './held.ts'
+import { openStore, type UserDataChange } from '../../../src/store/open.ts'
+import { startDaemon, until } from '../programs/daemon.ts'
+import { must } from '../programs/processes.ts'
 import { makeHypervisor, SERVICE, type Guest } from './namespaces.ts'
 
 /** The interface by which a guest of a host is known, as its record has it. */

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { Redis } from 'ioredis'
-import { until } from './daemon.ts'
+import { until } from '../programs/daemon.ts'
 import { freePort, startRedis, untilAnswers, type TestRedis } from './redis.ts'
 
 /** Servers watched by Sentinels, until the end of the test. */

@@ -3,14 +3,14 @@
  */
 import { execFileSync } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Seen } from './booters.ts'
-import { startHeld } from './held.ts'
+import type { Seen } from '../programs/booters.ts'
+import { startHeld } from '../programs/processes.ts'
 
 /** The ways in which a guest may flood; null: it does not. */
 export const FLOODS = [null, 'keep-alive', 'pipelining', 'new connections', 'slow headers', 'bodies', 'never reading'] as const
 
-const FLOODER = new URL('flooder.ts', import.meta.url).pathname
-const BOOTERS = new URL('booters.ts', import.meta.url).pathname
+const FLOODER = new URL('../programs/flooder.ts', import.meta.url).pathname
+const BOOTERS = new URL('../programs/booters.ts', import.meta.url).pathname
 
 /** What nine guests saw in so many seconds, and how many answers the flooder got. The flood begins a second earlier. */
 export async function bootUnder(flood: typeof FLOODS[number], port: number, flooder: string, guests: readonly string[], seconds: number): Promise<Seen & { readonly flooded: number }> {

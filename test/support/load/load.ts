@@ -1,9 +1,9 @@
 /**
  * A load that a guest puts on the service while something happens to it.
  */
-import { until } from './daemon.ts'
-import { startHeld } from './held.ts'
-import { SERVICE, type Guest } from './namespaces.ts'
+import { until } from '../programs/daemon.ts'
+import { startHeld } from '../programs/processes.ts'
+import { SERVICE, type Guest } from '../netns/namespaces.ts'
 
 /**
  * Who asks: so many clients of one guest at once, each on a connection per request (as cloud-init) or on one that it keeps. A connection
@@ -24,7 +24,7 @@ export interface Figures {
   readonly answers: Readonly<Record<string, readonly string[]>>
 }
 
-const AGENT = new URL('load-agent.ts', import.meta.url).pathname
+const AGENT = new URL('../programs/load-agent.ts', import.meta.url).pathname
 
 /** A load that runs. */
 export interface RunningLoad {

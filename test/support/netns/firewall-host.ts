@@ -7,12 +7,12 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
-import { openStore, type Publisher } from '../../src/store/open.ts'
-import { startDaemon, until } from './daemon.ts'
-import { must, run, type Ran } from './held.ts'
-import { anInstance } from './instance.ts'
+import { openStore, type Publisher } from '../../../src/store/open.ts'
+import { startDaemon, until } from '../programs/daemon.ts'
+import { must, run, type Ran } from '../programs/processes.ts'
+import { anInstance } from '../fixtures/instance.ts'
 import { makeHypervisor, SERVICE, type Guest, type Hypervisor } from './namespaces.ts'
-import { IMDSCTL, programEnvironment } from './programs.ts'
+import { IMDSCTL, programEnvironment } from '../programs/imds.ts'
 
 /** EC2's address of the service for IPv6. */
 export const SERVICE6 = 'fd00:ec2::254'
@@ -158,7 +158,7 @@ export async function sendPieces({ within }: { readonly within: readonly string[
   return (await must([...within, process.execPath, '-e', code, JSON.stringify(pieces)])).toString()
 }
 
-const RAW_TCP = new URL('raw-tcp.py', import.meta.url).pathname
+const RAW_TCP = new URL('../programs/raw-tcp.py', import.meta.url).pathname
 
 /** Segments made by hand, sent from inside a namespace by raw-tcp.py, which says what its arguments are. Gives what it prints. */
 export async function sendRaw({ within }: { readonly within: readonly string[] }, ...args: readonly string[]): Promise<string> {

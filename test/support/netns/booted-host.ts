@@ -10,12 +10,12 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
-import { ENDLESS_SHARE, until } from './daemon.ts'
-import { must, startHeld } from './held.ts'
+import { ENDLESS_SHARE, until } from '../programs/daemon.ts'
+import { must, startHeld } from '../programs/processes.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces, type Guest, type Wire } from './namespaces.ts'
-import { buildInto } from './programs.ts'
+import { buildInto } from '../programs/imds.ts'
 
-const ROOT = new URL('../../', import.meta.url).pathname
+const ROOT = new URL('../../../', import.meta.url).pathname
 const SYSTEMD = '/usr/lib/systemd/systemd'
 
 /** The wire of a guest, for tests to which any is as good. */

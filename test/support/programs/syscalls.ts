@@ -4,7 +4,7 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { must } from './held.ts'
+import { must } from './processes.ts'
 
 /**
  * Runs a program until it ends. Gives the calls that succeeded below a directory, in their order, with paths relative to it: `fsync a`, `rename a b`,

@@ -4,9 +4,9 @@
  */
 import { Agent, request, type ClientRequest } from 'node:http'
 import { createInterface } from 'node:readline'
-import { crawl } from './crawl.ts'
+import { crawl } from '../fixtures/crawl.ts'
 import type { Answer } from './daemon.ts'
-import type { Failure, Figures, Load } from './load.ts'
+import type { Failure, Figures, Load } from '../load/load.ts'
 
 const [, , host, load] = process.argv
 const { clients, keepAlive, localPort, patienceMs = 30_000 } = JSON.parse(load!) as Load

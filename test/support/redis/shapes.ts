@@ -3,11 +3,11 @@
  * pause.
  */
 import type { Test } from 'tap'
-import type { RedisFiles } from '../../src/store/redis/url.ts'
-import { openStore, type Publisher } from '../../src/store/open.ts'
-import type { Announcement } from '../../src/store/redis/source.ts'
-import { startDaemon, until, type TestDaemon } from './daemon.ts'
-import { anInstance } from './instance.ts'
+import type { RedisFiles } from '../../../src/store/redis/url.ts'
+import { openStore, type Publisher } from '../../../src/store/open.ts'
+import type { Announcement } from '../../../src/store/redis/source.ts'
+import { startDaemon, until, type TestDaemon } from '../programs/daemon.ts'
+import { anInstance } from '../fixtures/instance.ts'
 
 /** How a test's files are named to the daemon. */
 const VARIABLES = {

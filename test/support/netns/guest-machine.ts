@@ -4,7 +4,7 @@
  * Its mounts, host name and processes are private, its devices are those that hold nothing. What would tell of this machine or of an
  * earlier boot (homes, logs, cloud-init's state and configuration, DMI) is empty.
  */
-import { must, run, startHeld, type Ran } from './held.ts'
+import { must, run, startHeld, type Ran } from '../programs/processes.ts'
 import type { Guest } from './namespaces.ts'
 
 /** A machine that runs. */

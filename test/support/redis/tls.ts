@@ -1,7 +1,7 @@
 /**
  * Certificates for a Redis, made by openssl: an authority, and what it signs for 127.0.0.1.
  */
-import { must } from './held.ts'
+import { must } from '../programs/processes.ts'
 
 /** A certificate and its private key, by path. */
 export interface Certificate { readonly certFile: string, readonly keyFile: string }

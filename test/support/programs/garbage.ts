@@ -1,7 +1,7 @@
 /**
  * A daemon's garbage, collected when a test wants to see what is in use.
  */
-import { freePort } from './redis.ts'
+import { freePort } from '../redis/redis.ts'
 
 /** What a daemon must be started with so that its garbage can be collected. `within` keeps its debugger's words from the terminal. */
 export interface Collectable { readonly env: Readonly<Record<string, string>>, readonly within: readonly string[], collect(): Promise<void> }

@@ -8,8 +8,8 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
-import { startHeld } from './held.ts'
-import type { Hypervisor } from './namespaces.ts'
+import { startHeld } from '../programs/processes.ts'
+import type { Hypervisor } from '../netns/namespaces.ts'
 import { freePort } from './redis.ts'
 
 /** A Redis that faults happen to. Nothing is saved unless a test says so. */
@@ -31,7 +31,7 @@ export interface FaultyRedis {
 }
 
 const ADDRESS = '10.77.0.2'
-const FORWARDER = new URL('forwarder.ts', import.meta.url).pathname
+const FORWARDER = new URL('../programs/forwarder.ts', import.meta.url).pathname
 
 /** Starts it. */
 export async function startFaultyRedis(hypervisor: Hypervisor): Promise<FaultyRedis> {

@@ -6,7 +6,7 @@ import { execFileSync } from 'node:child_process'
 import { cpSync } from 'node:fs'
 import { join } from 'node:path'
 
-const ROOT = new URL('../../', import.meta.url).pathname
+const ROOT = new URL('../../../', import.meta.url).pathname
 const BUILD = process.env['IMDS_TEST_BUILD']
 
 export const IMDSD = BUILD === undefined ? join(ROOT, 'src/main.ts') : join(BUILD, 'main.js')

@@ -2,7 +2,7 @@
  * A Redis Cluster of three primaries, and a replica of the one that has the region gb1; all real, with ports of their own.
  */
 import type { Test } from 'tap'
-import { until } from './daemon.ts'
+import { until } from '../programs/daemon.ts'
 import { freePort, startRedis, type TestRedis } from './redis.ts'
 
 /** A cluster, until the end of the test. */

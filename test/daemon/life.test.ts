@@ -12,11 +12,10 @@ import { openStore } from '../../src/store/open.ts'
 import { type LogLine, request, runDaemon, startDaemon, until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
-import { IMDSD, programEnvironment } from '../support/programs/imds.ts'
+import { IMDSD, LIBRARY, programEnvironment } from '../support/programs/imds.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { executed } from '../tools/documents.ts'
 
-const LIBRARY = new URL('../../src/library.ts', import.meta.url).pathname
 const LOCAL = anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] })
 
 t.test('a bad configuration: every bad variable is named at once, exit status 78, before anything listens', async (t) => {
@@ -115,7 +114,7 @@ t.test('npm start: the demo serves its instance, runs the documents\' examples, 
   const record = anInstance({ id: 'srv-x1y2z', revision: 3, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:02', ipv4Addresses: ['10.0.0.2/30'] }] })
   const library = here(executed('docs/publishing.md', 'library')).replace('\'imds\'', `'${LIBRARY}'`).replace(/\{ url: .*? \}/, `{ url: 'file:${directory}' }`)
   const program = `const record = ${JSON.stringify(record)}, userData = 'x'\n${library}\nconsole.log(put.result, gate.result)`
-  t.match(spawnSync(process.execPath, ['--input-type=module-typescript', '-e', program], { encoding: 'utf8' }), { status: 0, stdout: 'published answers\n', stderr: '' })
+  t.match(spawnSync(process.execPath, ['--input-type=module-typescript', '-e', program], { env: programEnvironment(), encoding: 'utf8' }), { status: 0, stdout: 'published answers\n', stderr: '' })
   child.kill('SIGTERM')
   await once(child, 'exit')
   t.equal(child.exitCode, 0)

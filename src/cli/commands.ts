@@ -4,6 +4,7 @@
  */
 import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import { parse } from '../metadata/record.ts'
+import { getExplanation, valueOf } from '../operator/client.ts'
 import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Publisher, type SealResult, type StoreSettings } from '../store/open.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
@@ -133,36 +134,24 @@ export async function lastRevision({ store }: Context, id: string): Promise<numb
 export async function wait(json: boolean | undefined, id: string, options: { revision: number, timeout: number, operator: string }): Promise<void> {
   const { revision, timeout, operator } = options
   const waited = await waitForInstance({ operator: `http://${operator}`, id, revision, timeoutMs: timeout * 1000 })
-  if (waited.result === 'impossible') throw new Failure(EXIT.badData, `the guest of ${id} can never be started with revision ${String(waited.revision)}: ${waited.reason}`, { id, ...waited })
-  if (waited.result === 'timeout') {
-    throw new Failure(EXIT.timeout, `the daemon does not answer for revision ${String(revision)} of ${id}: ${waited.reason}`, { id, ...waited })
+  const { kind: result, ...details } = waited
+  if (waited.kind === 'impossible') {
+    throw new Failure(EXIT.badData, `the guest of ${id} can never be started with revision ${String(waited.revision)}: ${waited.reason}`, { id, result, ...details })
+  }
+  if (waited.kind === 'timeout') {
+    throw new Failure(EXIT.timeout, `the daemon does not answer for revision ${String(revision)} of ${id}: ${waited.reason}`, { id, result, ...details })
   }
   print(json === true, { id, revision: waited.revision }, `${id} is answered for at revision ${String(waited.revision)}`)
 }
 
-/** What the daemon explains: src/operator/explain.ts. */
-interface Explained {
-  readonly answer: string
-  readonly status: number
-  readonly because: string
-  readonly instance?: { readonly id: string, readonly revision: number, readonly hypervisors: readonly string[] }
-  readonly sessionTokens?: string
-  readonly userData?: string
-  readonly hopLimit?: { readonly limit: number, readonly enforced: boolean }
-  readonly firewall?: string
-  readonly listener?: string
-  readonly store?: string
-}
+/** The daemon asks the store for a second at most. */
+const EXPLAIN_TIMEOUT_MS = 5_000
 
 /** Prints what the daemon would answer a guest at an address, and why. */
 export async function explain(json: boolean, address: string, { network, operator }: { network: string, operator: string }): Promise<void> {
-  const url = new URL(`http://${operator}/explain?${new URLSearchParams({ address, network }).toString()}`)
-  const response = await fetch(url, { signal: AbortSignal.timeout(5_000) }).catch((error: unknown) => {
-    throw new Failure(EXIT.unavailable, `the daemon cannot be asked at ${operator}: ${String((error as { cause?: Error }).cause?.message ?? error)}`)
-  })
-  if (response.status === 400) throw new Failure(EXIT.usage, `"${address}" is not an address`)
-  if (response.status !== 200) throw new Failure(EXIT.unavailable, `the daemon said ${String(response.status)}`)
-  const explanation = await response.json() as Explained
+  const got = await getExplanation(`http://${operator}`, network, address, AbortSignal.timeout(EXPLAIN_TIMEOUT_MS))
+  if (got.kind === 'refused' && got.status === 400) throw new Failure(EXIT.usage, `"${address}" is not an address`)
+  const explanation = valueOf(got, operator)
   const { answer, status, because, instance, sessionTokens, userData, hopLimit, firewall, listener, store } = explanation
   const lines = [`${address} on network ${network}: ${answer} (${String(status)}), since ${because}`]
   if (instance !== undefined) lines.push(`instance       ${instance.id}, revision ${String(instance.revision)}, on ${instance.hypervisors.join(', ')}`)

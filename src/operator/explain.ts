@@ -1,19 +1,18 @@
 /**
- * What would this address be answered, and why?
- *
- * What an operator asks when a guest says that it gets nothing. Reads what the guest side reads, changes nothing, and tells nothing that is
- * a guest's secret.
+ * Explains what a guest at an address would get, and why, for an operator whose guest gets nothing. Reads what the guest server reads,
+ * changes nothing, and shows no secret of a guest.
  */
-import type { Diagnosis } from './diagnosis.ts'
 import type { Firewall } from '../firewall/firewall.ts'
 import { statusOf, type Refusal } from '../guest/respond.ts'
 import { refusalOf } from '../guest/identify.ts'
 import { canonicalAddress, overlap } from '../metadata/address.ts'
 import type { Instance } from '../metadata/instance.ts'
 import type { View } from '../view/view.ts'
+import type { Explanation } from './api.ts'
+import type { Diagnosis } from './diagnosis.ts'
 
-/** What it is explained from. `networks`: those that guests are answered on here; `unreachable`: why a guest cannot reach their listeners, or null. */
-export interface Explained {
+/** What an explanation is made from. `networks`: those that are served here; `unreachable`: why a guest cannot reach its listeners, or null. */
+export interface ExplainParts {
   readonly view: View
   readonly firewall: Firewall
   readonly networks: readonly string[]
@@ -21,40 +20,22 @@ export interface Explained {
   readonly unreachable: (instance: Instance) => string | null
 }
 
-/** `answer`: "metadata", or the reason of the refusal that metrics and logs name, with its status. The rest where the address is an instance's. */
-export interface Explanation {
-  readonly network: string
-  readonly address: string
-  readonly answer: 'metadata' | Refusal
-  readonly status: number
-  readonly because: string
-  readonly instance?: { readonly id: string, readonly revision: number, readonly hypervisors: readonly string[] }
-  readonly sessionTokens?: 'required' | 'optional'
-  readonly userData?: string
-  readonly hopLimit?: { readonly limit: number, readonly enforced: boolean }
-  readonly firewall?: string
-  /** Why no packet of the guest arrives. */
-  readonly listener?: string
-  /** What is wrong with its record in the store, or with the store. */
-  readonly store?: string
-}
-
-/** Explains; undefined where that is no address. */
+/** Explains; undefined where `text` is not an address. */
 export async function explain(
-  { view, firewall, networks, diagnosis, unreachable }: Explained, network: string, text: string,
+  { view, firewall, networks, diagnosis, unreachable }: ExplainParts, network: string, text: string,
 ): Promise<Explanation | undefined> {
   const address = canonicalAddress(text)
   if (address === undefined) return undefined
   const found = view.find(network, address)
   const refusal = refusalOf(found, address)
-  const said = { network, address, answer: refusal ?? 'metadata', status: refusal === null ? 200 : statusOf(refusal) } as const
-  if (!networks.includes(network)) return { ...said, because: `nobody is answered on network ${network} here: there are ${networks.join(', ')}` }
+  const answer = { network, address, answer: refusal ?? 'metadata', status: refusal === null ? 200 : statusOf(refusal) } as const
+  if (!networks.includes(network)) return { ...answer, because: `this daemon does not serve network ${network}; it serves ${networks.join(', ')}` }
   if (found === 'unknown') {
     const elsewhere = networks.filter((other) => view.find(other, address) !== 'unknown')
     const hint = elsewhere.length > 0 ? `an instance has it on ${elsewhere.join(', ')}` : await diagnosis.address(network, address)
-    return { ...said, because: `no instance that is known here has this address on network ${network}; ${hint}` }
+    return { ...answer, because: `no instance that is known here has this address on network ${network}; ${hint}` }
   }
-  if (found === 'contested') return { ...said, because: `more than one instance claims it: ${claimants(view, network, address)}` }
+  if (found === 'contested') return { ...answer, because: `more than one instance claims it: ${claimants(view, network, address)}` }
 
   const { instance, userData } = found
   const { httpTokens, httpPutResponseHopLimit: limit } = instance.options
@@ -62,9 +43,9 @@ export async function explain(
   const listener = unreachable(instance)
   const store = await diagnosis.instance(instance.id)
   return {
-    ...said,
+    ...answer,
     because: refusal === null ? `it is ${instance.id}'s` : OPTIONS[refusal] ?? refusal,
-    instance: { id: instance.id, revision: instance.revision, hypervisors: instance.hypervisors },
+    instance: { id: instance.id, revision: instance.revision, hypervisors: [...instance.hypervisors] },
     sessionTokens: httpTokens,
     userData: instance.sealedAt !== undefined ? `sealed since ${instance.sealedAt}` : userData === null ? 'none' : `${String(userData.length)} bytes`,
     hopLimit: { limit, enforced: firewall.limitsHops(instance) },

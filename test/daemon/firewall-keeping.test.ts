@@ -153,7 +153,7 @@ t.test('D6: a daemon of a version that marks no packets changes no rules: those 
     require('node:http').createServer((request, response) => response.end(${JSON.stringify(older)})).listen(9170, '127.0.0.1', () => console.log('up'))
     process.stdin.on('end', () => process.exit()).resume()`])
   t.teardown(() => daemon.release())
-  t.match(await run([...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply', '--operator', '127.0.0.1:9170']), { status: 69, stderr: /the daemon gives a view that this version of imdsctl cannot read/ })
+  t.match(await run([...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply', '--operator', '127.0.0.1:9170']), { status: 69, stderr: /a document that this version cannot read/ })
   t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
   t.equal(await meet(alpha), 200)
 })

@@ -37,7 +37,7 @@ t.test('a wait that began before the publish ends when the next GET of the guest
   for (const revision of [1, 2]) {
     const waits = [waitForInstance({ operator: `http://${operator}`, id: 'srv-abcde', revision, timeoutMs: LONG_MS }), wait(operator, 'wait', 'srv-abcde', '--revision', String(revision))] as const
     await store.put(record(revision))
-    t.same(await waits[0], { result: 'answers', revision })
+    t.same(await waits[0], { kind: 'answers', revision })
     t.equal(await hostname(daemon), `r${String(revision)}.example.com`)
     t.same(await waits[1], { status: 0, stdout: `srv-abcde is answered for at revision ${String(revision)}\n`, stderr: '' })
   }
@@ -82,7 +82,7 @@ t.test('a daemon that cannot be asked, yet, is asked until it can be; in the end
   const waited = waitForInstance({ operator: `http://127.0.0.1:${port}`, id: 'srv-abcde', revision: 1, timeoutMs: LONG_MS })
   const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_OPERATOR_LISTEN: `127.0.0.1:${port}` })
   t.teardown(() => daemon.stop())
-  t.same(await waited, { result: 'answers', revision: 1 })
+  t.same(await waited, { kind: 'answers', revision: 1 })
 })
 
 t.test('what nobody can wait for is wrong usage', async (t) => {

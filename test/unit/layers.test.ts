@@ -10,9 +10,9 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   runtime: ['metadata'],
   store: ['metadata', 'runtime'],
   view: ['store', 'metadata', 'runtime'],
-  guest: ['metadata'],
+  guest: ['metadata', 'runtime'],
   firewall: ['metadata'],
-  operator: ['view', 'store', 'guest', 'firewall', 'metadata'],
+  operator: ['view', 'store', 'guest', 'firewall', 'metadata', 'runtime'],
   'firewall/agent': ['firewall', 'operator', 'metadata', 'runtime'],
   cli: ['store', 'operator', 'firewall', 'firewall/agent', 'metadata', 'runtime'],
 }

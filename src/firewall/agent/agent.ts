@@ -1,36 +1,37 @@
 /**
- * imdsctl firewall: keeps the host's rules equal to the daemon's view.
+ * The firewall agent (imdsctl firewall): keeps the host's rules equal to the daemon's view.
  *
- * A loop: ask the daemon for the view, apply it, and tell with the next question what is applied. An interface that nft refuses is left out
- * and reported. Where anything else fails the rules that are there stay: a guest that has been let in goes on, and one that has not
- * stays out. They stay when this ends, too.
+ * It runs a loop: ask the daemon for the firewall document, apply it, and report with the next request which version is applied. It leaves
+ * out an interface that nft refuses, and reports it. If anything else fails, the rules stay as they are: a guest that was let in keeps its
+ * access, and others stay out. The rules also stay when the agent ends.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { formatRefusals, type FirewallRefusal } from '../refusal.ts'
+import { getFirewallDocument, valueOf, type AgentReport } from '../../operator/client.ts'
+import type { FirewallRefusal } from '../refusal.ts'
 import { buildRules, replacement, type FirewallFault } from '../rules.ts'
-import { parseFirewallDocument, type FirewallDocument } from '../document.ts'
+import type { FirewallDocument } from '../document.ts'
 import { EXIT, Failure } from '../../runtime/failure.ts'
 import { Refusal, removeTable, Table } from './nft.ts'
 import { findRefused } from './refused.ts'
 
-/** What `imdsctl firewall` is told. */
+/** What `imdsctl firewall` is reporter. */
 export interface FirewallOptions {
   readonly apply?: boolean
   readonly watch?: boolean
   readonly remove?: boolean
-  /** Where the daemon is asked. */
+  /** The daemon's operator listener, as host:port. */
   readonly operator: string
 }
 
-/** The daemon holds a question for 5 s. */
-const PATIENCE_MS = 15_000
+/** The daemon answers a request within 5 s. */
+const TIMEOUT_MS = 15_000
 const RETRY_MS = 1_000
-/** An interface that nft refuses is tried again after so long. */
+/** After this time, an interface that nft refused is tried again. */
 const RETRY_REFUSED_MS = 10_000
-/** The table is looked at again so often at most. */
+/** The least time between two checks of the table in the kernel. */
 const CHECK_MS = 4_000
 
-/** Prints the rules, applies them once, keeps them, or takes them away. */
+/** Prints the rules, applies them once, keeps them applied, or removes them. */
 export async function firewall(json: boolean, { apply = false, watch = false, remove = false, operator }: FirewallOptions): Promise<void> {
   if ((watch && !apply) || (remove && apply)) throw new Failure(EXIT.usage, 'either --remove, or --apply with or without --watch')
   if (remove) {
@@ -42,15 +43,15 @@ export async function firewall(json: boolean, { apply = false, watch = false, re
     await keep(operator)
     return
   }
-  const view = await ask(operator, {}, AbortSignal.timeout(PATIENCE_MS))
+  const view = await ask(operator, undefined, AbortSignal.timeout(TIMEOUT_MS))
   const rules = buildRules(view, apply ? await refusedByNft(applyAccepted(new Table(), view, [])) : [])
   const { interfaces, faults } = rules
   if (json) console.log(JSON.stringify({ version: view.version, interfaces, faults, ...apply ? {} : { rules: replacement(rules) } }))
   else console.log(apply ? `applied: ${String(interfaces)} interfaces are let in` : replacement(rules))
-  if (faults.length > 0) throw new Failure(EXIT.badData, faults.map(written).join('\n'), { faults })
+  if (faults.length > 0) throw new Failure(EXIT.badData, faults.map(formatFault).join('\n'), { faults })
 }
 
-/** Applies the rules of a view, without the interfaces that nft refuses; gives those. `before`: those of the last time. */
+/** Applies the rules of a view without the interfaces that nft refuses, and returns those. `before`: those of the last time. */
 async function applyAccepted(table: Table, view: FirewallDocument, before: readonly FirewallRefusal[]): Promise<readonly FirewallRefusal[]> {
   try {
     await table.apply(buildRules(view, []))
@@ -69,7 +70,7 @@ async function keep(operator: string): Promise<void> {
   const { signal } = stopping
   const isStopped = () => signal.aborted
   const table = new Table()
-  const told = new RecordHealth()
+  const reporter = new Reporter()
   let view: FirewallDocument | undefined
   let applied = ''
   let checkedAtMs = 0
@@ -79,7 +80,7 @@ async function keep(operator: string): Promise<void> {
   while (!isStopped()) {
     let failure: string | undefined
     try {
-      view = await ask(operator, { after: applied, applied, refused: formatRefusals(refused) }, AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]))
+      view = await ask(operator, { applied, refused }, AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]))
     } catch (error) {
       failure = (error as Error).message
     }
@@ -90,7 +91,7 @@ async function keep(operator: string): Promise<void> {
         retryAtMs = performance.now() + RETRY_REFUSED_MS
         applied = view.version
         const rules = buildRules(view, refused)
-        told.faults(rules.faults)
+        reporter.faults(rules.faults)
         if (!isReady) console.log(`imdsctl: the rules are applied: ${String(rules.interfaces)} interfaces are let in`)
         isReady = true
       } else if (performance.now() - checkedAtMs >= CHECK_MS) {
@@ -102,13 +103,13 @@ async function keep(operator: string): Promise<void> {
       failure = (error as Error).message
     }
     if (isStopped()) return
-    told.failure(failure)
+    reporter.failure(failure)
     if (failure !== undefined) await sleep(RETRY_MS, undefined, { signal }).catch(() => { /* stopped */ })
   }
 }
 
-/** Says what is new, once. */
-class RecordHealth {
+/** Prints each failure and fault once, when it begins. */
+class Reporter {
   #failure: string | undefined
   #faults: ReadonlySet<string> = new Set()
 
@@ -119,33 +120,21 @@ class RecordHealth {
   }
 
   faults(faults: readonly FirewallFault[]): void {
-    const now = new Set(faults.map(written))
+    const now = new Set(faults.map(formatFault))
     for (const fault of now) if (!this.#faults.has(fault)) console.error(`imdsctl: left out: ${fault}`)
     this.#faults = now
   }
 }
 
-function written({ instance, message }: FirewallFault): string {
+function formatFault({ instance, message }: FirewallFault): string {
   return instance === null ? message : `${instance}: ${message}`
 }
 
-/** The daemon's view. Rejects when it has none yet. */
-async function ask(operator: string, query: Readonly<Record<string, string>>, signal: AbortSignal): Promise<FirewallDocument> {
-  const url = new URL('/firewall', `http://${operator}`)
-  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value)
-  let status: number
-  let body: unknown
-  try {
-    const response = await fetch(url, { signal })
-    status = response.status
-    body = await response.json()
-  } catch (error) {
-    throw new Failure(EXIT.unavailable, `the daemon cannot be asked at ${operator}: ${String((error as { cause?: Error }).cause?.message ?? error)}`)
-  }
-  if (status !== 200) throw new Failure(EXIT.unavailable, status === 503 ? 'the daemon has no view to give yet' : `the daemon said ${String(status)}`)
-  const view = parseFirewallDocument(body)
-  if (view === undefined) throw new Failure(EXIT.unavailable, 'the daemon gives a view that this version of imdsctl cannot read')
-  return view
+/** The daemon's document. Rejects when it has none yet. */
+async function ask(operator: string, report: AgentReport | undefined, signal: AbortSignal): Promise<FirewallDocument> {
+  const answer = await getFirewallDocument(`http://${operator}`, report, signal)
+  if (answer.kind === 'refused' && answer.status === 503) throw new Failure(EXIT.unavailable, 'the daemon has no view to give yet')
+  return valueOf(answer, operator)
 }
 
 async function refusedByNft<T>(work: Promise<T>): Promise<T> {

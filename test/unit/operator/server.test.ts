@@ -1,27 +1,54 @@
+import Value from 'typebox/value'
 import { expect, test } from 'vitest'
+import type { FirewallDocument } from '../../../src/firewall/document.ts'
+import { ExplanationSchema, InstanceStateSchema, ReadinessSchema, type Readiness } from '../../../src/operator/api.ts'
+import type { GateState } from '../../../src/operator/launch-gate.ts'
 import { buildOperatorServer } from '../../../src/operator/server.ts'
 
-function aServer(allow: string[] = [], ready = true) {
+const READINESS: Readiness = {
+  ready: true, store: 'file:/x', connected: true, instances: 3, viewAgeSeconds: 0.5, unconfirmed: 0, faulty: 0, contestedAddresses: 0,
+  firewall: { required: false, applied: false, ageSeconds: 0, refused: 0 },
+}
+const DOCUMENT: FirewallDocument = { version: 'a.1', link: 'tap', listeners: [], operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 11, guests: [] }
+const GATE: Readonly<Record<string, GateState>> = {
+  'srv-a': { kind: 'open', revision: 7 },
+  'srv-c': { kind: 'held', revision: 7, reason: 'the firewall has not let it in yet', isFinal: false },
+  'srv-d': { kind: 'held', revision: 7, reason: 'its link has no possible name', isFinal: true },
+}
+
+function aServer(allow: string[] = [], ready = true, reports: unknown[] = []) {
   return buildOperatorServer({
-    allow, metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') }, readiness: () => ({ ready, instances: 3 }),
-    revisionOf: (id) => id === 'srv-b' ? null : 7,
-    holds: (id) => id === 'srv-c' ? { reason: 'the firewall has not let it in yet', isFinal: false } : null,
-    explain: (network, address) => Promise.resolve(address === 'x' ? undefined : { network, address }),
+    allow, metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') }, readiness: () => ({ ...READINESS, ready }),
+    launchGate: (id) => GATE[id] ?? { kind: 'not-served' },
+    explain: (network, address) => Promise.resolve(address === 'x' ? undefined : { network, address, answer: 'metadata', status: 200, because: 'it is srv-a\'s' }),
     diagnose: (id) => Promise.resolve(id === 'srv-a' ? null : 'the store was lost 3 s ago'),
-    firewall: { next: (after, applied) => Promise.resolve(after === 'none' ? undefined : { after, applied }) },
+    firewall: {
+      next: (...report) => {
+        reports.push(report)
+        return Promise.resolve(report[0] === 'none' ? undefined : DOCUMENT)
+      },
+    },
   })
 }
+
+test('its documents have the shapes that the API declares', async () => {
+  const server = aServer()
+  const json = async (url: string): Promise<unknown> => (await server.inject(url)).json()
+  expect(Value.Check(ReadinessSchema, await json('/readyz'))).toBe(true)
+  for (const id of ['srv-a', 'srv-b', 'srv-c', 'srv-d']) expect(Value.Check(InstanceStateSchema, await json(`/instances/${id}?reason`))).toBe(true)
+  expect(Value.Check(ExplanationSchema, await json('/explain?address=10.0.0.2'))).toBe(true)
+})
 
 test('metrics, liveness and readiness answer', async () => {
   const server = aServer()
   expect((await server.inject('/metrics')).body).toBe('imds_up 1\n')
   expect((await server.inject('/livez')).statusCode).toBe(200)
   const ready = await server.inject('/readyz')
-  expect([ready.statusCode, ready.json()]).toEqual([200, { ready: true, instances: 3 }])
+  expect([ready.statusCode, ready.json()]).toEqual([200, READINESS])
   expect((await aServer([], false).inject('/readyz')).statusCode).toBe(503)
 })
 
-test('it says which revision of an instance is answered for here', async () => {
+test('the launch gate answers 200, 409 or 404 with the revision and the reason', async () => {
   const server = aServer()
   const known = await server.inject('/instances/srv-a')
   expect([known.statusCode, known.json()]).toEqual([200, { id: 'srv-a', revision: 7 }])
@@ -31,13 +58,16 @@ test('it says which revision of an instance is answered for here', async () => {
   expect((await server.inject('/instances/srv-c?reason')).json()).toMatchObject({ reason: 'the firewall has not let it in yet; the store was lost 3 s ago' })
   const held = await server.inject('/instances/srv-c')
   expect([held.statusCode, held.json()]).toEqual([409, { id: 'srv-c', revision: 7, reason: 'the firewall has not let it in yet' }])
+  expect((await server.inject('/instances/srv-d')).json()).toEqual({ id: 'srv-d', revision: 7, reason: 'its link has no possible name', final: true })
 })
 
-test('the firewall is given the view, and says what it has applied', async () => {
-  const server = aServer()
-  expect((await server.inject('/firewall?after=a.1&applied=')).json()).toEqual({ after: 'a.1', applied: '' })
-  expect((await server.inject('/firewall')).json()).toEqual({})
+test('the firewall agent gets the document, and what it applied is reported', async () => {
+  const reports: unknown[] = []
+  const server = aServer([], true, reports)
+  expect((await server.inject('/firewall?after=a.1&applied=&refused=[]')).json()).toEqual(DOCUMENT)
+  expect((await server.inject('/firewall')).json()).toEqual(DOCUMENT)
   expect((await server.inject('/firewall?after=none')).statusCode).toBe(503)
+  expect(reports).toEqual([['a.1', '', '[]'], [undefined, undefined, undefined], ['none', undefined, undefined]])
 })
 
 test('only the listed networks may ask, by IPv4, IPv6 and v4-mapped address', async () => {
@@ -47,9 +77,9 @@ test('only the listed networks may ask, by IPv4, IPv6 and v4-mapped address', as
   for (const address of ['10.2.0.1', '::ffff:10.2.0.1', 'fe80::1', '169.254.169.254']) expect([address, await status(address)]).toEqual([address, 403])
 })
 
-test('it explains what an address would be answered', async () => {
+test('/explain says what a guest at an address gets; 400 where it is not an address', async () => {
   const server = aServer()
-  expect((await server.inject('/explain?address=10.0.0.2')).json()).toEqual({ network: 'default', address: '10.0.0.2' })
-  expect((await server.inject('/explain?address=10.0.0.2&network=blue')).json()).toEqual({ network: 'blue', address: '10.0.0.2' })
+  expect((await server.inject('/explain?address=10.0.0.2')).json()).toMatchObject({ network: 'default', address: '10.0.0.2' })
+  expect((await server.inject('/explain?address=10.0.0.2&network=blue')).json()).toMatchObject({ network: 'blue', address: '10.0.0.2' })
   expect((await server.inject('/explain?address=x')).statusCode).toBe(400)
 })

@@ -1,0 +1,46 @@
+/**
+ * The documents of the operator API, declared once for the server, the client, imdsctl and the firewall agent. server.ts says which path
+ * answers which; firewall/document.ts has the firewall's. The daemon imports only types from here: it need not load TypeBox.
+ */
+import Type, { type Static } from 'typebox'
+
+/** `ready` decides the status of /readyz; `problem` says why it is false. */
+export const ReadinessSchema = Type.Object({
+  ready: Type.Boolean(),
+  problem: Type.Optional(Type.String()),
+  store: Type.String({ description: 'The store, without secrets.' }),
+  connected: Type.Boolean(),
+  instances: Type.Integer(),
+  viewAgeSeconds: Type.Number({ description: 'Seconds since the view was last compared with the store.' }),
+  unconfirmed: Type.Integer({ description: 'Instances of the view that the store no longer knows.' }),
+  faulty: Type.Integer({ description: 'Faulty records of this hypervisor.' }),
+  contestedAddresses: Type.Integer(),
+  firewall: Type.Object({ required: Type.Boolean(), applied: Type.Boolean(), ageSeconds: Type.Number(), refused: Type.Integer() }),
+})
+export type Readiness = Static<typeof ReadinessSchema>
+
+/** The launch gate's answer. `revision`: the one that guests get here, or null. `final`: the guest can never be started with this record. */
+export const InstanceStateSchema = Type.Object({
+  id: Type.String(),
+  revision: Type.Union([Type.Integer(), Type.Null()]),
+  reason: Type.Optional(Type.String()),
+  final: Type.Optional(Type.Literal(true)),
+})
+export type InstanceState = Static<typeof InstanceStateSchema>
+
+/** What a guest at an address would get, and why. What follows `because` is there if the address is an instance's. */
+export const ExplanationSchema = Type.Object({
+  network: Type.String(),
+  address: Type.String(),
+  answer: Type.String({ description: '"metadata", or the reason of the refusal as metrics and logs name it.' }),
+  status: Type.Integer(),
+  because: Type.String(),
+  instance: Type.Optional(Type.Object({ id: Type.String(), revision: Type.Integer(), hypervisors: Type.Array(Type.String()) })),
+  sessionTokens: Type.Optional(Type.Union([Type.Literal('required'), Type.Literal('optional')])),
+  userData: Type.Optional(Type.String()),
+  hopLimit: Type.Optional(Type.Object({ limit: Type.Integer(), enforced: Type.Boolean() })),
+  firewall: Type.Optional(Type.String({ description: 'Why the firewall keeps the guest out.' })),
+  listener: Type.Optional(Type.String({ description: 'Why no packet of the guest reaches the listener.' })),
+  store: Type.Optional(Type.String({ description: 'What is wrong with its record in the store, or with the store.' })),
+})
+export type Explanation = Static<typeof ExplanationSchema>

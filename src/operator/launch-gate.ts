@@ -1,0 +1,51 @@
+/**
+ * The launch gate: may the guest of an instance be started here? It may once guests get the instance's metadata on a network of this
+ * daemon, its addresses are not contested, its listener's address is there, and the firewall lets it in where that is required.
+ */
+import type { Firewall } from '../firewall/firewall.ts'
+import type { Instance } from '../metadata/instance.ts'
+import type { View } from '../view/view.ts'
+
+/** What the gate depends on. `unreachable`: why a guest cannot reach its listeners, or null. */
+export interface LaunchGateParts {
+  readonly view: View
+  readonly firewall: Pick<Firewall, 'linkFault' | 'holds'>
+  /** Networks that this daemon serves. */
+  readonly networks: readonly string[]
+  readonly unreachable: (instance: Instance) => string | null
+}
+
+/** `held`: guests would get this revision, but the guest must not be started yet; with `isFinal` it never can be, with this record. */
+export type GateState =
+  | { readonly kind: 'not-served' }
+  | { readonly kind: 'open', readonly revision: number }
+  | { readonly kind: 'held', readonly revision: number, readonly reason: string, readonly isFinal: boolean }
+
+/** Builds the gate: the state of an instance by its id. */
+export function buildLaunchGate({ view, firewall, networks, unreachable }: LaunchGateParts): (id: string) => GateState {
+  return (id) => {
+    const instance = view.get(id)?.instance
+    const isServed = instance?.interfaces.some(({ network }) => networks.includes(network)) === true
+    const isContested = [...view.contested().values()].some((ids) => ids.includes(id))
+    if (instance === undefined || !isServed || isContested) return { kind: 'not-served' }
+    const { revision } = instance
+    const fault = firewall.linkFault(instance)
+    if (fault !== null) return { kind: 'held', revision, reason: fault, isFinal: true }
+    const reason = unreachable(instance) ?? firewall.holds(instance)
+    return reason === null ? { kind: 'open', revision } : { kind: 'held', revision, reason, isFinal: false }
+  }
+}
+
+/**
+ * Why a guest cannot reach the listeners of its networks, or null. `missing` are the addresses of listeners that no interface of this host
+ * has now, and `format` makes a sentence of one.
+ */
+export function unreachableBy(
+  listeners: readonly { readonly network: string, readonly host: string }[], missing: () => readonly string[], format: (address: string) => string,
+): (instance: Instance) => string | null {
+  return ({ interfaces }) => {
+    const gone = missing()
+    const listener = listeners.find(({ network, host }) => gone.includes(host) && interfaces.some((one) => one.network === network))
+    return listener === undefined ? null : format(listener.host)
+  }
+}

@@ -84,17 +84,17 @@ export function buildMetrics(): Metrics {
         this.inc(meter.forwards)
       },
     })
-    gauge('imds_view_instances', 'Instances that this host serves.', instances)
+    gauge('imds_view_instances', 'Instances that this hypervisor serves.', instances)
     gauge('imds_view_age_seconds', 'Time since the last full comparison of the view with the store, also if that was before a restart; without any, time since the start.', viewAgeSeconds)
     gauge('imds_resync_duration_seconds', 'Duration of the last completed full comparison with the store.', () => status().resyncTookMs / 1000)
     gauge('imds_view_unconfirmed_instances', 'Instances that are served although the store no longer has them.', () => status().unconfirmed)
-    gauge('imds_view_faulty_records', 'Records for this host that are faulty now.', () => status().faulty)
+    gauge('imds_view_faulty_records', 'Records for this hypervisor that are faulty now.', () => status().faulty)
     gauge('imds_view_contested_addresses', 'Addresses and IPv6 prefixes that more than one instance claims. None of them is served there.', contested)
     gauge('imds_store_connected', '1 while the store is connected and the daemon receives its notices.', () => Number(status().connected))
-    gauge('imds_store_unusable', '1 while more than 90 % of the records that the store has for this host are faulty: a wrong record key or version. The last good state is served.', () => Number(status().isStoreUnusable))
+    gauge('imds_store_unusable', '1 while more than 90 % of the records that the store has for this hypervisor are faulty: a wrong record key or version. The last good state is served.', () => Number(status().isStoreUnusable))
     gauge('imds_firewall_age_seconds', 'Time since the firewall last confirmed that its rules match the view; 0 if IMDS_FIREWALL is off.', () => firewall().required ? firewall().ageSeconds : 0)
     gauge('imds_firewall_refused_interfaces', 'Interfaces without firewall rules, because nft refuses them. Their guests are kept out.', () => firewall().refused)
-    gauge('imds_missing_addresses', 'Addresses of guest listeners that no interface of this host has. Guests cannot reach them.', missingAddresses)
+    gauge('imds_missing_addresses', 'Addresses of guest listeners that no interface of this hypervisor has. Guests cannot reach them.', missingAddresses)
     gauge('imds_ready', '1 if /readyz is 200: the first full comparison with the store has completed, its records can be used, and no address of a guest listener is missing.', () => Number(status().ready && missingAddresses() === 0))
   }
   return { registry, sync, snapshotWrites, clockSetBacks, lookups, readFrom }

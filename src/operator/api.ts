@@ -6,16 +6,21 @@ import Type, { type Static } from 'typebox'
 
 /** `ready` decides the status of /readyz; `problem` says why it is false. */
 export const ReadinessSchema = Type.Object({
-  ready: Type.Boolean(),
-  problem: Type.Optional(Type.String()),
+  ready: Type.Boolean({ description: 'True with status 200, false with 503.' }),
+  problem: Type.Optional(Type.String({ description: 'Why it is not ready.' })),
   store: Type.String({ description: 'The store, without secrets.' }),
-  connected: Type.Boolean(),
-  instances: Type.Integer(),
-  viewAgeSeconds: Type.Number({ description: 'Seconds since the view was last compared with the store.' }),
-  unconfirmed: Type.Integer({ description: 'Instances of the view that the store no longer knows.' }),
+  connected: Type.Boolean({ description: 'Whether the store is connected.' }),
+  instances: Type.Integer({ description: 'Instances that this hypervisor serves.' }),
+  viewAgeSeconds: Type.Number({ description: 'Seconds since the last full comparison of the view with the store.' }),
+  unconfirmed: Type.Integer({ description: 'Instances that are served although the store no longer has them.' }),
   faulty: Type.Integer({ description: 'Faulty records of this hypervisor.' }),
-  contestedAddresses: Type.Integer(),
-  firewall: Type.Object({ required: Type.Boolean(), applied: Type.Boolean(), ageSeconds: Type.Number(), refused: Type.Integer() }),
+  contestedAddresses: Type.Integer({ description: 'Addresses and prefixes that more than one instance claims.' }),
+  firewall: Type.Object({
+    required: Type.Boolean({ description: 'Whether IMDS_FIREWALL is "required".' }),
+    applied: Type.Boolean({ description: 'Whether the rules in the kernel match the view.' }),
+    ageSeconds: Type.Number({ description: 'Seconds since the agent last confirmed its rules.' }),
+    refused: Type.Integer({ description: 'Interfaces that nft refuses.' }),
+  }),
 })
 export type Readiness = Static<typeof ReadinessSchema>
 

@@ -9,10 +9,11 @@ import { RequestMeter } from '../../src/guest/meter.ts'
 import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { buildMetrics, type MetricsSources } from '../../src/metrics.ts'
+import { ReadinessSchema } from '../../src/operator/api.ts'
 import { DOCUMENTS, read, ROOT } from './documents.ts'
 import { recordTable } from './record-table.ts'
 
-const TABLES: Readonly<Record<string, () => string | Promise<string>>> = { record: recordTable, categories: categoryTable, metrics: metricTable, alerts: alertTable }
+const TABLES: Readonly<Record<string, () => string | Promise<string>>> = { record: recordTable, categories: categoryTable, metrics: metricTable, alerts: alertTable, readiness: readinessTable }
 
 /** A document with its generated tables as the code gives them today. */
 export async function generated(text: string): Promise<string> {
@@ -53,6 +54,13 @@ function alertTable(): string {
   const { groups } = parse(read('deploy/alerts.yml')) as { groups: readonly { rules: readonly Rule[] }[] }
   return asTable(['alert', 'severity', 'condition', 'for'], groups.flatMap(({ rules }) => rules)
     .map(({ alert, expr, for: time = '', labels }) => [alert, labels.severity, `\`${expr}\``, time]))
+}
+
+function readinessTable(): string {
+  interface Schema { readonly type: string, readonly description?: string, readonly properties?: Readonly<Record<string, Schema>> }
+  const rows = ({ properties = {} }: Schema, path = ''): string[][] => Object.entries(properties).flatMap(([name, field]) =>
+    field.type === 'object' ? rows(field, `${path}${name}.`) : [[`\`${path}${name}\``, field.type, field.description ?? '']])
+  return asTable(['field', 'type', 'meaning'], rows(ReadinessSchema as unknown as Schema))
 }
 
 if (process.argv[1] === new URL(import.meta.url).pathname) {

@@ -7,6 +7,7 @@ import { parse } from 'yaml'
 import { EXIT } from '../../src/runtime/failure.ts'
 import { SETTINGS } from '../../src/config.ts'
 import { REFUSALS, statusOf } from '../../src/guest/respond.ts'
+import { PATHS } from '../../src/operator/paths.ts'
 import { parseRecordKeys } from '../../src/store/crypto/record-cipher.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { DOCUMENTS, executed, read, ROOT } from '../tools/documents.ts'
@@ -86,7 +87,8 @@ test('every citation of a document in code, tests and units resolves', () => {
 test('every source and test file that is named exists', () => {
   const paths = found(all, /\b((?:src|test)\/[\w/-]+\.(?:ts|lua|js))\b/g)
   expect(paths.length).toBeGreaterThan(20)
-  expect(paths.filter(([, path]) => !existsSync(`${ROOT}${path}`))).toEqual([])
+  const folders = found(DOCS, /`((?:src|test|deploy|systemd|docs)\/[\w./@-]*)`/g)
+  expect([...paths, ...folders].filter(([, path]) => !existsSync(`${ROOT}${path}`))).toEqual([])
   const named = found(DOCS, /`((?:daemon|redis|clients|contract|faults|unit)\/[\w/-]+)`/g)
   expect(named.length).toBeGreaterThan(20)
   expect(named.filter(([, name]) => !existsSync(`${ROOT}test/${name}.test.ts`))).toEqual([])
@@ -138,6 +140,10 @@ describe('tables that people write have every row of the code', () => {
     const commands = found([['', read('src/cli/imdsctl.ts')]], /\.command\('([\w-]+)'\)/g).map(([, command]) => command)
     const described = found([['', DOCS.get('docs/publishing.md')!.split('### Options')[0]!]], /^imdsctl ([\w-]+)/gm).map(([, command]) => command)
     expect(unique(described)).toEqual(unique(commands))
+  })
+  test('the paths of the operator API', () => {
+    const rows = rowsBelow('docs/operations.md', '## The operators\' listener').slice(1).map(([path]) => path!.split('?')[0]!.replace('ID', ':id'))
+    expect(unique(rows)).toEqual(unique(Object.values(PATHS)))
   })
   test('the keys in Redis', () => {
     const keys = Object.values(keysOf('REGION')).map((key: string | ((name: string) => string)) => typeof key === 'string' ? key : key('*'))

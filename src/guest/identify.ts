@@ -1,41 +1,39 @@
 /**
- * Who is asking?
- *
- * The socket says who, never a header (invariant 1): the network of the listener that accepted the connection, and the address at
- * its other end. What that pair means is the directory's business; this side declares the little that it needs of one.
+ * Identifies the guest of a connection, by the socket and never by a header (invariant 1): the network of the listener that accepted the
+ * connection, and the address of the peer. A directory maps that pair to a guest; the interfaces here are all that the guest side needs of it.
  */
 import type { Socket } from 'node:net'
 import type { Content } from '../metadata/tree.ts'
-import type { Refusal } from './respond.ts'
+import type { Refusal } from './refusals.ts'
 
 type Switch = 'enabled' | 'disabled'
 
-/** An instance as the guest side needs it. */
+/** An instance, with what the guest side reads of it. */
 export interface Guest {
   readonly instance: {
     readonly id: string
     readonly options: { readonly httpEndpoint: Switch, readonly httpProtocolIpv6: Switch, readonly httpTokens: 'optional' | 'required' }
   }
-  /** How many paths its tree has. */
+  /** The number of paths in its tree. */
   readonly paths: number
-  /** The content of a path below a version, or undefined where there is nothing. */
+  /** The content of a path at a version's position, or undefined. */
   resolve(version: number, path: string): Content | undefined
 }
 
-/** What an address is: a guest, nobody that is known, or claimed by two. */
+/** The owner of an address; `contested`: more than one instance claims it. */
 export type Found = Guest | 'unknown' | 'contested'
 
-/** Who has which address. */
+/** Maps addresses to guests. */
 export interface Directory {
-  /** From memory, at once. */
+  /** Reads memory only. */
   find(network: string, address: string): Found
-  /** Asks whoever may know more about an unknown address, within a second; null when nobody may be asked now. Never rejects. */
+  /** Looks an unknown peer up in the store, within a second; null where the store may not be asked now. Never rejects. */
   ask(network: string, address: string): Promise<Found> | null
 }
 
 /**
- * The address at the other end of a connection, without a zone, an IPv4-mapped one as the IPv4 address that it is; empty when the
- * connection is gone. The system prints addresses in canonical form: nothing is left to do on every request.
+ * The address of a connection's peer, without a zone, and an IPv4-mapped one as an IPv4 address; empty where the connection is gone. The
+ * system prints addresses in canonical form, so nothing else has to be normalised.
  */
 export function peerAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'>): string {
   if (!remoteAddress.includes(':')) return remoteAddress
@@ -45,8 +43,8 @@ export function peerAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'
 }
 
 /**
- * Why nothing is answered at an address, whatever is asked; null where a guest was found that may ask. Both ends of a connection are of
- * one family, so the address tells that it was made to a listener's IPv6 address.
+ * Why every request from an address is refused; null where a guest was found that may ask. Both ends of a connection are of one family, so
+ * an IPv6 address means that the guest connected to an IPv6 address.
  */
 export function refusalOf(found: Found, address: string): Refusal | null {
   if (found === 'unknown') return 'unknown-peer'
@@ -54,4 +52,9 @@ export function refusalOf(found: Found, address: string): Refusal | null {
   const { httpEndpoint, httpProtocolIpv6 } = found.instance.options
   if (httpEndpoint === 'disabled') return 'endpoint-disabled'
   return httpProtocolIpv6 === 'disabled' && address.includes(':') ? 'ipv6-disabled' : null
+}
+
+/** The id of the instance that was found, for logs. */
+export function idOf(found: Found): string | undefined {
+  return typeof found === 'string' ? undefined : found.instance.id
 }

@@ -5,7 +5,7 @@
  * here when Prometheus asks. Every dimension is a closed set.
  */
 import { ROUTES, type Route } from '../metadata/target.ts'
-import { REFUSALS, statusOf, type Refusal } from './respond.ts'
+import { REFUSALS, statusOf, type Refusal } from './refusals.ts'
 
 /** Why a connection was closed unanswered. */
 export const DROPS = ['descriptors', 'over-share', 'stalled'] as const

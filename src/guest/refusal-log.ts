@@ -6,7 +6,7 @@
  * are told so for each listener.
  */
 import type { Logger } from 'pino'
-import { isOrdinary, type Refusal } from './respond.ts'
+import { isOrdinary, type Refusal } from './refusals.ts'
 import { sourceOf } from './share.ts'
 
 const QUIET_MS = 60_000

@@ -1,114 +1,114 @@
 /**
- * What is written back?
+ * Sends the responses of a listener, and counts and logs each of them.
  *
- * The only writer of status and body on the guest side. A refusal is a value; this table turns it into a status, a body and the
- * reason that metrics and logs name (contract A7; the page is docs/ec2.md#error-page). Every answer has its exact length.
+ * A response goes out in one write with its header list ready, past Fastify's reply, which is slower and would add a charset
+ * (docs/performance.md#guest-server-hooks-and-routes-of-fastify). On a connection that stays open, a response waits for the end of the turn
+ * of the event loop, where up to BATCH of them are sent together: that is faster than to send each one alone.
  */
-import type { ServerResponse } from 'node:http'
-import type { Content } from '../metadata/tree.ts'
+import type { IncomingHttpHeaders } from 'node:http'
+import { performance } from 'node:perf_hooks' // the global one is a getter
+import type { Logger } from 'pino'
+import type { ConnectionGuard } from './connection-guard.ts'
+import type { Exchange, Result } from './exchange.ts'
+import { idOf } from './identify.ts'
+import type { Outcome, RequestMeter } from './meter.ts'
+import type { RefusalLog } from './refusal-log.ts'
+import { responseOf } from './refusals.ts'
 
-/** `page`: a GET gets the XHTML page. `ordinary`: no news to an operator. */
-interface RefusalRow { readonly status: number, readonly page: boolean, readonly ordinary: boolean, readonly headers: readonly string[] }
-
-/** Not node:http's STATUS_CODES: whoever imports a value from there starts 40 ms later, since Node then loads its client too. */
-const REASONS: Readonly<Record<number, string>> = {
-  400: 'Bad Request', 401: 'Unauthorized', 403: 'Forbidden', 404: 'Not Found', 405: 'Method Not Allowed', 500: 'Internal Server Error', 503: 'Service Unavailable',
-}
-
-const RETRY_AFTER = ['Retry-After', '1']
-
-const TABLE = {
-  'malformed-target': { status: 400, page: true, ordinary: false, headers: [] },
-  'malformed-request': { status: 400, page: true, ordinary: false, headers: [] },
-  'headers-too-large': { status: 400, page: true, ordinary: false, headers: [] },
-  'request-timeout': { status: 400, page: true, ordinary: false, headers: [] },
-  'bad-token-ttl': { status: 400, page: true, ordinary: false, headers: [] },
-  'token-required': { status: 401, page: true, ordinary: false, headers: [] },
-  'token-invalid': { status: 401, page: true, ordinary: false, headers: [] },
-  'not-found': { status: 404, page: true, ordinary: true, headers: [] },
-  'endpoint-disabled': { status: 403, page: false, ordinary: true, headers: [] },
-  'ipv6-disabled': { status: 403, page: false, ordinary: true, headers: [] },
-  forwarded: { status: 403, page: false, ordinary: false, headers: [] },
-  'dated-token-path': { status: 403, page: false, ordinary: false, headers: [] },
-  'method-not-allowed': { status: 405, page: false, ordinary: true, headers: ['Allow', 'GET, HEAD'] },
-  'token-method': { status: 405, page: false, ordinary: true, headers: ['Allow', 'OPTIONS, PUT'] },
-  'internal-error': { status: 500, page: false, ordinary: true, headers: [] },
-  'unknown-peer': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
-  'contested-address': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
-  'over-share': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
-  'hop-limit-failed': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
-  'too-many-connections': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
-} as const satisfies Record<string, RefusalRow>
-
-/** Why a guest is not given what it asked for. */
-export type Refusal = keyof typeof TABLE
-/** Every refusal, for metrics and tests. */
-export const REFUSALS = Object.keys(TABLE) as readonly Refusal[]
-
-/** Whether it is no news to an operator: every guest meets it each day, it was asked for, or it was told already. */
-export function isOrdinary(refusal: Refusal): boolean {
-  return TABLE[refusal].ordinary
-}
-
-/** The status of a refusal. */
-export function statusOf(refusal: Refusal): number {
-  return TABLE[refusal].status
-}
-
-interface Prepared { readonly status: number, readonly headers: readonly string[], readonly body: string, readonly headersWithoutBody: readonly string[] }
-
-const PREPARED = Object.fromEntries(REFUSALS.map((refusal) => [refusal, prepare(TABLE[refusal])])) as Record<Refusal, Prepared>
-
-/** The header that says how many seconds a session token still has, or is asked to have (EC2's name). */
+/** The header with the seconds that a session token has left, or that a PUT asks for (EC2's name). */
 export const TTL_HEADER = 'X-aws-ec2-metadata-token-ttl-seconds'
 
-/** Answers 200. A HEAD gets the headers of the GET. `ttlSeconds`: what the request's token still has; null where it brought none. */
-export function sendContent(response: ServerResponse, { headers, body }: Content, ttlSeconds: number | null): void {
-  response.writeHead(200, withTtl(headers, ttlSeconds) as string[])
-  response.end(body, 'latin1')
+/** At most so many responses wait. */
+const BATCH = 64
+
+/** What a Responder needs. */
+export interface ResponderParts {
+  readonly guard: ConnectionGuard
+  readonly meter: RequestMeter
+  readonly refusalLog: RefusalLog
+  readonly log: Logger
+}
+
+/** Sends the responses of one listener. */
+export class Responder {
+  readonly #guard: ConnectionGuard
+  readonly #meter: RequestMeter
+  readonly #refusalLog: RefusalLog
+  readonly #log: Logger
+  readonly #isTracing: boolean
+  readonly #batch: (() => void)[] = []
+  readonly #sendBatch = () => {
+    for (const send of this.#batch.splice(0)) send()
+  }
+
+  constructor({ guard, meter, refusalLog, log }: ResponderParts) {
+    this.#guard = guard
+    this.#meter = meter
+    this.#refusalLog = refusalLog
+    this.#log = log
+    this.#isTracing = log.isLevelEnabled('debug')
+  }
+
+  /** Responds at the end of this turn of the event loop, or at once where the connection closes. */
+  respond(exchange: Exchange, result: Result): void {
+    const { response } = exchange
+    // Send now: batching is slower for connections that close, and Node must know which pipelined responses are ready.
+    if (!response.shouldKeepAlive || response.socket === null) this.send(exchange, result)
+    else if (this.#batch.push(() => { this.send(exchange, result) }) === 1) setImmediate(this.#sendBatch)
+    else if (this.#batch.length === BATCH) this.#sendBatch()
+  }
+
+  /** Responds at once. */
+  send(exchange: Exchange, result: Result): void {
+    try {
+      this.#send(exchange, result)
+    } catch (error) { // affects one guest only
+      this.#log.error({ err: error }, 'request failed')
+      exchange.request.socket.destroy()
+    }
+  }
+
+  #send({ network, address, found, request: { method = '', headers, socket }, response, startedMs }: Exchange, result: Result): void {
+    const outcome = result.kind === 'served' ? 'served' : result.refusal
+    const last = isLast(headers, outcome)
+    if (last) {
+      response.shouldKeepAlive = false
+      this.#guard.lingerAtEnd(socket)
+    }
+    write(response, result, method)
+    if (!last) this.#guard.isSent(response)
+    const durationMs = performance.now() - startedMs
+    this.#meter.answered(result.route, method, outcome, durationMs / 1000)
+    if (outcome !== 'served') this.#refusalLog.refused(network, address, idOf(found), outcome)
+    if (this.#isTracing) this.#log.debug({ instance: idOf(found), route: result.route, status: response.statusCode, durationMs, reason: outcome }, 'request')
+  }
 }
 
 /**
- * Answers what the table says of a refusal. Only a GET gets the page: it has a reader, and shell scripts take whatever a PUT answers for
- * a token.
+ * Writes status, headers and body. A HEAD gets the headers of the GET. Only a GET gets the page of a refusal: a person may read it, but a
+ * shell script would use the body of a refused PUT as its token.
  */
-export function sendRefusal(response: ServerResponse, refusal: Refusal, isGet: boolean, ttlSeconds: number | null): void {
-  const { status, headers, body, headersWithoutBody } = PREPARED[refusal]
-  response.writeHead(status, withTtl(isGet ? headers : headersWithoutBody, ttlSeconds) as string[])
+function write(response: Exchange['response'], result: Result, method: string): void {
+  if (result.kind === 'served') {
+    const { content: { headers, body }, ttlSeconds } = result
+    response.writeHead(200, withTtl(headers, ttlSeconds) as string[])
+    response.end(body, 'latin1')
+    return
+  }
+  const isGet = method === 'GET'
+  const { status, headers, body, headersWithoutBody } = responseOf(result.refusal)
+  response.writeHead(status, withTtl(isGet ? headers : headersWithoutBody, result.ttlSeconds) as string[])
   response.end(isGet ? body : '', 'latin1')
 }
 
-function withTtl(headers: readonly string[], ttlSeconds: number | null): readonly string[] {
-  return ttlSeconds === null ? headers : [...headers, TTL_HEADER, String(ttlSeconds)]
+function withTtl(headers: readonly string[], ttlSeconds: number | undefined): readonly string[] {
+  return ttlSeconds === undefined ? headers : [...headers, TTL_HEADER, String(ttlSeconds)]
 }
 
-/** A refusal for a bare socket, where no request could be read. Nothing may follow it on the connection. */
-export function refusalText(refusal: Refusal): string {
-  const { status, headers, body } = PREPARED[refusal]
-  const lines = [`HTTP/1.1 ${String(status)} ${REASONS[status] ?? ''}`]
-  for (let i = 0; i < headers.length; i += 2) lines.push(`${headers[i] ?? ''}: ${headers[i + 1] ?? ''}`)
-  lines.push(`Date: ${new Date().toUTCString()}`, 'Connection: close')
-  return `${lines.join('\r\n')}\r\n\r\n${body}`
-}
-
-function prepare({ status, page, headers }: RefusalRow): Prepared {
-  const withoutBody = [...headers, 'Content-Type', 'text/plain', 'Content-Length', '0']
-  const body = page ? errorPage(status) : ''
-  return { status, body, headers: page ? [...headers, 'Content-Type', 'text/html', 'Content-Length', String(body.length)] : withoutBody, headersWithoutBody: withoutBody }
-}
-
-function errorPage(status: number): string {
-  const title = `${String(status)} - ${REASONS[status] ?? ''}`
-  return `<?xml version="1.0" encoding="iso-8859-1"?>
-<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Transitional//EN"
-\t\t "http://www.w3.org/TR/xhtml1/DTD/xhtml1-transitional.dtd">
-<html xmlns="http://www.w3.org/1999/xhtml" xml:lang="en" lang="en">
- <head>
-  <title>${title}</title>
- </head>
- <body>
-  <h1>${title}</h1>
- </body>
-</html>
-`
+/**
+ * Whether a request is the last one of its connection: its end is uncertain, it is an upgrade (Node loses what follows it in the same packet),
+ * or it has a body, which is discarded without being parsed.
+ */
+export function isLast(headers: IncomingHttpHeaders, outcome: Outcome): boolean {
+  return outcome === 'malformed-request' || headers.upgrade !== undefined || headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0'
 }

@@ -3,7 +3,7 @@
  * changes nothing, and shows no secret of a guest.
  */
 import type { Firewall } from '../firewall/firewall.ts'
-import { statusOf, type Refusal } from '../guest/respond.ts'
+import { statusOf, type Refusal } from '../guest/refusals.ts'
 import { refusalOf } from '../guest/identify.ts'
 import { canonicalAddress, overlap } from '../metadata/address.ts'
 import type { Instance } from '../metadata/instance.ts'

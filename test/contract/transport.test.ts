@@ -2,7 +2,7 @@
  * The contract's A3 to A8, E1 and E2 as a table: what a request says, and the status, headers and bytes that it gets.
  */
 import { describe, expect, test, vi } from 'vitest'
-import { REFUSALS, statusOf, type Refusal } from '../../src/guest/respond.ts'
+import { REFUSALS, statusOf, type Refusal } from '../../src/guest/refusals.ts'
 import { aGuestServer, type Injected, type Injection } from '../support/fixtures/guest-server.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 

@@ -1,9 +1,11 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { Socket } from 'node:net'
 import { describe, expect, test } from 'vitest'
-import { decide, isLast, type Asked, type Rules } from '../../../src/guest/authorize.ts'
-import type { Guest } from '../../../src/guest/identify.ts'
+import { authorize, type Rules } from '../../../src/guest/authorize.ts'
+import type { Exchange } from '../../../src/guest/exchange.ts'
+import type { Found, Guest } from '../../../src/guest/identify.ts'
 import { RequestMeter } from '../../../src/guest/meter.ts'
+import { resolve } from '../../../src/guest/resolve.ts'
 import { parseTarget } from '../../../src/metadata/target.ts'
 
 const GUEST: Guest = {
@@ -11,60 +13,60 @@ const GUEST: Guest = {
   resolve: () => ({ body: 'x', headers: [] }),
 }
 
-function decided(change: Partial<Asked> = {}, rules: Partial<Rules> = {}) {
+interface Request { readonly found: Found, readonly method: string, readonly target: string, readonly headers: IncomingHttpHeaders, readonly httpVersion: string }
+
+/** Authorizes and resolves a request; gives its outcome, the seconds of its token, and what was counted. */
+function resolved({ found = GUEST, method = 'GET', target = '/latest/meta-data/mac', headers = {}, httpVersion = '1.1' }: Partial<Request> = {}, change: Partial<Rules> = {}) {
   const meter = new RequestMeter()
-  const asked: Asked = { network: 'default', address: '10.0.0.2', found: GUEST, method: 'GET', target: parseTarget('/latest/meta-data/mac'), headers: {}, httpVersion: '1.1', connection: new Socket(), ...change }
   const tokens = { mint: () => 'minted', verify: (token: string) => token === 'good' ? 7 : null }
-  return { ...decide(asked, { tokens, forwarded: 'refuse', limitHops: () => true, ...rules }, meter), sessions: meter.sessions, forwards: meter.forwards }
+  const rules: Rules = { tokens, forwarded: 'refuse', limitHops: () => true, ...change }
+  const exchange: Pick<Exchange, 'network' | 'address' | 'found' | 'request'> = { network: 'default', address: '10.0.0.2', found, request: { method, headers, httpVersion, socket: new Socket() } }
+  const authorization = authorize(exchange, parseTarget(target), rules, meter)
+  const result = authorization.kind === 'authorized' ? resolve(exchange, authorization, rules) : authorization
+  return { outcome: result.kind === 'served' ? 'served' : result.refusal, ttlSeconds: result.ttlSeconds, sessions: meter.sessions, forwards: meter.forwards }
 }
 
-describe('where the end of a request is a matter of opinion it is refused', () => {
+describe('a request is refused where the end of its body is uncertain', () => {
   test.each([
     ['chunked', '1.1', 'served'], ['gzip, chunked', '1.1', 'served'], ['gzip,\tChunked', '1.1', 'served'], ['gzip,chunked', '1.1', 'served'],
     ['chunked', '1.0', 'malformed-request'], ['chunked, gzip', '1.1', 'malformed-request'], ['chunked ', '1.1', 'malformed-request'], ['xchunked', '1.1', 'malformed-request'],
     ['gzip', '1.1', 'malformed-request'], ['', '1.1', 'malformed-request'], ['gzip chunked', '1.1', 'malformed-request'],
   ])('Transfer-Encoding "%s" of HTTP/%s: %s', (encoding, httpVersion, outcome) => {
-    expect(decided({ headers: { 'transfer-encoding': encoding }, httpVersion }).outcome).toBe(outcome)
+    expect(resolved({ headers: { 'transfer-encoding': encoding }, httpVersion }).outcome).toBe(outcome)
   })
 })
 
-test.each<[string, IncomingHttpHeaders, Parameters<typeof isLast>[1], boolean]>([
-  ['nothing', {}, 'served', false], ['a length of 0', { 'content-length': '0' }, 'not-found', false], ['a length', { 'content-length': '5' }, 'served', true],
-  ['two zeros, which are read as one length elsewhere', { 'content-length': '00' }, 'served', true],
-  ['an encoding', { 'transfer-encoding': 'chunked' }, 'method-not-allowed', true], ['another protocol', { upgrade: 'h2c' }, 'served', true], ['no certain end', {}, 'malformed-request', true],
-])('a request with %s is the last of its connection: %o, answered %s: %s', (_what, headers, outcome, last) => { expect(isLast(headers, outcome)).toBe(last) })
-
-describe('D5: a request that says that it was forwarded', () => {
+describe('D5: a forwarded request', () => {
   const [forwarded, withToken] = [{ 'x-forwarded-for': '10.0.0.9' }, { forwarded: 'for=x', 'x-aws-ec2-metadata-token': 'good' }]
-  const put = { method: 'PUT', target: parseTarget('/latest/api/token'), headers: { ...forwarded, 'x-aws-ec2-metadata-token-ttl-seconds': '60' } }
-  test.each<[Rules['forwarded'], Partial<Asked>, string]>([
-    ['refuse', { headers: forwarded }, 'forwarded'], ['refuse', { headers: withToken }, 'forwarded'], ['refuse', put, 'forwarded'], ['refuse', { headers: forwarded, target: 'malformed' }, 'forwarded'],
+  const put = { method: 'PUT', target: '/latest/api/token', headers: { ...forwarded, 'x-aws-ec2-metadata-token-ttl-seconds': '60' } }
+  test.each<[Rules['forwarded'], Partial<Request>, string]>([
+    ['refuse', { headers: forwarded }, 'forwarded'], ['refuse', { headers: withToken }, 'forwarded'], ['refuse', put, 'forwarded'], ['refuse', { headers: forwarded, target: '/%zz' }, 'forwarded'],
     ['refuse-tokens', { headers: forwarded }, 'served'], ['refuse-tokens', { headers: withToken }, 'forwarded'], ['refuse-tokens', put, 'forwarded'],
-    ['refuse-tokens', { headers: forwarded, target: 'malformed' }, 'malformed-target'], ['refuse-tokens', { headers: withToken, target: 'malformed' }, 'forwarded'],
+    ['refuse-tokens', { headers: forwarded, target: '/%zz' }, 'malformed-target'], ['refuse-tokens', { headers: withToken, target: '/%zz' }, 'forwarded'],
     ['count', { headers: forwarded }, 'served'], ['count', { headers: withToken }, 'served'], ['count', put, 'served'],
-  ])('%s: %o is %s, and counted', (rule, asked, outcome) => {
-    expect(decided(asked, { forwarded: rule })).toMatchObject({ outcome, forwards: 1 })
+  ])('%s: %o is %s, and counted', (rule, request, outcome) => {
+    expect(resolved(request, { forwarded: rule })).toMatchObject({ outcome, forwards: 1 })
   })
-  test('and one that does not is not counted', () => { expect(decided().forwards).toBe(0) })
+  test('is counted, and no other', () => { expect(resolved().forwards).toBe(0) })
 })
 
 describe('D6: on a connection whose hops cannot be limited', () => {
   const limitHops = () => false
-  const target = parseTarget('/latest/api/token')
+  const target = '/latest/api/token'
   test('no token is minted', () => {
     let minted = 0
     const tokens = { mint: () => String(minted += 1), verify: () => null }
-    expect(decided({ method: 'PUT', target, headers: { 'x-aws-ec2-metadata-token-ttl-seconds': '60' } }, { limitHops, tokens })).toMatchObject({ outcome: 'hop-limit-failed', content: null })
+    expect(resolved({ method: 'PUT', target, headers: { 'x-aws-ec2-metadata-token-ttl-seconds': '60' } }, { limitHops, tokens })).toMatchObject({ outcome: 'hop-limit-failed', ttlSeconds: undefined })
     expect(minted).toBe(0)
   })
-  test('everything else is answered', () => {
-    expect([decided({}, { limitHops }), decided({ method: 'OPTIONS', target }, { limitHops })].map(({ outcome }) => outcome)).toEqual(['served', 'served'])
+  test('all other requests are served', () => {
+    expect([resolved({}, { limitHops }), resolved({ method: 'OPTIONS', target }, { limitHops })].map(({ outcome }) => outcome)).toEqual(['served', 'served'])
   })
 })
 
-test('D4: a token that is good is told what it still has, also where nothing is found', () => {
+test('D4: the response has the remaining seconds of a valid token, also where nothing is found', () => {
   const headers = { 'x-aws-ec2-metadata-token': 'good' }
-  expect(decided({ headers })).toMatchObject({ outcome: 'served', ttlSeconds: 7, sessions: { token: 1, none: 0, refused: 0 } })
-  expect(decided({ headers, found: { ...GUEST, resolve: () => undefined } })).toMatchObject({ outcome: 'not-found', ttlSeconds: 7 })
-  expect(decided({ headers: { 'x-aws-ec2-metadata-token': 'bad' } })).toMatchObject({ outcome: 'token-invalid', ttlSeconds: null, sessions: { token: 0, none: 0, refused: 1 } })
+  expect(resolved({ headers })).toMatchObject({ outcome: 'served', ttlSeconds: 7, sessions: { token: 1, none: 0, refused: 0 } })
+  expect(resolved({ headers, found: { ...GUEST, resolve: () => undefined } })).toMatchObject({ outcome: 'not-found', ttlSeconds: 7 })
+  expect(resolved({ headers: { 'x-aws-ec2-metadata-token': 'bad' } })).toMatchObject({ outcome: 'token-invalid', ttlSeconds: undefined, sessions: { token: 0, none: 0, refused: 1 } })
 })

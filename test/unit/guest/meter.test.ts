@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { REFUSALS, statusOf } from '../../../src/guest/respond.ts'
+import { REFUSALS, statusOf } from '../../../src/guest/refusals.ts'
 import { DURATION_BOUNDS, isCounted, RequestMeter, type Outcome } from '../../../src/guest/meter.ts'
 import { ROUTES } from '../../../src/metadata/target.ts'
 

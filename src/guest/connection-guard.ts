@@ -1,0 +1,233 @@
+/**
+ * Protects a listener from its connections: it admits each by the share of its peer, answers what is no request, ends connections in
+ * order, and resets the ones that cost too much.
+ *
+ * A peer with too many connections, or with too many requests, is held for HOLD_MS before it is refused. While it is held, its connection may
+ * not send further requests (pipelining). A connection that ends lingers (linger.ts), so that the peer receives the last response.
+ *
+ * It guarantees that no refusal overtakes the response to an earlier request of the same connection: the peer would take it for that response.
+ * The limit of open connections and the time-outs of idle and slow ones are Node's.
+ */
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks' // the global one is a getter
+import { CHECK_INTERVAL_MS, Connections } from './connections.ts'
+import type { Exchange } from './exchange.ts'
+import { idOf, peerAddress, refusalOf, type Directory, type Found } from './identify.ts'
+import { closeSoon, closeUnread, LINGER_MS } from './linger.ts'
+import type { RequestMeter } from './meter.ts'
+import type { RefusalLog } from './refusal-log.ts'
+import { refusalText, type Refusal } from './refusals.ts'
+import type { Share, Shares } from './share.ts'
+
+/** What a ConnectionGuard needs. */
+export interface ConnectionGuardParts {
+  /** The network of the listener. */
+  readonly network: string
+  /** At most so many connections may be open; Node drops more. */
+  readonly maxConnections: number
+  readonly directory: Pick<Directory, 'find'>
+  readonly shares: Shares
+  readonly meter: RequestMeter
+  readonly refusalLog: RefusalLog
+}
+
+/** A refused peer is held for so long, in ms: a peer that exceeds its share then costs next to nothing. */
+const HOLD_MS = 100
+/** Connections beyond a peer's share are held and refused; beyond so many times the share they are reset. */
+const RESET_ABOVE = 4
+/** Connections beyond a share, and those whose request did not arrive in time, linger for so long, in ms. */
+const SHORT_LINGER_MS = 1_000
+/** When the listener is full, idle connections are closed at most once in so many ms, since looking for them takes milliseconds. */
+const MAKE_ROOM_INTERVAL_MS = 100
+
+/** The refusals of Node's error codes. */
+const UNREADABLE: Readonly<Record<string, Refusal | undefined>> = {
+  HPE_HEADER_OVERFLOW: 'headers-too-large',
+  ERR_HTTP_REQUEST_TIMEOUT: 'request-timeout',
+}
+
+/** Guards the connections of one listener. */
+export class ConnectionGuard {
+  readonly #parts: ConnectionGuardParts
+  readonly #connections = new Connections()
+  readonly #held = new Set<Socket>()
+  #checks: NodeJS.Timeout | undefined
+  #madeRoomAtMs = -Infinity
+
+  constructor(parts: ConnectionGuardParts) {
+    this.#parts = parts
+  }
+
+  /** Begins to guard a server, and to check its connections every CHECK_INTERVAL_MS. */
+  start(server: Server): void {
+    const { maxConnections, meter, shares } = this.#parts
+    server.maxConnections = maxConnections
+    Object.assign(server, { httpAllowHalfOpen: true }) // undocumented: a peer that has closed its side still gets its responses
+    server.closeAllConnections = () => { this.#connections.destroyAll() } // Node's own leaves out connections that asked for CONNECT
+    server.on('connection', (socket: Socket) => { this.#admit(socket) })
+    server.on('drop', () => { this.#makeRoom(server) })
+    server.on('connect', ({ socket }: IncomingMessage) => { this.#refuseConnect(socket) })
+    server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => server.emit('request', request, response))
+    this.#checks = setInterval(() => {
+      meter.dropped('stalled', this.#connections.endStalled(performance.now()))
+      shares.sweep(performance.now())
+    }, CHECK_INTERVAL_MS)
+  }
+
+  /** Ends the checks. */
+  stop(): void {
+    clearInterval(this.#checks)
+  }
+
+  /** Whether a request is to be answered. False where its connection is gone, had its last response, or pipelines while it is held. */
+  accepts({ address, found, request: { socket }, response }: Exchange): boolean {
+    if (address === '') { // reset by the peer
+      socket.destroy()
+      return false
+    }
+    if (socket.writableEnded) return false
+    this.#connections.answers(socket, response)
+    if (!this.#held.has(socket)) return true
+    this.#resetPipelining(socket, this.#shareOf(found, address))
+    return false
+  }
+
+  /** Takes a request out of the share of its peer. False where the share is used up. */
+  hasShare({ found, address, startedMs }: Exchange): boolean {
+    return this.#shareOf(found, address).spend(startedMs, typeof found === 'string' ? null : found)
+  }
+
+  /** Holds a connection for HOLD_MS, then refuses it. */
+  hold(socket: Socket, refuse: () => void): void {
+    this.#held.add(socket)
+    setTimeout(() => {
+      this.#held.delete(socket)
+      refuse()
+    }, HOLD_MS)
+  }
+
+  /** After the last response Node closes a connection at once, by `destroySoon`. Makes it linger instead. */
+  lingerAtEnd(socket: Socket): void {
+    socket.destroySoon = () => {
+      this.#connections.answers(socket, null)
+      this.#close(socket)
+    }
+  }
+
+  /** Notes a response that may have been sent already: then no refusal has to wait for it. */
+  isSent(response: ServerResponse): void {
+    if (response.socket?.writableLength === 0) this.#connections.sent(response.socket, response)
+  }
+
+  /** Refuses what is no request: Node's parser rejected it, or it did not arrive in time. */
+  refuseUnreadable(error: NodeJS.ErrnoException, socket: Socket): void {
+    const address = peerAddress(socket)
+    if (error.code === 'ECONNRESET' || address === '') {
+      socket.destroy()
+      return
+    }
+    if (error.code === 'HPE_CLOSED_CONNECTION') { // more data after the last request, which needs no response
+      this.#endAfterResponses(socket)
+      return
+    }
+    const found = this.#parts.directory.find(this.#parts.network, address)
+    const refusal = UNREADABLE[error.code ?? ''] ?? 'malformed-request'
+    this.#refuse(socket, found, refusalOf(found, address) ?? refusal, '', refusal === 'request-timeout' ? SHORT_LINGER_MS : LINGER_MS)
+  }
+
+  /** Counts a new connection in the share of its peer. One that exceeds the share is held and refused, or reset. */
+  #admit(socket: Socket): void {
+    const { network, directory, meter } = this.#parts
+    const found = directory.find(network, peerAddress(socket))
+    const share = this.#shareOf(found, peerAddress(socket))
+    const used = this.#connections.add(socket, share)
+    if (used > RESET_ABOVE) {
+      meter.dropped('over-share', 1)
+      socket.resetAndDestroy()
+    } else if (used > 1 || share.isPenalized(performance.now())) {
+      process.nextTick(() => { socket.pause() }) // after Node has started to read, and before it reads
+      this.hold(socket, () => { this.#refuse(socket, found, used > 1 ? 'too-many-connections' : 'over-share', '', SHORT_LINGER_MS) })
+    }
+  }
+
+  /** Closes what is idle when the listener is full: a new request is more urgent than a connection that has its response. */
+  #makeRoom(server: Server): void {
+    const { network, maxConnections, meter, refusalLog } = this.#parts
+    meter.dropped('descriptors', 1)
+    refusalLog.dropped(network, maxConnections)
+    const now = performance.now()
+    if (now < this.#madeRoomAtMs + MAKE_ROOM_INTERVAL_MS) return
+    this.#madeRoomAtMs = now
+    server.closeIdleConnections()
+    this.#connections.endLingering()
+  }
+
+  #refuseConnect(socket: Socket): void {
+    const address = peerAddress(socket)
+    socket.on('error', () => { /* reset by the peer; Node has removed its own listener */ })
+    const found = this.#parts.directory.find(this.#parts.network, address)
+    this.#refuse(socket, found, refusalOf(found, address) ?? 'method-not-allowed', 'CONNECT', LINGER_MS)
+  }
+
+  /**
+   * Resets all connections of a peer that sends requests on a connection that is held, and reads no new ones during the penalty. Node reads
+   * 64 KiB at a time, so up to 3,600 requests may follow in this turn; they are not parsed.
+   */
+  #resetPipelining(socket: Socket, share: Share): void {
+    stopParsing(socket)
+    share.penalize(performance.now())
+    socket.resetAndDestroy() // it may count in another share: that of an unknown peer, when it was opened
+    this.#parts.meter.dropped('over-share', 1 + this.#connections.endAll(share))
+  }
+
+  /**
+   * Sends a refusal on the connection itself, after the responses to earlier requests. Where the fault is in the body of a request that has its
+   * response, the connection only ends: the peer would take a refusal for a second response.
+   */
+  #refuse(socket: Socket, found: Found, refusal: Refusal, method: string, lingerMs: number): void {
+    const last = this.#connections.lastAnswer(socket)
+    if (last === null) return
+    const { network, meter, refusalLog } = this.#parts
+    meter.answered('unknown', method, refusal, null)
+    refusalLog.refused(network, peerAddress(socket), idOf(found), refusal)
+    if (last?.req.complete === false) this.#endAfterResponses(socket)
+    else this.#afterResponses(socket, () => { this.#close(socket, refusalText(refusal), lingerMs) })
+  }
+
+  #endAfterResponses(socket: Socket): void {
+    const last = this.#connections.lastAnswer(socket)
+    if (last?.writableEnded === false) last.shouldKeepAlive = false // it is still to be written, and then has `Connection: close`
+    this.#afterResponses(socket, () => { this.#close(socket) })
+  }
+
+  #afterResponses(socket: Socket, act: () => void): void {
+    const last = this.#connections.lastAnswer(socket)
+    if (last === null) return
+    this.lingerAtEnd(socket)
+    this.#connections.answers(socket, null)
+    if (last === undefined || last.writableFinished) act()
+    else last.once('finish', act)
+  }
+
+  /** Ends a connection after `text`. Reads on meanwhile, unless its peer is penalized or has used up its share of discarded bytes. */
+  #close(socket: Socket, text = '', lingerMs = LINGER_MS): void {
+    const share = this.#connections.shareOf(socket)
+    const mayDiscard = (bytes: number) => share?.discard(performance.now(), bytes) === true
+    if (share?.isPenalized(performance.now()) === false && mayDiscard(0)) closeSoon(socket, text, lingerMs, mayDiscard)
+    else closeUnread(socket, text)
+  }
+
+  #shareOf(found: Found, address: string): Share {
+    const { network, shares } = this.#parts
+    return typeof found === 'string' ? shares.ofUnknown(network, address) : shares.of(found.instance.id)
+  }
+}
+
+/**
+ * Makes Node's parser drop all but one of the requests that it has read already. Undocumented: 2 is what Node's own listener returns for an
+ * upgrade. A version of Node that ignores it parses the requests, and `accepts` refuses them since their connection is gone.
+ */
+function stopParsing(socket: Socket & { parser?: { onIncoming: unknown } | null }): void {
+  if (socket.parser) socket.parser.onIncoming = () => 2
+}

@@ -1,0 +1,34 @@
+/**
+ * One request and its response, as the steps of a request hand it on.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Route } from '../metadata/target.ts'
+import type { Content } from '../metadata/tree.ts'
+import type { Found } from './identify.ts'
+import type { Refusal } from './refusals.ts'
+
+/** A request whose peer is identified. */
+export interface Exchange {
+  /** The network of the listener. */
+  readonly network: string
+  /** The address of the peer; empty where the connection is gone. */
+  readonly address: string
+  readonly found: Found
+  readonly request: Pick<IncomingMessage, 'method' | 'headers' | 'httpVersion' | 'socket'>
+  /** The target as it is in the request line. */
+  readonly target: string
+  readonly response: ServerResponse
+  /** When the headers had been read, in ms of a monotonic clock. */
+  readonly startedMs: number
+}
+
+/** A request that gets no content. `ttlSeconds`: what is left of the request's session token, undefined where it brought none. */
+export interface Refused { readonly kind: 'refused', readonly route: Route, readonly refusal: Refusal, readonly ttlSeconds: number | undefined }
+
+/** How a request ends. */
+export type Result = { readonly kind: 'served', readonly route: Route, readonly content: Content, readonly ttlSeconds: number | undefined } | Refused
+
+/** A refusal as a result. */
+export function refused(refusal: Refusal, route: Route, ttlSeconds?: number): Refused {
+  return { kind: 'refused', route, refusal, ttlSeconds }
+}

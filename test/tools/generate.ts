@@ -60,7 +60,7 @@ function readinessTable(): string {
   interface Schema { readonly type: string, readonly description?: string, readonly properties?: Readonly<Record<string, Schema>> }
   const rows = ({ properties = {} }: Schema, path = ''): string[][] => Object.entries(properties).flatMap(([name, field]) =>
     field.type === 'object' ? rows(field, `${path}${name}.`) : [[`\`${path}${name}\``, field.type, field.description ?? '']])
-  return asTable(['field', 'type', 'meaning'], rows(ReadinessSchema as unknown as Schema))
+  return asTable(['field', 'type', 'meaning'], rows(ReadinessSchema))
 }
 
 if (process.argv[1] === new URL(import.meta.url).pathname) {

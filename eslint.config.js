@@ -3,6 +3,15 @@ import stylistic from '@stylistic/eslint-plugin'
 import { defineConfig } from 'eslint/config'
 import tseslint from 'typescript-eslint'
 
+/** The first argument of a call is longer text than this. A template's expressions do not count. */
+const LONG = ':first-child:matches(Literal[value=/^.{101}/s], TemplateLiteral:has(> TemplateElement[value.raw=/.{101}/s]))'
+const TESTS = [
+  'CallExpression[callee.name=/^(test|describe)$/]',
+  'CallExpression[callee.callee.object.name=/^(test|describe)$/]', // test.each(...)(name)
+  'CallExpression[callee.object.name="t"][callee.property.name="test"]',
+]
+const DEFAULT_EXPORT = { selector: 'ExportDefaultDeclaration', message: 'name what you export' }
+
 export default defineConfig(
   { ignores: ['dist/', '.stryker/', '.tap/'] },
   js.configs.recommended,
@@ -15,7 +24,7 @@ export default defineConfig(
       '@typescript-eslint/no-non-null-assertion': 'off', // used after a check of a length or key that the compiler cannot follow
       '@typescript-eslint/explicit-module-boundary-types': 'error',
       '@typescript-eslint/switch-exhaustiveness-check': ['error', { considerDefaultExhaustiveForUnions: true }],
-      'no-restricted-syntax': ['error', { selector: 'ExportDefaultDeclaration', message: 'name what you export' }],
+      'no-restricted-syntax': ['error', DEFAULT_EXPORT],
     },
   },
   {
@@ -31,12 +40,13 @@ export default defineConfig(
     },
   },
   {
-    files: ['src/**/*.ts'],
+    files: ['**/*.ts'],
     rules: { complexity: ['error', 30] }, // in place of a limit on lines
   },
   {
     files: ['test/**/*.ts'],
     rules: {
+      'no-restricted-syntax': ['error', DEFAULT_EXPORT, { selector: TESTS.map((test) => `${test} > ${LONG}`).join(), message: 'a test\'s name has at most 100 characters' }],
       '@typescript-eslint/no-floating-promises': 'off', // tap awaits the promises of its tests
       '@typescript-eslint/unbound-method': 'off', // the methods in test/support are closures
       '@stylistic/max-len': ['error', { code: 220, ignoreStrings: true, ignoreTemplateLiterals: true, ignoreRegExpLiterals: true }], // rows of test tables

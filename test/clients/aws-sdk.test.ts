@@ -15,7 +15,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 const ADA = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example'
 const ABSENT = '/latest/meta-data/spot/instance-action'
 
-t.test('AWS\'s client', async (t) => {
+t.test('the AWS SDK', async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'imds-store-'))
   t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
   const url = `file:${directory}`
@@ -27,7 +27,7 @@ t.test('AWS\'s client', async (t) => {
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the daemon to be ready')
   const endpoint = `http://127.0.0.1:${String(daemon.guestPort)}`
 
-  t.test('reads the tree with a token, which it fetches itself, and with the double slash that it sends', async (t) => {
+  t.test('reads the tree with a session token that it requests itself, and with double slashes', async (t) => {
     const service = new MetadataService({ endpoint, retries: 0, ec2MetadataV1Disabled: true })
     const get = (path: string) => service.request(path, {})
     t.equal(await get('/latest/meta-data/instance-id'), 'srv-abcde')
@@ -40,13 +40,13 @@ t.test('AWS\'s client', async (t) => {
     t.equal(await daemon.metric('imds_session_requests_total{session="none"}'), 0)
   })
 
-  t.test('takes the 404 of a path that is not there for an answer', async (t) => {
+  t.test('gets a 404 for a path that does not exist', async (t) => {
     const service = new MetadataService({ endpoint, disableFetchToken: true })
     t.match(await service.request(ABSENT, {}).catch((error: unknown) => error), { $metadata: { httpStatusCode: 404 } })
     t.equal(await daemon.metric('imds_requests_total{route="/{version}/meta-data",method="GET",status="404",reason="not-found"}'), 1, 'it did not ask again')
   })
 
-  t.test('works where tokens are required, and is refused without one', async (t) => {
+  t.test('works when tokens are required, and gets 401 without a token', async (t) => {
     t.match(await store.put(anInstance({ revision: 2, interfaces, options: { httpTokens: 'required' } })), { result: 'published' })
     const curl = async (...args: string[]) => (await must(['curl', '-s', '-o', '/dev/null', '-w', '%{http_code}', ...args, `${endpoint}/latest/meta-data/instance-id`])).toString()
     await until(async () => await curl() === '401', 'tokens to be required')
@@ -58,7 +58,7 @@ t.test('AWS\'s client', async (t) => {
     await until(async () => await curl() === '200', 'tokens to be optional')
   })
 
-  t.test('lets its program end after an answer that it left unread, since its idle connection is closed', async (t) => {
+  t.test('A5: lets its program exit with an unread response, because idle connections are closed', async (t) => {
     const program = `
       import { MetadataService } from '@aws-sdk/ec2-metadata-service'
       const service = new MetadataService({ endpoint: ${JSON.stringify(endpoint)}, retries: 0 })
@@ -69,7 +69,7 @@ t.test('AWS\'s client', async (t) => {
     t.equal(status, 0)
   })
 
-  t.test('and curl with HTTP/1.0 or without a Host are answered alike', async (t) => {
+  t.test('A5: curl with HTTP/1.0 and curl without a Host header get the same answer', async (t) => {
     const curl = async (...args: string[]) => (await must(['curl', '-sf', ...args, `${endpoint}/latest/meta-data/instance-id`])).toString()
     t.equal(await curl('--http1.0'), 'srv-abcde')
     t.equal(await curl('--http1.0', '-H', 'Host:'), 'srv-abcde')

@@ -32,7 +32,7 @@ const EVERY_BYTE = Buffer.from(Array.from({ length: USER_DATA_MAX_BYTES }, (_, i
 t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async (t) => {
   const host = await startHost(t)
 
-  t.test('takes on all that its record says, from the newest version that it knows', async (t) => {
+  t.test('applies everything in the record, from the newest version that it knows', async (t) => {
     const { guest, first } = await host.addGuest()
     const cloudIps = [
       { id: 'cip-aaaaa', publicIpv4: '198.51.100.7', fqdn: 'cip-198-51-100-7.gb1.example.com' },
@@ -68,7 +68,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
     t.strictSame(await host.refusals(), [], 'nothing that it asked for was refused')
   })
 
-  t.test('unpacks gzip by itself: it gets the bytes as they were published', async (t) => {
+  t.test('C7: unpacks gzip itself: user-data arrives as published', async (t) => {
     const { guest, first } = await host.addGuest()
     const packed = gzipSync(SCRIPT)
     await host.put(anInstance({ id: 'srv-gzip0', interfaces: [first], publicKeys: [{ user: 'usr-bobbb', key: BOB }] }), packed)
@@ -79,7 +79,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
     t.strictSame(warnings(log), [])
   })
 
-  t.test('gets binary user-data of the greatest size byte for byte', async (t) => {
+  t.test('C7: gets binary user-data of the maximum size byte for byte', async (t) => {
     const { guest, first } = await host.addGuest()
     await host.put(anInstance({ id: 'srv-bytes', interfaces: [first] }), EVERY_BYTE)
     const { machine } = await boot(t, guest)
@@ -99,7 +99,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
     t.strictSame(await host.refusals(before), ['imds_requests_total{route="/{version}/user-data",method="GET",status="404",reason="not-found"} 1'], 'one question was in vain')
   })
 
-  t.test('waits for a record that is published while it boots', async (t) => {
+  t.test('G2: waits for a record that is published while it boots', async (t) => {
     const { guest, first } = await host.addGuest()
     const booting = boot(t, guest)
     await until(async () => (await host.refusals()).some((line) => line.includes('reason="unknown-peer"')), 'cloud-init to ask in vain')

@@ -17,19 +17,19 @@ const CONFIGURATION = Buffer.from(JSON.stringify({ ignition: { version: '3.3.0' 
 t.test('Ignition', { skip: withoutNamespaces() || (!existsSync(IGNITION) && 'ignition is not installed') }, async (t) => {
   const host = await startHost(t)
 
-  t.test('takes its configuration from the user-data', async (t) => {
+  t.test('reads its configuration from user-data', async (t) => {
     const { guest, first } = await host.addGuest()
     await host.put(anInstance({ id: 'srv-files', interfaces: [first] }), CONFIGURATION)
     t.match(await fetchConfiguration(t, guest), { storage: { files: [MOTD] } })
   })
 
-  t.test('goes on without a configuration where there is no user-data', async (t) => {
+  t.test('continues without a configuration if there is no user-data', async (t) => {
     const { guest, first } = await host.addGuest()
     await host.put(anInstance({ id: 'srv-plain', interfaces: [first] }), 'none')
     t.strictSame((await fetchConfiguration(t, guest)).storage, {})
   })
 
-  t.test('waits for a record that is published while it boots', async (t) => {
+  t.test('G2: waits for a record that is published while it boots', async (t) => {
     const { guest, first } = await host.addGuest()
     const before = await host.refusals()
     const fetching = fetchConfiguration(t, guest)

@@ -138,7 +138,7 @@ for (const [name, startStore] of Object.entries(STORES)) {
     }
     const tenants = [await start(ALPHA, BRAVO), await start(BRAVO, ALPHA)]
 
-    t.test('read only their own data, whole and without a failure, while both records change', async (t) => {
+    t.test('read only their own data, complete and without a failure, while both records change', async (t) => {
       const all = await Promise.all(tenants.map(async (each) => ({ ...each, crawls: await crawlWhileItChanges(each.guest, each.changes) })))
       for (const { tenant, other, changes, crawls } of all) {
         const answers = crawls.flatMap((crawl) => [...crawl])
@@ -153,7 +153,7 @@ for (const [name, startStore] of Object.entries(STORES)) {
       }
     })
 
-    t.test('are each told apart by their address, whatever a header or a target says', async (t) => {
+    t.test('E1: are identified by their source address, whatever a header or a target says', async (t) => {
       for (const { tenant, other, guest } of tenants) {
         const asks: Ask[] = [...forgeries(addressOf(other)).map((headers) => ({ path: '/latest/meta-data/instance-id', headers })),
           { path: `http://${addressOf(other)}/latest/meta-data/instance-id` }]
@@ -165,7 +165,7 @@ for (const [name, startStore] of Object.entries(STORES)) {
       }
     })
 
-    t.test('cannot use each other\'s session tokens', async (t) => {
+    t.test('D3: cannot use each other\'s session tokens', async (t) => {
       const tokens = await Promise.all(tenants.map(async ({ guest }) => {
         const { status, body } = await guest.ask({ path: '/latest/api/token', method: 'PUT', headers: { 'X-aws-ec2-metadata-token-ttl-seconds': '60' } })
         t.equal(status, 200)
@@ -178,7 +178,7 @@ for (const [name, startStore] of Object.entries(STORES)) {
       }
     })
 
-    t.test('are all that is answered: an address of no instance gets 503 to everything', async (t) => {
+    t.test('E2: are the only ones served: an address without an instance gets 503 to every request', async (t) => {
       const unknownPeer = await hypervisor.addGuest(NOBODY.wire)
       const asks: Ask[] = [
         ...['/', '/latest/', '/latest/meta-data/', '/latest/meta-data/instance-id', '/latest/user-data', '/openstack/latest/user_data', '/nothing', '/%zz'].map((path) => ({ path })),

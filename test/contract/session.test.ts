@@ -23,8 +23,8 @@ async function mint(guest: TestGuest, ttl = '60', from = '10.0.0.2'): Promise<st
   return answer.text
 }
 
-describe('D1: a PUT', () => {
-  test.each(['1', '60', '21600'])('for %s seconds gets a printable line and the same header', async (ttl) => {
+describe('D1: a PUT for a session token', () => {
+  test.each(['1', '60', '21600'])('for %s seconds returns a printable line and the same header', async (ttl) => {
     const answer = await server().ask({ method: 'PUT', url: TOKEN, headers: { [TTL]: ttl } })
     expect(answer).toMatchObject({ status: 200, headers: { [TTL]: ttl, 'content-type': 'text/plain', 'content-length': '56' } })
     expect(answer.text).toMatch(/^[A-Za-z0-9_-]{54}==$/)
@@ -43,12 +43,12 @@ describe('D2: the token path', () => {
     ['a JSON content type', { 'content-type': 'application/json' }, undefined], ['a form', { 'content-type': 'application/x-www-form-urlencoded' }, 'a=b'],
     ['text in a charset', { 'content-type': 'text/plain; charset=utf-8' }, undefined], ['a length of 0', { 'content-length': '0' }, undefined],
     ['a body', {}, 'x'.repeat(10_000)], ['an invalid token of its own', { [HEADER]: 'stale' }, undefined],
-  ] as [string, Record<string, string>, string | undefined][])('takes %s all the same', async (_what, headers, payload) => {
+  ] as [string, Record<string, string>, string | undefined][])('accepts %s', async (_what, headers, payload) => {
     const answer = await server().ask({ method: 'PUT', url: TOKEN, headers: { [TTL]: '60', ...headers }, ...payload !== undefined && { payload } })
     expect(answer.status).toBe(200)
   })
 
-  test.each(['//latest///api/token', '/latest/api/token/', '/latest/api/%74oken', '/latest/api/token?x=1', 'http://elsewhere/latest/api/token'])('is %s too', async (url) => {
+  test.each(['//latest///api/token', '/latest/api/token/', '/latest/api/%74oken', '/latest/api/token?x=1', 'http://elsewhere/latest/api/token'])('accepts %s too', async (url) => {
     expect((await server().ask({ method: 'PUT', url, headers: { [TTL]: '60' } })).status).toBe(200)
   })
 
@@ -56,22 +56,22 @@ describe('D2: the token path', () => {
     expect(await server().ask({ method: 'PUT', url, headers: { [TTL]: '60' } })).toMatchObject({ status: 403, text: '' })
   })
 
-  test.each(['GET', 'POST', 'DELETE', 'HEAD', 'PATCH'])('refuses %s, and says what it takes', async (method) => {
+  test.each(['GET', 'POST', 'DELETE', 'HEAD', 'PATCH'])('refuses %s and names the allowed methods', async (method) => {
     expect(await server('required').ask({ method, url: TOKEN })).toMatchObject({ status: 405, text: '', headers: { allow: 'OPTIONS, PUT' } })
   })
 
-  test('tells what it takes to OPTIONS', async () => {
+  test('names the allowed methods in response to OPTIONS', async () => {
     expect(await server().ask({ method: 'OPTIONS', url: TOKEN })).toMatchObject({ status: 200, text: '', headers: { allow: 'OPTIONS, PUT', 'content-length': '0' } })
   })
 
-  test.each(['/latest/api', '/latest/api/', '/latest/api/token/x', '/latest/api/Token', '/api/token', '/latest/api%2Ftoken'])('%s is nothing', async (url) => {
+  test.each(['/latest/api', '/latest/api/', '/latest/api/token/x', '/latest/api/Token', '/api/token', '/latest/api%2Ftoken'])('%s does not exist', async (url) => {
     expect((await server().ask(url)).status).toBe(404)
     expect((await server().ask({ method: 'PUT', url, headers: { [TTL]: '60' } })).status).not.toBe(200)
   })
 })
 
-describe('D3: a token', () => {
-  test('of another instance is worthless', async () => {
+describe('D3: a session token', () => {
+  test('of another instance is rejected', async () => {
     const guest = server()
     guest.put(anInstance(OTHER))
     const foreign = await mint(guest, '60', '10.0.0.3')
@@ -79,7 +79,7 @@ describe('D3: a token', () => {
     expect((await guest.ask({ url: ID, headers: { [HEADER]: foreign } })).status).toBe(401)
   })
 
-  test('of the former owner of an address is worthless (E3)', async () => {
+  test('E3: of the previous owner of an address is rejected', async () => {
     const guest = server()
     const token = await mint(guest)
     guest.view.remove('srv-abcde')
@@ -88,7 +88,7 @@ describe('D3: a token', () => {
     expect(await guest.ask(ID)).toMatchObject({ status: 200, text: 'srv-newer' })
   })
 
-  test('outlives a change of its instance, by any of its addresses', async () => {
+  test('stays valid when its instance changes, at any of its addresses', async () => {
     const guest = server()
     const token = await mint(guest)
     guest.put(anInstance({ revision: 9, interfaces: [{ id: 'int-n', macAddress: '02:24:19:00:00:0c', ipv4Addresses: ['10.0.0.6/30'] }] }))
@@ -97,7 +97,7 @@ describe('D3: a token', () => {
 })
 
 describe('D4: a request for metadata', () => {
-  test('is told what its token still has, on 200, 404 and 405', async () => {
+  test('returns the remaining lifetime of its token with 200, 404 and 405', async () => {
     const guest = server()
     const token = await mint(guest, '60')
     guest.clock.ms += 10_000
@@ -106,7 +106,7 @@ describe('D4: a request for metadata', () => {
     }
   })
 
-  test('with a token that has ended is 401', async () => {
+  test('with an expired token is 401', async () => {
     const guest = server()
     const token = await mint(guest, '1')
     expect((await guest.ask({ url: ID, headers: { [HEADER]: token } })).status).toBe(200)
@@ -115,7 +115,7 @@ describe('D4: a request for metadata', () => {
   })
 
   const BAD = (token: string) => [token.slice(0, -1), `${token}=`, ` ${token}x`, `${token}, ${token}`, token.toLowerCase(), 'A'.repeat(54) + '==', 'x', '-'.repeat(8_000), token.replace(/^./, (c) => c === 'A' ? 'B' : 'A')]
-  test('with anything else is 401, whether tokens are required or not, and the page tells nothing', async () => {
+  test('with an invalid token is 401, whether tokens are required or not, and the page gives no details', async () => {
     for (const httpTokens of ['optional', 'required'] as const) {
       const guest = server(httpTokens)
       for (const bad of BAD(await mint(guest))) {
@@ -131,7 +131,7 @@ describe('D4: a request for metadata', () => {
     '/latest/user-data', '/2021-07-15/user-data/', '/openstack/latest/user_data', '/openstack//latest/user_data', '/openstack/latest/user_data/', '/nothing', '/latest/nothing', 'http://x/latest/user-data', '/2021-07-15/api/token',
     '/latest/meta-data/public-keys/usr-xl7gd/openssh-key',
   ]
-  test.each(EVERYWHERE)('for %s needs a token where they are required', async (url) => {
+  test.each(EVERYWHERE)('for %s needs a token if tokens are required', async (url) => {
     const guest = server('required')
     expect((await guest.ask(url)).status).toBe(401)
     expect((await guest.ask({ method: 'HEAD', url })).status).toBe(401)
@@ -139,11 +139,11 @@ describe('D4: a request for metadata', () => {
     expect([200, 404]).toContain((await guest.ask({ url, headers: { [HEADER]: await mint(guest) } })).status)
   })
 
-  test('with an empty token is one without where they are optional: a script that got none sends it', async () => {
+  test('with an empty token counts as one without a token if tokens are optional', async () => {
     expect((await server().ask({ url: ID, headers: { [HEADER]: '' } })).status).toBe(200)
   })
 
-  test('is counted as tokened, tokenless or refused', async () => {
+  test('is counted as with a token, without one, or refused', async () => {
     const guest = server()
     await guest.ask({ url: ID, headers: { [HEADER]: await mint(guest) } })
     await guest.ask(ID)
@@ -153,7 +153,7 @@ describe('D4: a request for metadata', () => {
   })
 })
 
-describe('D5: a request that says that it was forwarded', () => {
+describe('D5: a forwarded request', () => {
   const FORWARDED: Record<string, string>[] = [{ 'x-forwarded-for': '10.0.0.2' }, { 'x-forwarded-for': '' }, { forwarded: 'for=10.0.0.2' }, { 'x-forwarded-for': '10.0.0.3', forwarded: 'x' }]
   const requests = (token: string): [string, Injection][] => [
     ['a GET', { url: ID }], ['a GET with a token', { url: ID, headers: { [HEADER]: token } }], ['a PUT', { method: 'PUT', url: TOKEN, headers: { [TTL]: '60' } }],
@@ -164,18 +164,18 @@ describe('D5: a request that says that it was forwarded', () => {
     return statuses
   }
 
-  test.each(FORWARDED)('by %o is 403, and counted', async (forwarded) => {
+  test.each(FORWARDED)('with %o is 403 and counted', async (forwarded) => {
     const guest = server()
     expect(await ask(guest, forwarded)).toEqual({ 'a GET': 403, 'a GET with a token': 403, 'a PUT': 403 })
     expect(guest.meter.forwards).toBe(3)
     expect(await guest.ask({ url: '/%zz', headers: forwarded })).toMatchObject({ status: 403, text: '' })
   })
 
-  test('is refused by EC2\'s rule only with a token or for one', async () => {
+  test('is refused under EC2\'s rule only if it has a token or asks for one', async () => {
     expect(await ask(server('optional', 'refuse-tokens'), { 'x-forwarded-for': 'x' })).toEqual({ 'a GET': 200, 'a GET with a token': 403, 'a PUT': 403 })
   })
 
-  test('is only counted where it is allowed, and is still who the socket says', async () => {
+  test('is only counted if it is allowed, and the socket still identifies the guest', async () => {
     const guest = server('optional', 'count')
     guest.put(anInstance(OTHER))
     expect(await ask(guest, { 'x-forwarded-for': '10.0.0.3' })).toEqual({ 'a GET': 200, 'a GET with a token': 200, 'a PUT': 200 })
@@ -183,12 +183,12 @@ describe('D5: a request that says that it was forwarded', () => {
     expect(await guest.ask({ url: ID, headers: { 'x-forwarded-for': '10.0.0.3' } })).toMatchObject({ text: 'srv-abcde' })
   })
 
-  test('from an unknown peer is answered as any of an unknown peer', async () => {
+  test('from an unknown peer gets the same response as any other of an unknown peer', async () => {
     expect((await server().ask({ url: ID, headers: { forwarded: 'x' }, from: '10.0.0.9' })).status).toBe(503)
   })
 })
 
-test('invariant 9: no token, no user-data and no key is in a line of the log, at any level', async () => {
+test('invariant 9: no log line at any level contains a token, a key or user-data', async () => {
   const guest = aGuestServer({ level: 'debug' })
   guest.put(anInstance({ options: { httpTokens: 'required' } }), Buffer.from('a-secret-of-the-guest'))
   const token = await mint(guest)

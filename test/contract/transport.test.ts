@@ -102,7 +102,7 @@ describe('every refusal', () => {
     expect([...Object.keys(CAUSES), ...WITHOUT_REQUEST].sort()).toEqual([...REFUSALS].sort())
   })
 
-  test.each(Object.entries(CAUSES) as [Refusal, Injection][])('%s: has its status and is counted once under its reason', async (refusal, injection) => {
+  test.each(Object.entries(CAUSES) as [Refusal, Injection][])('%s: has its status and is counted once with its reason', async (refusal, injection) => {
     const guest = aGuestServer({ limitsHops: refusal !== 'hop-limit-failed', ...refusal === 'over-share' && { share: { burst: 0, perSecond: 0, connections: 1 } } })
     guest.put(anInstance(), Buffer.from('x'))
     if (refusal === 'over-share') vi.spyOn(guest.view.get('srv-abcde')!, 'paths', 'get').mockReturnValue(0)
@@ -121,7 +121,7 @@ describe('every refusal', () => {
     neverThere(answer)
   })
 
-  test('that is a bug of ours is logged with its cause and has an empty body', async () => {
+  test('that is caused by a bug is logged with its cause and has an empty body', async () => {
     const guest = server()
     const held = guest.view.get('srv-abcde')
     if (held) held.resolve = () => { throw new Error('a bug') }
@@ -130,7 +130,7 @@ describe('every refusal', () => {
   })
 })
 
-describe('an option of the instance that closes the service to it', () => {
+describe('D6: an instance option that disables the service', () => {
   const CLOSED = 'endpoint-disabled'
   const NO_IPV6 = 'ipv6-disabled'
   const SERVED = 'served'
@@ -167,7 +167,7 @@ describe('an option of the instance that closes the service to it', () => {
     expect(guest.log).toEqual([])
   })
 
-  test('E2: does not tell an unknown peer or a contested address apart from others', async () => {
+  test('E2: does not distinguish an unknown peer or a contested address from others', async () => {
     const guest = aGuestServer()
     guest.put(anInstance({ interfaces: DUAL_STACK }))
     expect((await guest.ask({ url: ID, from: 'fd00::3' })).status).toBe(503)

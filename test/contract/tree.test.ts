@@ -104,7 +104,7 @@ guest.put(aFullInstance(), Buffer.from('#!/bin/sh\n'))
 await guest.ask('/latest/') // builds the tree outside of any test: a mutation run then holds every test against it
 
 describe('every category', () => {
-  test.each(LEAVES)('%s: %s is there from its version on, with exactly these bytes', async (_number, path, since, value) => {
+  test.each(LEAVES)('%s: %s exists from its version on, with exactly these bytes', async (_number, path, since, value) => {
     for (const [position, version] of VERSIONS.entries()) {
       const { status, headers, text } = await guest.ask(`/${version}/meta-data/${path}`)
       const visible = position >= VERSIONS.indexOf(since)
@@ -126,7 +126,7 @@ describe('every category', () => {
     expect(uncovered.map(({ pattern }) => pattern)).toEqual([])
   })
 
-  test('that EC2 documents and this cloud can fill is in the catalogue, with EC2\'s date', () => {
+  test('that EC2 documents and this cloud can provide is in the catalogue, with EC2\'s date', () => {
     const documented = JSON.parse(readFileSync(new URL('ec2-categories.json', import.meta.url), 'utf8')) as [string, string | null, string][]
     const ours = new Map(CATEGORIES.map(({ pattern, since }) => [pattern, since]))
     const missing = documented.filter(([path, , applies]) => applies === 'yes' && !ours.has(path)).map(([path]) => path)
@@ -137,7 +137,7 @@ describe('every category', () => {
     expect(invented).toEqual([])
   })
 
-  test('C6: that belongs to Amazon alone is a 404', async () => {
+  test('C6: that exists only on AWS is a 404', async () => {
     for (const path of ['iam/', 'iam/info', 'iam/security-credentials/', 'spot/instance-action', 'spot/termination-time', 'events/recommendations/rebalance',
       'autoscaling/target-lifecycle-state', 'managed-ssh-keys/active-keys/root/', 'product-codes', 'kernel-id', 'identity-credentials/ec2/info']) {
       expect([path, (await guest.ask(`/latest/meta-data/${path}`)).status]).toEqual([path, 404])
@@ -146,7 +146,7 @@ describe('every category', () => {
 })
 
 describe('every listing', () => {
-  test.each(LISTINGS)('%s: /%s, with and without its final slash', async (_number, path, listing) => {
+  test.each(LISTINGS)('%s: /%s, with and without a trailing slash', async (_number, path, listing) => {
     for (const url of new Set([`/${path}`, `/${path.replace(/\/$/, '')}`, `/${path}/`])) {
       const { status, headers, text } = await guest.ask(url)
       expect([url, status, text]).toEqual([url, 200, listing])
@@ -164,13 +164,13 @@ describe('every listing', () => {
   })
 })
 
-test('A2: before 2018-09-24 an interface\'s addresses are the first one alone', async () => {
+test('A2: before 2018-09-24 an interface has only its first address', async () => {
   expect((await guest.ask(`/2018-08-17/meta-data/${MAC0}/local-ipv4s`)).text).toBe('10.0.0.2')
   expect((await guest.ask(`/2018-08-17/meta-data/${MAC0}/ipv6s`)).text).toBe('2a02:1348:178::2')
   expect((await guest.ask(`/2018-09-24/meta-data/${MAC0}/local-ipv4s`)).text).toBe('10.0.0.2\n10.0.9.2')
 })
 
-describe('C2: a key answers under its user\'s id too, unlisted', () => {
+describe('C2: a key also answers under its user\'s id, unlisted', () => {
   test.each([
     ['usr-xl7gd', 'openssh-key'], ['usr-xl7gd/', 'openssh-key'], ['usr-xl7gd/openssh-key', KEY0], ['usr-bob00/openssh-key', KEY1],
     ['0', 'openssh-key'], ['1/', 'openssh-key'],
@@ -182,7 +182,7 @@ describe('C2: a key answers under its user\'s id too, unlisted', () => {
   })
 })
 
-describe('what does not apply is neither listed nor answered (B3)', () => {
+describe('B3: what does not apply is neither listed nor answered', () => {
   const LACKING: [string, string, Record<string, unknown>, string[]][] = [
     ['C2', 'no key', { publicKeys: [] }, ['public-keys', 'public-keys/0/openssh-key']],
     ['C3', 'no cloud IP', { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }] },
@@ -215,7 +215,7 @@ describe('what does not apply is neither listed nor answered (B3)', () => {
   })
 })
 
-test('C5: a tag may begin like a name that none may have', async () => {
+test('C5: a tag may begin like a name that is not allowed', async () => {
   const tagged = aGuestServer()
   tagged.put(anInstance({ tags: { _index: 'x', _index2: 'a', '.': 'x', '.hidden': 'b', '..': 'x', '..x': 'c' }, options: { instanceMetadataTags: 'enabled' } }))
   expect((await tagged.ask('/latest/meta-data/tags/instance/')).text).toBe('..x\n.hidden\n_index2')
@@ -223,7 +223,7 @@ test('C5: a tag may begin like a name that none may have', async () => {
 
 describe('C7: user-data', () => {
   const BYTES = Buffer.from([0x1f, 0x8b, 0x08, 0x00, 0xff, 0xfe, 0x0a, 0x0d, 0x0a, 0x00, 0xc3, 0x28])
-  test('is the bytes as given, the same in every version and for Ignition (A8)', async () => {
+  test('A8: is returned byte for byte, the same in every version and for Ignition', async () => {
     const binary = aGuestServer()
     binary.put(anInstance(), BYTES)
     for (const url of [...VERSIONS.flatMap((version) => [`/${version}/user-data`, `/${version}/user-data/`]), '/openstack/latest/user_data', '/openstack/latest/user_data/']) {
@@ -232,7 +232,7 @@ describe('C7: user-data', () => {
       expect(body.equals(BYTES)).toBe(true)
     }
   })
-  test('that is not set is a 404 and not listed', async () => {
+  test('that is not set is a 404 and is not listed', async () => {
     const none = aGuestServer()
     none.put(anInstance())
     for (const url of ['/latest/user-data', '/openstack/latest/user_data']) expect((await none.ask(url)).status).toBe(404)

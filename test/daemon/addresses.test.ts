@@ -11,7 +11,7 @@ import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 
 t.setTimeout(120_000)
 
-t.test('a service address that is gone makes the daemon not ready, is named to operators and keeps guests from being started, until it is back', { skip: withoutNamespaces() }, async (t) => {
+t.test('a lost service address makes the daemon not ready and holds the launch gate until it is back', { skip: withoutNamespaces() }, async (t) => {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
   const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
@@ -49,7 +49,7 @@ t.test('a service address that is gone makes the daemon not ready, is named to o
   t.same(daemon.log.filter(({ msg }) => msg === 'the address is back').length, 2)
 })
 
-t.test('an address in another routing table, as that of a VRF, and an IPv6 address that is still being checked for duplicates, are not missing', { skip: withoutNamespaces() }, async (t) => {
+t.test('an address in another routing table and a tentative IPv6 address do not count as missing', { skip: withoutNamespaces() }, async (t) => {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
   const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])

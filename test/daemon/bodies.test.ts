@@ -97,7 +97,7 @@ const WAYS: readonly (readonly [what: string, bytes: (size: number) => string, s
   ['last request with more behind it', (size) => `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n${'x'.repeat(size)}`, '200'],
 ]
 
-t.test('A9: the answer arrives while the guest still sends', async (t) => {
+t.test('A9: the response arrives while the guest is still sending', async (t) => {
   const daemon = await aDaemon(t, 'endless')
   for (const [what, bytes, status, from] of WAYS) {
     await t.test(what, async (t) => {
@@ -111,7 +111,7 @@ t.test('A9: the answer arrives while the guest still sends', async (t) => {
   t.same(daemon.log.filter(({ level }) => level === 'error' || level === 'fatal'), [])
 })
 
-t.test('A9: a guest with too many connections gets its answer while it still sends', async (t) => {
+t.test('A9: a guest with too many connections gets its response while it is still sending', async (t) => {
   const daemon = await aDaemon(t, 'default')
   const open = await Promise.all(Array.from({ length: 64 }, () => hold(daemon, GUEST)))
   for (const size of [MIB, 5 * MIB]) {
@@ -120,7 +120,7 @@ t.test('A9: a guest with too many connections gets its answer while it still sen
   for (const socket of open) socket.destroy()
 })
 
-t.test('A9: a guest beyond its share of requests gets its answer while it still sends', async (t) => {
+t.test('A9: a guest beyond its request share gets its response while it is still sending', async (t) => {
   const daemon = await aDaemon(t, 'default')
   const [socket, statuses] = [await hold(daemon, GUEST), new Set<string>()]
   let text = ''
@@ -135,7 +135,7 @@ t.test('A9: a guest beyond its share of requests gets its answer while it still 
   socket.destroy()
 })
 
-t.test('F2: what is read of a connection after its last answer is bounded', async (t) => {
+t.test('F2: what is read from a connection after its last response is bounded', async (t) => {
   const daemon = await aDaemon(t, 'default')
   /** All that the daemon has read, in bytes. */
   const read = () => Number(/^rchar: (\d+)$/m.exec(readFileSync(`/proc/${String(daemon.process.pid)}/io`, 'utf8'))?.[1])
@@ -147,7 +147,7 @@ t.test('F2: what is read of a connection after its last answer is bounded', asyn
     t.ok(read() - before >= LINGER_BYTES && read() - before < LINGER_BYTES + MIB, `${String(read() - before)} bytes`)
   })
 
-  await t.test('in time: a silent one ends, then those that send a little all the time; meanwhile they are connections of the guest', async (t) => {
+  await t.test('in time: silent connections end first, then slow senders; until then they count for the guest', async (t) => {
     const holdSome = (many: number) => Promise.all(Array.from({ length: many }, () => hold(daemon, OTHER, ENDLESS)))
     const dripping = await holdSome(63)
     const extra: Socket[] = []
@@ -166,7 +166,7 @@ t.test('F2: what is read of a connection after its last answer is bounded', asyn
     for (const socket of [silent!, one!]) socket.destroy()
   })
 
-  await t.test('in all by the guest\'s share; and of one that is penalized nothing is read', async (t) => {
+  await t.test('by the guest\'s share in total; nothing is read from a penalized guest', async (t) => {
     const [before, startedMs] = [read(), performance.now()]
     let connections = 0
     for (; performance.now() - startedMs < 3_000; connections += 32) await Promise.all(Array.from({ length: 32 }, async () => push(await hold(daemon, GUEST, ENDLESS))))
@@ -183,7 +183,7 @@ t.test('F2: what is read of a connection after its last answer is bounded', asyn
     t.ok(read() - now < MIB, `${String(read() - now)} bytes`)
   })
 
-  await t.test('by the end of the daemon, also after a CONNECT, which Node no longer counts as a connection of its server', async (t) => {
+  await t.test('by the end of the daemon, also after a CONNECT, which Node no longer counts as a connection', async (t) => {
     await until(async () => (await daemon.get(ID, OTHER).catch(() => null))?.status === 200, 'the end of the penalty')
     for (const bytes of [ENDLESS, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n']) {
       const socket = await hold(daemon, OTHER, bytes)

@@ -24,7 +24,7 @@ async function check(env: Record<string, string>, within: readonly string[] = PL
 /** The faults that were printed, a line each. */
 const faults = (stderr: string) => stderr.split('\n').filter((line) => line.startsWith('  ')).map((line) => line.trim()).sort()
 
-t.test('--check passes a good configuration, and neither connects nor listens nor writes', async (t) => {
+t.test('--check accepts a good configuration and does not connect, listen or write', async (t) => {
   const directory = t.testdir({ state: {}, password: 'secret\n', 'record-keys': keyLines('k1'), 'token-keys': `${Buffer.alloc(32).toString('base64')}\n` })
   const authority = await anAuthority(directory, 'ours')
   const { certFile, keyFile } = await authority.issue('client')
@@ -53,7 +53,7 @@ t.test('--check passes a good configuration, and neither connects nor listens no
   t.same(readdirSync(directory).filter((name) => /later|not/.test(name)), [])
 })
 
-t.test('--check names every fault of the variables and of the files at once, with exit status 78, and prints no secret', async (t) => {
+t.test('--check names every fault of variables and files, exits with 78 and prints no secret', async (t) => {
   const directory = t.testdir({ empty: '\nS3CRET', 'bad.pem': 'S3CRET', 'record-keys': 'S3CRET', 'token-keys': 'S3CRET', store: {}, file: '' })
   const at = (name: string) => join(directory, name)
   const redis = { IMDS_STORE: 'rediss://r', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: directory }
@@ -84,7 +84,7 @@ t.test('--check names every fault of the variables and of the files at once, wit
   t.match(faults((await check(pair(at('cut.pem'), one.keyFile))).stderr), [/^IMDS_REDIS_CERT_FILE .* holds a certificate that cannot be parsed, number 1$/])
 })
 
-t.test('--check says what this user may not read or write', async (t) => {
+t.test('--check names what this user may not read or write', async (t) => {
   const directory = t.testdir({ password: 'secret', 'record-keys': keyLines('k1'), state: {}, store: {} })
   const at = (name: string) => join(directory, name)
   for (const name of ['password', 'record-keys']) chmodSync(at(name), 0)

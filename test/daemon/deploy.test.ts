@@ -33,7 +33,7 @@ for (const [what, args] of Object.entries({
   })
 }
 
-t.test('every alert has a unit test in which it fires, a severity, and says what to do', (t) => {
+t.test('every alert has a severity, instructions and a unit test in which it fires', (t) => {
   const tests = read('deploy/alerts.test.yml')
   for (const { alert, labels, annotations } of alerts) {
     t.match(tests, `alertname="${alert}"`, alert)
@@ -43,7 +43,7 @@ t.test('every alert has a unit test in which it fires, a severity, and says what
   t.end()
 })
 
-t.test('every metric and label that an alert asks for is exported by a running daemon', async (t) => {
+t.test('a running daemon exports every metric and label that the alerts use', async (t) => {
   const daemon = await startDaemon({ IMDS_STORE: 'file:/nonexistent' })
   t.teardown(() => daemon.stop())
   await daemon.get('/latest/meta-data/')
@@ -55,19 +55,19 @@ t.test('every metric and label that an alert asks for is exported by a running d
   for (const { expr } of alerts) for (const [label] of expr.matchAll(/\b(?:result|reason)="[^"]+"/g)) t.match(text, label)
 })
 
-t.test('the scrape targets have the operators\' default port', (t) => {
+t.test('the scrape targets have the default port of the operator API', (t) => {
   const { scrape_configs: [job] } = parseYaml(read('deploy/prometheus.yml')) as { scrape_configs: { static_configs: { targets: string[] }[] }[] }
   for (const target of job!.static_configs[0]!.targets) t.equal(target.split(':')[1], SETTINGS.IMDS_OPERATOR_LISTEN.split(':')[1], target)
   t.end()
 })
 
-t.test('the example environment is a good configuration without unknown variables and without a secret', (t) => {
+t.test('the example environment is a valid configuration without unknown variables and without secrets', (t) => {
   t.match(parseConfig(envFile), { ok: true, unknown: [] })
   t.notMatch(read('deploy/imds.env'), /PASSWORD_FILE=|:\/\/[^/]*:[^/]*@/)
   t.end()
 })
 
-t.test('the Redis user of the example environment may do all that the daemon does', async (t) => {
+t.test('the Redis user of the example environment may do everything that the daemon does', async (t) => {
   const redis = await startRedis()
   t.teardown(() => redis.stop())
   const rules = new RegExp(`^user (${new URL(envFile['IMDS_STORE']!).username}) (.*)`, 'm').exec(read('deploy/redis.acl'))!
@@ -95,7 +95,7 @@ t.test('the Redis user of the example environment may do all that the daemon doe
   t.same(await redis.client.call('ACL', 'LOG'), [], 'Redis refused nothing')
 })
 
-t.test('the image runs the daemon without root, and its runtime is the base image\'s', (t) => {
+t.test('the image runs the daemon without root on the runtime of the base image', (t) => {
   const final = read('Dockerfile').split(/^FROM /m).at(-1)!
   t.match(final, /^USER (?!root|0\b)\S+$/m)
   t.match(final, /^ENTRYPOINT \["node", "--max-semi-space-size=2", "--max-old-space-size=1024", "--single-threaded-gc", "--no-allocation-site-pretenuring", "dist\/main\.js"\]$/m)
@@ -103,7 +103,7 @@ t.test('the image runs the daemon without root, and its runtime is the base imag
   t.end()
 })
 
-t.test('what goes into an image is listed: neither node_modules nor .git nor a file of one\'s own is on the list', (t) => {
+t.test('the image contains only listed files: no node_modules, no .git and no local files', (t) => {
   const lines = read('.dockerignore').split('\n').filter((line) => line !== '' && !line.startsWith('#'))
   t.same(lines, ['*', '!package.json', '!package-lock.json', '!tsconfig.json', '!tsconfig.build.json', '!rolldown.config.js', '!src'])
   t.end()

@@ -8,7 +8,7 @@ import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL } from '../support/programs/imds.ts'
 
-t.test('imdsctl explain says what an address would be answered and why, and no secret', async (t) => {
+t.test('imdsctl explain says what an address gets and why, without secrets', async (t) => {
   const url = `file:${t.testdir()}`
   const store = await openStore({ url })
   const nic = (n: number, address: string) => ({ id: `int-${String(n)}`, macAddress: `02:24:19:00:00:0${String(n)}`, ipv4Addresses: [`${address}/8`] })

@@ -45,7 +45,7 @@ async function servedBy(daemon: TestDaemon): Promise<string> {
 }
 
 for (const what of ['set two', 'remove']) {
-  t.test(`a writer that is killed at any step of "${what}" leaves the old state or the new one, and no fault`, async (t) => {
+  t.test(`a writer killed at any step of "${what}" leaves the old state or the new one, and no fault`, async (t) => {
     const { directory, store } = await aStore(t)
     const daemon = await startDaemon({ IMDS_STORE: `file:${directory}` })
     t.teardown(() => daemon.stop())
@@ -71,7 +71,7 @@ for (const what of ['set two', 'remove']) {
   })
 }
 
-t.test('each file is on the disk before it gets its name, and a change is there before the files that it replaces change, and until they are', async (t) => {
+t.test('each file is on disk before it gets its name, and a pending change outlives the replacement', async (t) => {
   const { directory } = await aStore(t)
   t.same(await traceFileCalls(writer(directory, 'change', 'set two', 'kill', '0'), directory), [
     'fsync .publisher.tmp', `rename .publisher.tmp ${ID}.pending`, 'fsync .',
@@ -87,7 +87,7 @@ const kinds: Readonly<Record<string, { skip: string | false, first: readonly str
   'in two pid namespaces': { skip: withoutNamespaces(), first: IN_PID_NAMESPACE, second: IN_PID_NAMESPACE },
 }
 for (const [where, { skip, first, second }] of Object.entries(kinds)) {
-  t.test(`of two writers ${where} one publishes each revision`, { skip }, async (t) => {
+  t.test(`of two writers ${where} exactly one publishes each revision`, { skip }, async (t) => {
     const { directory } = await aStore(t)
     const racers = await Promise.all([[first, 'a'] as const, [second, 'b'] as const].map(([within, mark]) => startHeld([...within, ...writer(directory, 'race', mark, '60')])))
     const published = racers.map(async (racer) => {
@@ -101,7 +101,7 @@ for (const [where, { skip, first, second }] of Object.entries(kinds)) {
     t.equal(await stateOf(directory), `r60.example.com ${a!.includes(60) ? 'a' : 'b'}`)
   })
 
-  t.test(`the lock of a writer ${where} that is stopped keeps others out, and is free once it is killed`, { skip }, async (t) => {
+  t.test(`the lock of a stopped writer ${where} excludes others, and is free once the writer is killed`, { skip }, async (t) => {
     const { directory, store } = await aStore(t)
     await store.put(local(1), Buffer.from('one'))
     const held: Held = await startHeld([...second, ...writer(directory, 'change', 'set two', 'wait', '12')])
@@ -117,7 +117,7 @@ for (const [where, { skip, first, second }] of Object.entries(kinds)) {
   })
 }
 
-t.test('a writer that waits for the lock leaves the event loop alone', async (t) => {
+t.test('a writer that waits for the lock does not block the event loop', async (t) => {
   const { directory, store } = await aStore(t)
   const held = await startHeld(writer(directory, 'change', 'set two', 'wait', '3'))
   let turns = 0
@@ -129,13 +129,13 @@ t.test('a writer that waits for the lock leaves the event loop alone', async (t)
   t.match(await put, { result: 'published' })
 })
 
-t.test('the lock of an older version with a process that lives is nobody\'s', async (t) => {
+t.test('the lock of an older version that names a living process is ignored', async (t) => {
   const { directory, store } = await aStore(t)
   writeFileSync(join(directory, '.lock'), String(process.pid))
   t.match(await store.put(local(1)), { result: 'published' })
 })
 
-t.test('a lock file that imds did not make is named, and the one that it makes stays empty', async (t) => {
+t.test('a lock file that imds did not create is named, and the one that it creates stays empty', async (t) => {
   const { directory, store } = await aStore(t)
   const lock = join(directory, '.publisher.lock')
   writeFileSync(lock, 'not a database')
@@ -152,7 +152,7 @@ t.test('a lock file that imds did not make is named, and the one that it makes s
   t.same(readdirSync(directory).filter((name) => name.startsWith('.publisher')).sort(), ['.publisher.json', '.publisher.lock'])
 })
 
-t.test('imdsctl prints no warning of SQLite\'s, and the daemon does not load it', async (t) => {
+t.test('imdsctl prints no warning of SQLite, and the daemon does not load SQLite', async (t) => {
   const directory = t.testdir({ store: {}, 'record.json': JSON.stringify(local(1)) }) // in the store, record.json would be an instance's
   t.same(await run([process.execPath, IMDSCTL, '-s', `file:${join(directory, 'store')}`, 'put', join(directory, 'record.json')], { env: programEnvironment() }),
     { status: 0, stdout: Buffer.from(`published ${ID} revision 1\n`), stderr: '' })
@@ -162,7 +162,7 @@ t.test('imdsctl prints no warning of SQLite\'s, and the daemon does not load it'
   t.equal(await loads('../../src/store/files/publisher.ts'), 'true')
 })
 
-t.test('what root writes into a directory of another user is that user\'s, and its daemon serves it', { skip: withoutNamespaces() }, async (t) => {
+t.test('files that root writes into another user\'s directory belong to that user and are served', { skip: withoutNamespaces() }, async (t) => {
   const [uid, gid] = [54321, 54322]
   const directory = mkdtempSync(join(tmpdir(), 'imds-owner-'))
   t.teardown(() => { rmSync(directory, { recursive: true }) })
@@ -178,12 +178,12 @@ t.test('what root writes into a directory of another user is that user\'s, and i
   const as = (user: number, command: readonly string[]) => run(['setpriv', '--reuid', String(user), '--regid', String(user), '--clear-groups', ...command])
   t.match(await as(uid, ['cat', join(directory, `${ID}.user-data`)]), { stdout: Buffer.from('one') })
   const skip = (await as(uid, ['test', '-r', WRITER, '-a', '-x', process.execPath])).status !== 0 && 'another user cannot read the sources here'
-  await t.test('that user writes after root, and root after that user', { skip }, async (t) => {
+  await t.test('the user can write after root, and root after the user', { skip }, async (t) => {
     t.match(await as(uid, writer(directory, 'change', 'set two', 'kill', '0')), { stdout: Buffer.from('done\n') })
     t.match(await store.put(local(3)), { result: 'published' })
     t.equal(await stateOf(directory), 'r3.example.com two')
   })
-  await t.test('a lock that may only be read is not taken', { skip }, async (t) => {
+  await t.test('a lock file that is only readable is not locked', { skip }, async (t) => {
     for (const [path, mode] of [[directory, 0o777], [join(directory, '.publisher.lock'), 0o644]] as const) chmodSync(path, mode)
     t.match(await as(uid + 1, [process.execPath, IMDSCTL, '-s', `file:${directory}`, 'remove', 'srv-none']), { status: 69, stderr: /EACCES: permission denied, access '.*\/.publisher.lock'/ })
   })

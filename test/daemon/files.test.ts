@@ -24,7 +24,7 @@ async function aHost(t: Test, env: Record<string, string> = {}): Promise<{ direc
   return { directory, daemon }
 }
 
-t.test('a record that is written by hand, in YAML and with user-data beside it, is served, and its changes too', async (t) => {
+t.test('a record written by hand in YAML with user-data beside it is served, and so are its changes', async (t) => {
   const { directory, daemon } = await aHost(t)
   writeFileSync(join(directory, 'srv-abcde.user-data'), Buffer.from([0, 255]))
   writeFileSync(join(directory, 'srv-abcde.yaml'), stringify(local({ fqdn: 'one.example.com' })))
@@ -34,7 +34,7 @@ t.test('a record that is written by hand, in YAML and with user-data beside it, 
   await until(async () => await hostname(daemon) === 'two.example.com', 'the change')
 })
 
-t.test('invariant 3: a faulty file leaves the last good state in place and is told once', async (t) => {
+t.test('invariant 3: a faulty file leaves the last good state in place and is reported once', async (t) => {
   const { directory, daemon } = await aHost(t)
   const write = (text: string) => { // at once: half of a file would be one more fault
     writeFileSync(join(directory, 'next'), text)
@@ -51,7 +51,7 @@ t.test('invariant 3: a faulty file leaves the last good state in place and is to
   t.notMatch(JSON.stringify(daemon.log), /S3CRET/)
 })
 
-t.test('a file may be longer than a record, a record may not be longer than its bound', async (t) => {
+t.test('a file may be longer than a record, but a record may not exceed its limit', async (t) => {
   const { directory, daemon } = await aHost(t)
   const faults = () => daemon.log.filter(({ msg }) => msg.startsWith('faulty record'))
   const write = (text: string) => {
@@ -71,7 +71,7 @@ t.test('a file may be longer than a record, a record may not be longer than its 
   }
 })
 
-t.test('invariant 8: a deleted record, an emptied directory or one that is away removes nothing; a tombstone does', async (t) => {
+t.test('invariant 8: a missing record or directory removes nothing; a tombstone does', async (t) => {
   const { directory, daemon } = await aHost(t)
   const store = await openStore({ url: `file:${directory}` })
   await store.put(local({ fqdn: 'kept.example.com' }))
@@ -87,7 +87,7 @@ t.test('invariant 8: a deleted record, an emptied directory or one that is away 
   await until(async () => (await daemon.get('/')).status === 503, 'the removal')
 })
 
-t.test('a directory that comes later, or goes and comes back, is followed from then on', async (t) => {
+t.test('a directory that is created later, or disappears and returns, is followed from then on', async (t) => {
   const directory = join(t.testdir(), 'later')
   const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1' })
   t.teardown(() => daemon.stop())
@@ -105,7 +105,7 @@ t.test('a directory that comes later, or goes and comes back, is followed from t
   await until(async () => await daemon.metric('imds_notices_total') > notices, 'its notice: a resync may have been first')
 })
 
-t.test('a directory that is made anew at once, or moved away for another, is followed at once', async (t) => {
+t.test('a directory that is recreated or replaced at once is followed at once', async (t) => {
   const directory = join(t.testdir({ store: {}, next: {} }), 'store')
   const daemon = await startDaemon({ IMDS_STORE: `file:${directory}/` })
   t.teardown(() => daemon.stop())
@@ -123,7 +123,7 @@ t.test('a directory that is made anew at once, or moved away for another, is fol
   await isFollowed('moved.example.com', 3)
 })
 
-t.test('a directory that is touched, or gets other rights, is the same directory', async (t) => {
+t.test('a directory whose times or permissions change is still the same directory', async (t) => {
   const { directory, daemon } = await aHost(t)
   await until(() => daemon.log.some(({ msg }) => msg === 'store connected'), 'the store')
   const touches = [
@@ -140,7 +140,7 @@ t.test('a directory that is touched, or gets other rights, is the same directory
   matchAll(t, daemon.log.filter(({ msg }) => msg.startsWith('store')), [{ msg: 'store connected' }])
 })
 
-t.test('a link to a directory that is turned to another, and a parent that is moved away, are seen by the next resync', async (t) => {
+t.test('a link turned to another directory and a moved parent are noticed by the next resync', async (t) => {
   const parent = join(t.testdir({ parent: { one: {}, two: {} } }), 'parent')
   symlinkSync('one', join(parent, 'store'))
   const daemon = await startDaemon({ IMDS_STORE: `file:${parent}/store`, IMDS_RESYNC_SECONDS: '1' })
@@ -155,7 +155,7 @@ t.test('a link to a directory that is turned to another, and a parent that is mo
   await connected(3)
 })
 
-t.test('with a hypervisor\'s name only its instances are answered', async (t) => {
+t.test('with a hypervisor\'s name only its instances are served', async (t) => {
   const { directory, daemon } = await aHost(t, { IMDS_HYPERVISOR: 'hv2' })
   const store = await openStore({ url: `file:${directory}` })
   await store.put(local())
@@ -166,7 +166,7 @@ t.test('with a hypervisor\'s name only its instances are answered', async (t) =>
   await until(async () => (await daemon.get('/')).status === 200, 'the instance to arrive')
 })
 
-t.test('the same rules hold as in Redis: revisions, owners of addresses, tombstones, writers at once', async (t) => {
+t.test('a file store has the same rules as Redis: revisions, address owners, tombstones, writers', async (t) => {
   const store = await openStore({ url: `file:${t.testdir()}` })
   t.match(await store.put(local({ revision: 5 }), Buffer.from('five')), { result: 'published' })
   t.match(await store.put(local({ revision: 5 }), Buffer.from('five')), { result: 'unchanged' })
@@ -194,7 +194,7 @@ t.test('the same rules hold as in Redis: revisions, owners of addresses, tombsto
   t.equal(Buffer.from((await store.get('srv-abcde'))!.userData!).toString(), '19')
 })
 
-t.test('a removal of an id that never was changes nothing, unless it is given a revision', async (t) => {
+t.test('removing an unknown id changes nothing unless a revision is given', async (t) => {
   const directory = t.testdir()
   const store = await openStore({ url: `file:${directory}` })
   t.same(await store.remove('srv-abcde'), { result: 'absent' })
@@ -214,7 +214,7 @@ async function imdsctl(args: readonly string[], { input = '', env = {} }: { inpu
   return { status: child.exitCode, stdout: stdout!, stderr: stderr!.toString() }
 }
 
-t.test('imdsctl puts, gets, lists and removes, and its exit status says how it went', async (t) => {
+t.test('imdsctl puts, gets, lists and removes, and reports the result in its exit status', async (t) => {
   const directory = t.testdir({ 'good.yaml': stringify(local()), data: Buffer.from([0, 255, 10]), 'bad.json': JSON.stringify(local({ region: 1, id: 'x y' })), 'no.json': '{', big: Buffer.alloc(16385) })
   const env = { IMDS_STORE: `file:${join(directory, 'store')}` }
   const file = (name: string) => join(directory, name)
@@ -260,7 +260,7 @@ t.test('imdsctl watch prints each change until it is interrupted', async (t) => 
   t.equal(child.exitCode, 0)
 })
 
-t.test('a file that cannot be read is one instance\'s fault', async (t) => {
+t.test('a file that cannot be read is a fault of one instance only', async (t) => {
   const { directory, daemon } = await aHost(t)
   mkdirSync(join(directory, 'srv-bad00.json'))
   writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local()))

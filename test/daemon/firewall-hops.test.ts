@@ -17,7 +17,7 @@ async function countDscps({ within }: { readonly within: readonly string[] }): P
   return async () => Number(/packets (\d+)/.exec((await must([...within, 'nft', 'list counter inet dscps some'])).toString())?.[1])
 }
 
-t.test('D6: the answer to a token PUT travels no further than the hop limit', { skip }, async (t) => {
+t.test('D6: the response to a token PUT travels no further than the hop limit', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const container = await alpha.addContainer()
@@ -30,7 +30,7 @@ t.test('D6: the answer to a token PUT travels no further than the hop limit', { 
   t.equal(await meet(container), 200, 'a container one hop behind it may GET')
   t.equal(await meet(container, PUT, TOKEN), 'silence', 'and gets no answer to a PUT')
 
-  await t.test('the mark stays on the host, and a rule of the host that changes DSCPs does not lift the limit', async (t) => {
+  await t.test('the mark stays on the host, and a rule that changes DSCPs does not lift the limit', async (t) => {
     const marked = await countDscps(alpha)
     t.type(await meet(alpha, PUT, TOKEN), 'number')
     t.equal(await marked(), 0)
@@ -59,13 +59,13 @@ t.test('D6: the answer to a token PUT travels no further than the hop limit', { 
     t.match(await sendPieces(alpha, [get + put]), /srv-alphaHTTP\/1\.1 200[\s\S]+[\w-]{54}==$/, 'and so when it pipelines them')
   })
 
-  await t.test('a container with raw sockets, whose PUT overlaps a GET so that each segment begins like one, gets no token', async (t) => {
+  await t.test('a container with raw sockets gets no token by a PUT whose segments overlap those of a GET', async (t) => {
     const overlapping = [`0:${get}`, `${String(get.length - 4)}:GET ${put}`].map((piece) => piece.replaceAll('\r\n', '\\r\\n'))
     t.match(await sendRaw(alpha, 'talk', alpha.address, SERVICE, ...overlapping), /srv-alpha[\s\S]+[\w-]{54}==$/, 'the guest itself gets one by the same segments')
     t.match(await sendRaw(container, 'talk', '172.17.0.2', SERVICE, ...overlapping), /srv-alpha$/)
   })
 
-  await t.test('two hops reach the container', async (t) => {
+  await t.test('a limit of two hops reaches the container', async (t) => {
     await host.letIn(alpha, { options: { httpPutResponseHopLimit: 2 } })
     t.type(await meet(container, PUT, TOKEN), 'number')
     await host.letIn(alpha)
@@ -73,7 +73,7 @@ t.test('D6: the answer to a token PUT travels no further than the hop limit', { 
   })
 })
 
-t.test('over IPv6 a guest is held to its prefixes, and its containers to the hop limit', { skip }, async (t) => {
+t.test('D6: over IPv6 a guest is limited to its prefixes, and its containers to the hop limit', { skip }, async (t) => {
   const [ALPHA, BRAVO] = ['2a02:1348:178:1', '2a02:1348:178:2']
   const host = await startFirewallHost(t, { IMDS_LISTEN: `${SERVICE}:80,[${SERVICE6}]:80` })
   const alpha = await host.addGuest('alpha')

@@ -12,7 +12,7 @@ import { IMDSCTL } from '../support/programs/imds.ts'
 
 const skip = withoutNamespaces()
 
-t.test('rules that somebody changes are put back', { skip }, async (t) => {
+t.test('rules that somebody changes are restored', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const firewall = await host.startFirewall()
@@ -28,7 +28,7 @@ t.test('rules that somebody changes are put back', { skip }, async (t) => {
   }
 })
 
-t.test('rules that nft does not take are told in its words, and tried again while the old ones stay', { skip }, async (t) => {
+t.test('rules that nft rejects are reported with its message and retried while the old ones stay', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
   const directory = t.testdir({ nft: '#!/bin/sh\nif [ -e "$(dirname "$0")/fail" ]; then echo "Error: no space left" >&2; exit 1; fi\nexec /usr/sbin/nft "$@"\n' })
@@ -46,7 +46,7 @@ t.test('rules that nft does not take are told in its words, and tried again whil
   await until(() => firewall.said().endsWith('imdsctl: the rules follow the daemon again\n'), 'the recovery to be told')
 })
 
-t.test('an interface that nft refuses is left out, and nobody else\'s rules wait for it', { skip }, async (t) => {
+t.test('an interface that nft rejects is left out, and the rules of the others do not wait for it', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const [alpha, bad, charlie] = [await host.addGuest('alpha'), await host.addGuest('bad'), await host.addGuest('charlie')]
   const directory = t.testdir({ nft: `#!/bin/sh
@@ -69,7 +69,7 @@ if [ ! -e "$(dirname "$0")/mended" ] && grep -q ${bad.macAddress} $text; then ec
   t.match(await host.operator('/metrics'), /^imds_firewall_refused_interfaces 1$/m)
   t.match(JSON.parse((await host.imdsctl('explain', bad.address, '--json')).stdout.toString()), { firewall: reason })
 
-  await t.test('also where it is applied once, by hand', async (t) => {
+  await t.test('also if the rules are applied once, by hand', async (t) => {
     await firewall.stop()
     await host.imdsctl('firewall', '--remove')
     const { status, stderr } = await run([...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply', '--operator', OPERATOR], { env })
@@ -78,7 +78,7 @@ if [ ! -e "$(dirname "$0")/mended" ] && grep -q ${bad.macAddress} $text; then ec
     t.same([await meet(alpha), await meet(bad), await meet(charlie)], [200, 'refused', 200])
   })
 
-  await t.test('it is let in soon after nft accepts it', async (t) => {
+  await t.test('the interface is let in soon after nft accepts it', async (t) => {
     await host.startFirewall(env)
     t.match(await host.imdsctl('wait', 'srv-charlie', '--revision', '1'), { status: 0 })
     t.equal(await meet(bad), 'refused')
@@ -89,7 +89,7 @@ if [ ! -e "$(dirname "$0")/mended" ] && grep -q ${bad.macAddress} $text; then ec
   })
 })
 
-t.test('a daemon that starts anew, and knows nobody yet, takes nobody\'s rules away', { skip }, async (t) => {
+t.test('a restarted daemon with an empty view does not remove any rules', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const firewall = await host.startFirewall()
@@ -113,7 +113,7 @@ t.test('a daemon that starts anew, and knows nobody yet, takes nobody\'s rules a
   t.match(firewall.said(), /the daemon cannot be asked at 10.99.0.1:9169: .*: the rules stay as they are, trying again\n/)
 })
 
-t.test('a daemon that can use no record of its store gives no view: the kernel\'s rules stay', { skip }, async (t) => {
+t.test('a daemon that can use no record offers no view: the rules in the kernel stay', { skip }, async (t) => {
   const env: Record<string, string> = { IMDS_RESYNC_SECONDS: '1' }
   const host = await startFirewallHost(t, env)
   const alpha = await host.addGuest('alpha')
@@ -141,7 +141,7 @@ t.test('a daemon that can use no record of its store gives no view: the kernel\'
   t.equal(await meet(alpha), 200)
 })
 
-t.test('D6: a daemon of a version that marks no packets changes no rules: those that fit it stay', { skip }, async (t) => {
+t.test('D6: a daemon of a version that marks no packets changes no rules', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   await host.put(alpha)
@@ -158,7 +158,7 @@ t.test('D6: a daemon of a version that marks no packets changes no rules: those 
   t.equal(await meet(alpha), 200)
 })
 
-t.test('by hand: printed, applied once, removed', { skip }, async (t) => {
+t.test('imdsctl firewall prints the rules, applies them once and removes them', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   await host.put(alpha)

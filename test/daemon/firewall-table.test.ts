@@ -41,7 +41,7 @@ const MEDDLING = [
   'flush ruleset',
 ]
 
-t.test('what somebody does between a transaction and the look at it does not pass for ours', { skip: withoutNamespaces() }, async (t) => {
+t.test('a change by somebody else between a transaction and its check is detected', { skip: withoutNamespaces() }, async (t) => {
   const { within, remove } = await makeHypervisor()
   t.teardown(remove)
   const directory = t.testdir({ nft: `#!/bin/sh
@@ -111,14 +111,14 @@ for (const [what, refuses, refused] of [
   ['the second of two that it does not take together', `grep -q ${macOf(7)} $text && grep -q ${macOf(30)} $text`, [30]],
   ['nothing', 'false', []],
 ] as const) {
-  t.test(`of 40 interfaces those are found that nft refuses: ${what}`, { skip: withoutNamespaces() }, async (t) => {
+  t.test(`of 40 interfaces, findRefused finds those that nft rejects: ${what}`, { skip: withoutNamespaces() }, async (t) => {
     await withNft(t, refuses)
     t.same(await findRefused(viewOf(40), []), refusalsOf(refused))
     t.same(await findRefused(viewOf(40), refusalsOf([3, ...refused])), refusalsOf(refused), 'those of the last time are tried again')
   })
 }
 
-t.test('nothing is left out where nft refuses the rules without any interface, or more than 16', { skip: withoutNamespaces() }, async (t) => {
+t.test('no interface is left out if nft rejects the rules without any, or rejects more than 16', { skip: withoutNamespaces() }, async (t) => {
   await withNft(t, 'true')
   t.equal(await findRefused(viewOf(2), []), undefined)
   await withNft(t, `grep -q ${macOf(0).slice(0, -2)} $text`)
@@ -126,7 +126,7 @@ t.test('nothing is left out where nft refuses the rules without any interface, o
   t.equal((await findRefused(viewOf(16), []))?.length, 16)
 })
 
-t.test('a trial finds what the kernel refuses and changes nothing; after a refusal the kernel keeps what it remembers', { skip: withoutNamespaces() }, async (t) => {
+t.test('a trial finds what the kernel rejects and changes nothing; a rejection keeps learned state', { skip: withoutNamespaces() }, async (t) => {
   const { nft } = await withNft(t, 'false')
   const good = rulesOf([1])
   const [[key = ''] = []] = good.sets.get('prefixes6')!

@@ -11,7 +11,7 @@ import { SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 const skip = withoutNamespaces()
 const ROUNDS = 6
 
-t.test('instances that come and go under traffic cost the others nothing', { skip }, async (t) => {
+t.test('instances that come and go under traffic cause no failure for others', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
   await host.startFirewall()
@@ -32,7 +32,7 @@ t.test('instances that come and go under traffic cost the others nothing', { ski
   t.ok(await host.counted('unknown_peers') >= ROUNDS, 'what the kernel counts is not lost with a change')
 })
 
-t.test('a guest that opens connections without end is reset beyond its rate, and another loses nothing', { skip }, async (t) => {
+t.test('F1: a guest that keeps opening connections is reset beyond its rate; another loses nothing', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
   await host.startFirewall()

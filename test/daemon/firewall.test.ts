@@ -10,7 +10,7 @@ import { SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 const skip = withoutNamespaces()
 const ageOf = async (host: FirewallHost) => Number(/^imds_firewall_age_seconds (\S+)$/m.exec(await host.operator('/metrics'))?.[1])
 
-t.test('an instance is answered once wait returns, and not before the rules let it in', { skip }, async (t) => {
+t.test('an instance is served once wait returns, and not before the rules let it in', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const revision = String(await host.put(alpha))
@@ -23,7 +23,7 @@ t.test('an instance is answered once wait returns, and not before the rules let 
   t.match(JSON.parse(await host.operator('/readyz')), { firewall: { required: true, applied: true } })
   t.equal(firewall.said(), 'imdsctl: the rules are applied: 1 interfaces are let in\n')
 
-  await t.test('an interface whose link can have no name is kept out, and wait says why', async (t) => {
+  await t.test('an interface without a possible link name is kept out, and wait says why', async (t) => {
     const long = await host.addGuest('muchtoolong', 'tap9')
     const { status, stderr } = await host.imdsctl('wait', 'srv-muchtoolong', '--revision', String(await host.put(long)), '--timeout', '20')
     t.equal(status, 65)
@@ -33,7 +33,7 @@ t.test('an instance is answered once wait returns, and not before the rules let 
     t.same([await meet(long), await meet(alpha)], ['refused', 200])
   })
 
-  await t.test('the rules stay when the firewall stops, and the daemon tells that nobody looks after them', async (t) => {
+  await t.test('the rules stay when the firewall agent stops, and the daemon reports that nobody maintains them', async (t) => {
     await firewall.stop()
     const bravo = await host.addGuest('bravo')
     await host.put(bravo)
@@ -46,7 +46,7 @@ t.test('an instance is answered once wait returns, and not before the rules let 
   })
 })
 
-t.test('only a guest\'s own link, MAC and address reach the service', { skip }, async (t) => {
+t.test('E1: only a guest\'s own link, MAC and address reach the service', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
   await host.startFirewall()
@@ -59,7 +59,7 @@ t.test('only a guest\'s own link, MAC and address reach the service', { skip }, 
     return { met, counted: await host.counted('unknown_peers') > before }
   }
 
-  await t.test('a spoofed source address is kept out', async (t) => {
+  await t.test('a spoofed source address is dropped', async (t) => {
     await must([...alpha.within, 'ip', 'address', 'add', `${bravo.address}/32`, 'dev', 'eth0'])
     t.same(await kept(() => meet(alpha, ['--interface', bravo.address])), { met: 'silence', counted: true })
     await must([...alpha.within, 'ip', 'address', 'add', '10.77.7.7/32', 'dev', 'eth0'])
@@ -67,27 +67,27 @@ t.test('only a guest\'s own link, MAC and address reach the service', { skip }, 
     t.same([await meet(alpha), await meet(bravo)], [200, 200])
   })
 
-  await t.test('a wrong MAC is kept out', async (t) => {
+  await t.test('a wrong MAC is rejected', async (t) => {
     await host.letIn(bravo, { interfaces: [{ id: 'int-bravo', macAddress: '02:24:19:00:00:99', ipv4Addresses: [bravo.address] }] })
     t.same(await kept(() => meet(bravo)), { met: 'refused', counted: true })
     await host.letIn(bravo)
     t.equal(await meet(bravo), 200)
   })
 
-  await t.test('a wrong link is kept out', async (t) => {
+  await t.test('a wrong link is rejected', async (t) => {
     await host.letIn(bravo, { interfaces: [{ id: 'int-other', macAddress: bravo.macAddress, ipv4Addresses: [bravo.address] }] })
     t.same(await kept(() => meet(bravo)), { met: 'refused', counted: true })
     await host.letIn(bravo)
     t.equal(await meet(bravo), 200)
   })
 
-  await t.test('other hosts, and the hypervisor itself, are no guests', async (t) => {
+  await t.test('other hosts and the hypervisor itself are not guests', async (t) => {
     const other = await host.addGuest('other', 'uplink')
     t.same(await kept(() => meet(other)), { met: 'refused', counted: true })
     t.same(await kept(() => meet(host.hypervisor)), { met: 'refused', counted: true })
   })
 
-  await t.test('the operators\' listener is not there for a guest, known or not', async (t) => {
+  await t.test('the operator API is not reachable for a guest, known or unknown', async (t) => {
     const nobody = await host.addGuest('nobody')
     for (const guest of [alpha, nobody]) {
       for (const address of [OPERATOR, `${SERVICE}:9169`]) t.equal(await meet(guest, [], `http://${address}/metrics`), 'refused', `${guest.word} at ${address}`)
@@ -96,14 +96,14 @@ t.test('only a guest\'s own link, MAC and address reach the service', { skip }, 
     t.equal(await meet(host.hypervisor, [], `http://${OPERATOR}/livez`), 200)
   })
 
-  await t.test('fragments, in which the rules cannot see ports and flags, are dropped', async (t) => {
+  await t.test('fragments are dropped, because the rules cannot see their ports and flags', async (t) => {
     t.match(await sendRaw(alpha, 'syn', alpha.address, SERVICE, 'whole'), /^SA\b/)
     const before = await host.counted('fragments')
     t.equal(await sendRaw(alpha, 'syn', alpha.address, SERVICE, 'fragments'), '', 'no connection is opened by the same SYN in fragments')
     t.equal(await host.counted('fragments'), before + 2)
   })
 
-  await t.test('answers leave by the guest\'s own link or not at all', async (t) => {
+  await t.test('responses leave by the guest\'s own link or not at all', async (t) => {
     await must([...bravo.within, 'nft', 'add table ip seen; add chain ip seen incoming { type filter hook prerouting priority -300; }; add counter ip seen answers; add rule ip seen incoming tcp sport 80 counter name answers'])
     const seen = async () => Number(/packets (\d+)/.exec((await must([...bravo.within, 'nft', 'list counter ip seen answers'])).toString())?.[1])
     const ip = (words: string) => must([...host.hypervisor.within, 'ip', ...words.split(' ')])
@@ -119,7 +119,7 @@ t.test('only a guest\'s own link, MAC and address reach the service', { skip }, 
   })
 })
 
-t.test('ids of other clouds, and links with the first characters of an id', { skip }, async (t) => {
+t.test('ids of other clouds and links with the first characters of an id are supported', { skip }, async (t) => {
   const host = await startFirewallHost(t, { IMDS_LINK: 'tap{interfaceId:11}' })
   const [server, port, cut] = ['8c1d5f0e-7b7e-4c43-9a58-53f1d1f3a1c2', '1f9a7c3e-52d4-4b8e-9c1a-0d6f2e8b7a90', '1f9a7c3e-52ff-4b8e-9c1a-0d6f2e8b7a91']
   const guest = await host.addGuest('alpha', 'tap1f9a7c3e-52')
@@ -136,7 +136,7 @@ t.test('ids of other clouds, and links with the first characters of an id', { sk
   await until(async () => await meet(guest) === 'refused', 'both to be kept out')
 })
 
-t.test('on a bridge MAC and address are held together, of guests on one and the same link', { skip }, async (t) => {
+t.test('on a bridge, MAC and address are checked together for guests on the same link', { skip }, async (t) => {
   const host = await startFirewallHost(t, { IMDS_LINK: 'br0' })
   const [alpha, bravo] = [await host.addGuest('alpha', 'port1'), await host.addGuest('bravo', 'port2')]
   const ip = (words: string) => must([...host.hypervisor.within, 'ip', ...words.split(' ')])

@@ -9,7 +9,7 @@ import { fuzzSockets } from '../fuzz/sockets.ts'
 const SEED = 4
 const REQUESTS = 4_000
 
-t.test('whatever guests send and the store holds: statuses of the contract, well framed, nothing of another instance, no crash, no growth, nothing left open', async (t) => {
+t.test('invariant 6: fuzzed guests and records cause no wrong response, crash, growth or leak', async (t) => {
   const host = await startFuzzHost(t.testdir())
   t.teardown(() => host.stop())
   const publisher = startPublisher(host, SEED)

@@ -35,7 +35,7 @@ t.test('on an IPv6 listener', async (t) => {
     ['E1', {}, 'ipv6-disabled'],
     ['D6', { httpEndpoint: 'disabled', httpProtocolIpv6: 'enabled' }, 'endpoint-disabled'],
   ] as const) {
-    await t.test(`${number}: ${JSON.stringify(options)} refuses everything with 403 and no body, also what is no request`, async (t) => {
+    await t.test(`${number}: ${JSON.stringify(options)} refuses everything, invalid requests too, with an empty 403`, async (t) => {
       await put(options)
       await until(async () => await ask('garbage\r\n\r\n').then(({ status }) => status) === 403 && await counted(reason) > 0, 'the option')
       const before = await counted(reason)
@@ -88,7 +88,7 @@ const slaac = (word: string, prefix: string, n: number, change: Record<string, u
   id: `srv-${word}`, options: { httpProtocolIpv6: 'enabled' }, interfaces: [{ id: 'int-a', macAddress: MAC, ipv4Addresses: [`10.88.${String(n)}.2/30`], ipv6Prefixes: [`${prefix}::/64`] }], ...change,
 })
 
-t.test('E1: a guest that changes its address inside its prefix is still known, and told apart from its neighbour', { skip: withoutNamespaces() }, async (t) => {
+t.test('E1: a guest that changes its address inside its prefix is still identified', { skip: withoutNamespaces() }, async (t) => {
   const { hypervisor, addGuest } = await aHypervisor(t)
   const url = `file:${t.testdir()}`
   const store = await openStore({ url })
@@ -116,7 +116,7 @@ t.test('E1: a guest that changes its address inside its prefix is still known, a
   t.equal((await alpha.ask({ path: ID })).status, 200, 'over IPv4 it is still served')
 })
 
-t.test('a guest in a prefix whose notice has not arrived is answered at its first request', { skip: withoutNamespaces() }, async (t) => {
+t.test('a guest in a prefix whose notice has not arrived is served at its first request', { skip: withoutNamespaces() }, async (t) => {
   const { hypervisor, addGuest } = await aHypervisor(t)
   const directory = mkdtempSync(join(tmpdir(), 'imds-socket-'))
   t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
@@ -137,7 +137,7 @@ t.test('a guest in a prefix whose notice has not arrived is answered at its firs
   t.same(await ask(guest), { status: 200, body: 'srv-alpha' })
 })
 
-t.test('F1: the addresses of a /64 that nobody owns have one share, and a peer of another /64 has its own', { skip: withoutNamespaces() }, async (t) => {
+t.test('F1: unknown addresses of one /64 have one share, and a peer of another /64 has its own', { skip: withoutNamespaces() }, async (t) => {
   const { hypervisor, addGuest } = await aHypervisor(t)
   const daemon = await startDaemon({ IMDS_STORE: `file:${t.testdir()}`, ...LISTEN }, hypervisor.within)
   t.teardown(() => daemon.stop())

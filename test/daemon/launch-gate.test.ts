@@ -7,7 +7,7 @@ import t from 'tap'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 
-t.test('the gate opens for an instance that is answered for, and for none with a contested address', async (t) => {
+t.test('the launch gate opens for a served instance and stays closed for a contested address', async (t) => {
   const directory = t.testdir()
   const away = join(t.testdirName, 'away')
   mkdirSync(away)

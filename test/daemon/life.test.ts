@@ -18,7 +18,7 @@ import { executed } from '../tools/documents.ts'
 
 const LOCAL = anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] })
 
-t.test('a bad configuration: every bad variable is named at once, exit status 78, before anything listens', async (t) => {
+t.test('a bad configuration names every bad variable and exits with 78 before anything listens', async (t) => {
   const port = await freePort()
   const { status, stdout, stderr } = await runDaemon({ IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_STORE: 'redis://x', IMDS_LOG_LEVEL: 'loud', IMDS_RESYNC_SECONDS: 'soon' })
   t.equal(status, 78)
@@ -26,7 +26,7 @@ t.test('a bad configuration: every bad variable is named at once, exit status 78
   for (const variable of ['IMDS_REGION', 'IMDS_HYPERVISOR', 'IMDS_LOG_LEVEL', 'IMDS_RESYNC_SECONDS']) t.match(stderr, new RegExp(`^  ${variable} .+`, 'm'))
 })
 
-t.test('a listener that cannot be had is named with its remedy, exit status 1', async (t) => {
+t.test('a listener that cannot be opened is named with a remedy, exit status 1', async (t) => {
   const blocker = createServer().listen(0, '127.0.0.1')
   await once(blocker, 'listening')
   t.teardown(() => { blocker.close() })
@@ -40,7 +40,7 @@ t.test('a listener that cannot be had is named with its remedy, exit status 1', 
   }
 })
 
-t.test('SIGTERM and SIGINT end it cleanly, with exit status 0', async (t) => {
+t.test('SIGTERM and SIGINT stop the daemon cleanly with exit status 0', async (t) => {
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     const daemon = await startDaemon({ IMDS_STORE: `file:${t.testdir()}` })
     daemon.process.kill(signal)
@@ -51,7 +51,7 @@ t.test('SIGTERM and SIGINT end it cleanly, with exit status 0', async (t) => {
   }
 })
 
-t.test('SIGTERM between the first guest and the end of the start ends it cleanly too', async (t) => {
+t.test('SIGTERM during the start stops the daemon cleanly too', async (t) => {
   const port = await freePort()
   const { status, stdout } = await runDaemon({ IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STORE: `file:${t.testdir()}` }, async (daemon) => {
     await until(() => isListening(port), 'a listener')
@@ -61,7 +61,7 @@ t.test('SIGTERM between the first guest and the end of the start ends it cleanly
   t.match(stdout, /"signal":"SIGTERM","msg":"stopping"/)
 })
 
-t.test('an unknown variable is warned about and ignored', async (t) => {
+t.test('an unknown variable causes a warning and is ignored', async (t) => {
   const daemon = await startDaemon({ IMDS_STORE: `file:${t.testdir()}`, IMDS_LISTN: 'x' })
   t.teardown(() => daemon.stop())
   t.match(daemon.log.find(({ level }) => level === 'warn'), { variables: ['IMDS_LISTN'] })
@@ -80,7 +80,7 @@ t.test('several listeners answer, each for its own network', async (t) => {
   await until(async () => await id(plain) === 'srv-plain' && await id(red) === 'srv-red', 'each network\'s instance')
 })
 
-t.test('a token, a key and user-data never stand in the log, at its most talkative (invariant 9)', async (t) => {
+t.test('invariant 9: a token, a key or user-data never appears in the log at any level', async (t) => {
   const url = `file:${t.testdir()}`
   const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LOG_LEVEL: 'debug' })
   t.teardown(() => daemon.stop())
@@ -95,7 +95,7 @@ t.test('a token, a key and user-data never stand in the log, at its most talkati
   t.notMatch(text, /S3CRET|AAAAC3Nza/)
 })
 
-t.test('npm start: the demo serves its instance, runs the documents\' examples, and leaves nothing behind', async (t) => {
+t.test('npm start serves the demo instance, runs the documented examples and leaves nothing behind', async (t) => {
   const [guest, operator] = [await freePort(), await freePort()]
   const child = spawn(process.execPath, [IMDSD, '--demo'], { env: demoOn(guest, operator), stdio: ['ignore', 'pipe', 'inherit'] })
   const lines: string[] = []
@@ -124,7 +124,7 @@ t.test('npm start: the demo serves its instance, runs the documents\' examples, 
   matchAll(t, log.slice(0, 1), [{ msg: 'listening' }])
 })
 
-t.test('npm start on a terminal logs lines for people, and Ctrl-C ends it', { skip: withoutScript() }, async (t) => {
+t.test('npm start on a terminal logs readable lines, and Ctrl-C stops it', { skip: withoutScript() }, async (t) => {
   const demo = onTerminal(demoOn(await freePort(), await freePort()))
   await until(() => demo.lines.some((line) => line.includes('ready')), 'the first resync')
   demo.press('\x03')
@@ -134,7 +134,7 @@ t.test('npm start on a terminal logs lines for people, and Ctrl-C ends it', { sk
   t.same(demo.lines.filter((line) => /^{|"level"/.test(line)), [])
 })
 
-t.test('a second npm start on a terminal says which address is taken, without a stack trace', { skip: withoutScript() }, async (t) => {
+t.test('a second npm start on a terminal names the address in use, without a stack trace', { skip: withoutScript() }, async (t) => {
   const blocker = createServer().listen(0, '127.0.0.1')
   await once(blocker, 'listening')
   t.teardown(() => { blocker.close() })
@@ -143,7 +143,7 @@ t.test('a second npm start on a terminal says which address is taken, without a 
   matchAll(t, demo.lines, [/ FATAL: could not start {"reason":"IMDS_LISTEN: cannot listen on 127\.0\.0\.1:\d+: something else listens there already"}$/])
 })
 
-t.test('a full disk behind standard output loses lines and no guest', async (t) => {
+t.test('a full disk behind standard output loses log lines but no guest', async (t) => {
   const port = await freePort()
   const url = `file:${t.testdir()}`
   const store = await openStore({ url })

@@ -25,7 +25,7 @@ const BETWEEN = 200
 
 interface Side { readonly name: string, readonly hypervisor: Hypervisor, readonly instances: () => Promise<number> }
 
-t.test('a guest that migrates reads its tree without a failure', { skip: withoutNamespaces() }, async (t) => {
+t.test('G3: a guest that migrates reads its tree without a failure', { skip: withoutNamespaces() }, async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'imds-socket-'))
   t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
   const socketPath = join(directory, 'redis')

@@ -28,7 +28,7 @@ function recordOf(network: string): Record<string, unknown> {
 /** What a guest was told holds its own network's name and no other. */
 const strays = ({ answers }: Figures, other: string) => Object.entries(answers).filter(([, bodies]) => bodies.some((body) => body.includes(other))).map(([path]) => path)
 
-t.test('with a socket for each of two links whose guests have the same address', { skip: withoutSystemd() }, async (t) => {
+t.test('E4: with a socket for each of two links whose guests have the same address', { skip: withoutSystemd() }, async (t) => {
   const host = await bootHost(t, ['red', 'blue', 'green'].map(wireOf))
   const [red, blue, green] = host.guests as [Guest, Guest, Guest]
   const guests = { red, blue }
@@ -37,7 +37,7 @@ t.test('with a socket for each of two links whose guests have the same address',
   const idOf = async (guest: Guest) => (await guest.ask({ path: ID })).body.toString()
   await until(async () => await idOf(red) === 'srv-red' && await idOf(blue) === 'srv-blue', 'each network\'s instance')
 
-  await t.test('each guest is told its own record only, while both ask at once', async (t) => {
+  await t.test('each guest gets only its own record, while both send requests at once', async (t) => {
     for (const keepAlive of [false, true]) {
       const loads = await Promise.all(NETWORKS.map((network) => startLoad(guests[network], { clients: 4, keepAlive })))
       await Promise.all(loads.map((load) => load.more(1_000)))
@@ -51,7 +51,7 @@ t.test('with a socket for each of two links whose guests have the same address',
     }
   })
 
-  await t.test('so are two whose connections have the same address and port at both ends', async (t) => {
+  await t.test('two guests whose connections have equal addresses and ports are still distinct', async (t) => {
     const loads = await Promise.all(NETWORKS.map((network) => startLoad(guests[network], { clients: 1, keepAlive: true, localPort: 40_000 })))
     await Promise.all(loads.map((load) => load.more(300)))
     const connections = await host.shell('ss --no-header --numeric state established "( sport = :80 and dport = :40000 )"')
@@ -62,13 +62,13 @@ t.test('with a socket for each of two links whose guests have the same address',
     }
   })
 
-  await t.test('no header says which network a guest is on', async (t) => {
+  await t.test('no header selects the network of a guest', async (t) => {
     for (const headers of [{ Host: 'blue' }, { 'X-Network': 'blue' }, { 'X-Real-IP': '10.0.0.2' }, { 'X-Forwarded-Host': 'blue' }]) {
       t.equal((await red.ask({ path: ID, headers })).body.toString(), 'srv-red')
     }
   })
 
-  await t.test('a link that no socket names is not answered, and a network without a link gets no socket', async (t) => {
+  await t.test('a link without a socket is not served, and a network without a link gets no socket', async (t) => {
     await host.systemctl('enable', 'imds-network@green.socket')
     await host.systemctl('restart', 'imds.service')
     t.same((await host.shell('ss --no-header --listening --tcp --numeric "sport = :80"')).match(/\S+:80\b/g), [...NETWORKS].map((network) => `169.254.169.254%br-${network}:80`))
@@ -76,7 +76,7 @@ t.test('with a socket for each of two links whose guests have the same address',
     t.same([await idOf(red), await idOf(blue)], ['srv-red', 'srv-blue'])
   })
 
-  await t.test('a restart gives the daemon a network that is new, and fails no request of the others', async (t) => {
+  await t.test('G3: a restart adds a network and fails no request of the others', async (t) => {
     const loads = await Promise.all(NETWORKS.map((network) => startLoad(guests[network], { clients: 2, keepAlive: false })))
     await Promise.all(loads.map((load) => load.more(100)))
     await enable(host, 'green')

@@ -32,7 +32,7 @@ t.test('--version and --help of both programs need no other option and no enviro
   for (const [name, value] of Object.entries(SETTINGS)) t.ok(stdout.split('\n').some((line) => line.trim().replace(/ +/, ' ') === `${name} ${value ?? ''}`.trim()), name)
 })
 
-t.test('imdsd starts nothing with --help, --version or an argument that it does not know, which it names with exit status 64', async (t) => {
+t.test('imdsd starts nothing with --help, --version or an unknown argument, which exits with 64', async (t) => {
   const env = { IMDS_STORE: `file:${t.testdir()}`, IMDS_STATE_DIR: t.testdirName, IMDS_LISTEN: `127.0.0.1:${String(await freePort())}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0' }
   for (const [args, status, name] of [
     [['--help'], 0, ''], [['--version'], 0, ''], [['--frob'], 64, '\'--frob\''], [['frob'], 64, '\'frob\''], [['--demo', '--frob=1'], 64, '\'--frob=1\''], [['--demo', 'frob', 'x'], 64, '\'frob x\''],
@@ -45,7 +45,7 @@ t.test('imdsd starts nothing with --help, --version or an argument that it does 
   t.same(readdirSync(t.testdirName), [])
 })
 
-t.test('imdsctl names an argument that it does not know, with exit status 64', async (t) => {
+t.test('imdsctl names an unknown argument and exits with 64', async (t) => {
   for (const [args, name] of [[['--frob'], /'--frob'/], [['frob'], /'frob'/], [['list', '--frob'], /'--frob'/], [['get'], /'id'/]] as const) {
     t.match(await ran(IMDSCTL, args), { status: 64, stdout: '', stderr: name }, args.join(' '))
   }
@@ -58,7 +58,7 @@ const aBuild = (t: Test) => {
   return { directory, dist }
 }
 
-t.test('a daemon whose installation is deleted while it runs goes on, and ends cleanly', async (t) => {
+t.test('a daemon whose installation is deleted keeps running and stops cleanly', async (t) => {
   const { directory, dist } = aBuild(t)
   const store = await openStore({ url: `file:${directory}/store` })
   const put = (revision: number) => store.put(anInstance({ revision, fqdn: `r${String(revision)}.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
@@ -75,7 +75,7 @@ t.test('a daemon whose installation is deleted while it runs goes on, and ends c
   t.same(daemon.log.filter(({ level }) => level !== 'info'), [])
 })
 
-t.test('imdsctl firewall --watch whose installation is deleted goes on', { skip: withoutNamespaces() }, async (t) => {
+t.test('imdsctl firewall --watch keeps running when its installation is deleted', { skip: withoutNamespaces() }, async (t) => {
   const { dist } = aBuild(t)
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
@@ -90,7 +90,7 @@ t.test('imdsctl firewall --watch whose installation is deleted goes on', { skip:
   t.equal(firewall.process.exitCode, 0)
 })
 
-t.test('a program whose installation lacks a file says so in one line and without a stack trace; imdsctl ends with status 70', async (t) => {
+t.test('a program with a missing file says so in one line without a stack trace; imdsctl exits with 70', async (t) => {
   const { directory, dist } = aBuild(t)
   const list = () => ran(join(dist, 'imdsctl.js'), ['--store', 'redis://127.0.0.1:1', '--region', 'gb1', 'list'])
   t.match(await list(), { status: 69, stderr: /^imdsctl: cannot use the store: .*ECONNREFUSED/ }, 'with all of its files it works')

@@ -40,7 +40,7 @@ async function beginStop(daemon: TestDaemon): Promise<void> {
   await until(() => daemon.log.at(-1)?.msg === 'stopping', 'the stop')
 }
 
-t.test('a request that is half sent when the daemon stops is answered, and the answer says that the connection ends', async (t) => {
+t.test('A9: a request half sent when the daemon stops is answered with Connection: close', async (t) => {
   const daemon = await start(t)
   const { socket, ended } = await open(daemon, REQUEST.slice(0, 20))
   await beginStop(daemon)
@@ -49,7 +49,7 @@ t.test('a request that is half sent when the daemon stops is answered, and the a
   t.equal(await daemon.stop(), 0)
 })
 
-t.test('a kept connection is closed between two requests', async (t) => {
+t.test('G3: a stopping daemon closes a keep-alive connection between two requests', async (t) => {
   const daemon = await start(t)
   const { ended } = await open(daemon, REQUEST)
   await beginStop(daemon)
@@ -57,7 +57,7 @@ t.test('a kept connection is closed between two requests', async (t) => {
   t.equal(await daemon.stop(), 0)
 })
 
-t.test('a request that never ends and a connection that never asks do not keep the daemon', async (t) => {
+t.test('F2: neither an endless request nor an idle connection delays the stop of the daemon', async (t) => {
   const daemon = await start(t)
   const all = [await open(daemon, REQUEST.slice(0, 20)), await open(daemon, ''), await open(daemon, `POST ${ID} HTTP/1.1\r\nContent-Length: 9\r\n\r\nx`)]
   for (const { ended } of all) ended.catch(() => { /* reset, which is what it gets */ })

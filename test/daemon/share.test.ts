@@ -49,7 +49,7 @@ async function othersAreServed(t: Test, times = 20): Promise<void> {
   for (let i = 0; i < times; i++) t.match(await daemon.get(ID, OTHER), { status: 200, body: Buffer.from('srv-1') })
 }
 
-t.test('F1: a connection beyond the 16 of a guest is told 503, one beyond four times of it is reset, and another guest is served', async (t) => {
+t.test('F1: a guest gets 503 beyond 16 connections and a reset beyond four times that; others are served', async (t) => {
   const open = []
   for (let i = 0; i < 16; i++) open.push(await aConnection())
   const told = await aConnection()
@@ -64,7 +64,7 @@ t.test('F1: a connection beyond the 16 of a guest is told 503, one beyond four t
   matchAll(t, daemon.log.filter(({ msg, reason }) => msg === 'request refused' && reason === 'too-many-connections'), [{ level: 'warn', instance: 'srv-0', address: FLOODER }])
 })
 
-t.test('F1: beyond its share a guest is told 503, a tenth of a second later, and another guest is served', async (t) => {
+t.test('F1: a guest beyond its share gets 503 after a tenth of a second, and another guest is served', async (t) => {
   const { socket, text, closed } = await aConnection()
   const before = await overShare()
   socket.write(REQUEST.repeat(550))
@@ -86,7 +86,7 @@ t.test('F1: beyond its share a guest is told 503, a tenth of a second later, and
   await until(async () => (await daemon.get(ID, FLOODER).catch(() => null))?.status === 200, 'the guest to have a share again')
 })
 
-t.test('F2: a guest that never reads its answers is hung up on, counted as stalled, and nobody waits', async (t) => {
+t.test('F2: a guest that never reads its responses is disconnected and counted as stalled', async (t) => {
   await sleep(7_000) // for its share
   const sockets = await Promise.all(Array.from({ length: 3 }, () => aConnection()))
   for (const { socket } of sockets) {
@@ -99,7 +99,7 @@ t.test('F2: a guest that never reads its answers is hung up on, counted as stall
   await othersAreServed(t)
 })
 
-t.test('F1: the connections of many addresses that are nobody\'s leave room for guests', async (t) => {
+t.test('F1: connections of many unknown peers leave room for guests', async (t) => {
   const open: Socket[] = []
   for (let i = 0; i < 1_500; i++) {
     const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: `127.1.${String(i >> 8)}.${String(i & 255)}` }).on('error', () => { /* reset */ })
@@ -110,7 +110,7 @@ t.test('F1: the connections of many addresses that are nobody\'s leave room for 
   for (const socket of open) socket.destroy()
 })
 
-t.test('F1: a guest that pipelines beyond its share is reset, and is refused without being read for the next seconds', async (t) => {
+t.test('F1: a guest that pipelines beyond its share is reset, then refused without being read', async (t) => {
   const dropped = () => metric('imds_connections_dropped_total{reason="over-share"}')
   const before = await dropped()
   const others = await Promise.all(Array.from({ length: 5 }, () => aConnection()))
@@ -124,7 +124,7 @@ t.test('F1: a guest that pipelines beyond its share is reset, and is refused wit
   await until(async () => (await daemon.get(ID, FLOODER).catch(() => null))?.status === 200, 'the guest to be read again')
 })
 
-t.test('F1: of the requests that an unknown peer pipelines beyond its share, Node makes hardly any', async (t) => {
+t.test('F1: pipelining beyond an unknown peer\'s share creates almost no request objects', async (t) => {
   const { server } = aGuestServer()
   await server.listen({ port: 0, host: '127.0.0.1' })
   t.teardown(() => server.close())

@@ -33,7 +33,7 @@ t.before(async () => {
 t.teardown(() => daemon.stop())
 
 SHAPES.forEach(({ name, bytes, outcome }, n) => {
-  t.test(`smuggling: ${name}: ${outcome === 'refused' ? 'refused with 400, and the connection closed' : `answered ${outcome.join(', ')}`}`, async (t) => {
+  t.test(`smuggling: ${name}: ${outcome === 'refused' ? 'refused with 400, and closed' : `answered ${outcome.join(', ')}`}`, async (t) => {
     const { text, stuck } = await send(daemon.guestPort, address(n), bytes + AFTER, { splits: [], pauseMs: 0, then: 'end' })
     const { answers, wrong } = readAnswers(text, false)
     t.same([wrong, stuck], [undefined, undefined])
@@ -50,7 +50,7 @@ const HEAD_ENDS = REQUEST.indexOf('\r\n\r\n') + 4
 const cutEverywhere = <T>(visit: (at: number) => Promise<T>) => Promise.all(Array.from({ length: REQUEST.length + 1 }, (_, at) => visit(at)))
 const statusesOf = (text: string) => readAnswers(text, false).answers.map(({ status }) => status)
 
-t.test('A5: a request that comes in two pieces, cut at any byte, is answered as if it came in one', async (t) => {
+t.test('A5: a request that arrives in two pieces, cut at any byte, is answered like a whole one', async (t) => {
   const answered = await cutEverywhere(async (at) => {
     const plan: Plan = { splits: [at], pauseMs: 20, then: 'end' }
     return statusesOf((await send(daemon.guestPort, address(at), REQUEST + AFTER, plan)).text).join()
@@ -58,7 +58,7 @@ t.test('A5: a request that comes in two pieces, cut at any byte, is answered as 
   t.same([...new Set(answered)], ['200'])
 })
 
-t.test('F2: a request that is cut at any byte and never continued ends by a time-out, and so does its connection, whatever the other end does', async (t) => {
+t.test('F2: a request cut at any byte and never completed times out and closes its connection', async (t) => {
   const sent = await cutEverywhere((at) => send(daemon.guestPort, address(at), REQUEST, { splits: [], pauseMs: 0, cutAt: at, then: 'hold' }))
   t.same(sent.filter(({ stuck }) => stuck !== undefined), [], 'none is stuck')
   for (const [at, { text }] of sent.entries()) {
@@ -67,7 +67,7 @@ t.test('F2: a request that is cut at any byte and never continued ends by a time
   }
 })
 
-t.test('A9: a request whose sender closes its side at once is answered all the same, also one of an unknown peer', async (t) => {
+t.test('A9: a request whose sender half-closes at once is answered, also for an unknown peer', async (t) => {
   for (const [from, status] of [[address(0), 200], ['127.0.0.99', 503]] as const) {
     const { text } = await send(daemon.guestPort, from, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`, { splits: [], pauseMs: 0, then: 'end' })
     t.same(statusesOf(text), [status], from)
@@ -87,12 +87,12 @@ async function halfClosed(from: string, bytes: string): Promise<string> {
 const READ_AT_ONCE = 65_536
 
 for (const [what, target, many] of [['listings', '/latest/meta-data/', 400], ['large user-data', '/latest/user-data', 20]] as const) {
-  t.test(`A9: pipelined requests whose answers are more than a socket takes at once are all answered, though the sender closes its side: ${what}`, async (t) => {
+  t.test(`A9: pipelined requests are all answered, though the sender half-closes: ${what}`, async (t) => {
     t.equal(statusesOf(await halfClosed(what === 'listings' ? address(1) : LARGE, `GET ${target} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(many))).length, many)
   })
 }
 
-t.test('A9: a request that fills what is read at once is answered, though the end of its sender\'s side is read in the same turn', async (t) => {
+t.test('A9: a request that fills the read buffer is answered, though the half-close arrives with it', async (t) => {
   const head = (length: number) => `PUT ${OPEN} HTTP/1.1\r\nHost: x\r\nContent-Length: ${String(length)}\r\n\r\n`
   const length = READ_AT_ONCE - head(READ_AT_ONCE - 100).length
   const bytes = head(length) + 'x'.repeat(length)
@@ -104,7 +104,7 @@ t.test('A9: a request that fills what is read at once is answered, though the en
   t.same(statusesOf(await text), [405])
 })
 
-t.test('invariant 6: a CONNECT behind an answer that is under way, and a reset, end that connection only', async (t) => {
+t.test('invariant 6: a CONNECT behind an unsent response, or a reset, ends only that connection', async (t) => {
   const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: LARGE })
   socket.pause().write('GET /latest/user-data HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(10) + 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n')
   await sleep(200) // for as much of the answers as a socket takes
@@ -115,7 +115,7 @@ t.test('invariant 6: a CONNECT behind an answer that is under way, and a reset, 
   t.same(daemon.log.filter(({ level }) => level === 'fatal'), [])
 })
 
-t.test('a CONNECT that says that it has a body is refused behind the answers before it', async (t) => {
+t.test('A5: a CONNECT that declares a body is refused after the responses before it', async (t) => {
   const text = await halfClosed(address(3), `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\nCONNECT x:1 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n`)
   t.same(statusesOf(text), [200, 405])
 })
@@ -130,7 +130,7 @@ const TAILS: readonly (readonly [what: string, bytes: string, statuses: readonly
   ['half a request', `GET ${OPEN} HT`, [400]],
 ]
 for (const [row, [what, bytes, statuses]] of TAILS.entries()) {
-  t.test(`a refusal overtakes no answer: pipelined requests are all answered in order before what ${what} gets`, async (t) => {
+  t.test(`A5: no refusal overtakes a response: pipelined requests are answered in order before ${what}`, async (t) => {
     for (const [role, status] of [['guest', 200], ['unknown peer', 503]] as const) {
       for (const many of [1, 2, 7, 60]) {
         const from = role === 'guest' ? address(2) : `127.0.${String(3 + row)}.${String(many)}` // each has a share of its own
@@ -142,14 +142,14 @@ for (const [row, [what, bytes, statuses]] of TAILS.entries()) {
   })
 }
 
-t.test('A9: an unknown peer\'s last request is answered, whatever comes behind it', async (t) => {
+t.test('A9: the last request of an unknown peer is answered, whatever follows it', async (t) => {
   for (const [n, behind] of ['GET /x', `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`, '\x01', '\r\n'].entries()) {
     const { text } = await send(daemon.guestPort, `127.0.1.${String(n)}`, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n${behind}`, { splits: [], pauseMs: 0, then: 'end' })
     t.same(statusesOf(text), [503], JSON.stringify(behind))
   }
 })
 
-t.test('A7, E2: whatever protocol a request is of, the answer is ours: 503 to an unknown peer', async (t) => {
+t.test('A7, E2: a request of any protocol gets our response: 503 to an unknown peer', async (t) => {
   for (const bytes of [`DESCRIBE ${OPEN} RTSP/1.0\r\n\r\n`, 'PLAY *\r\nHost: x\r\n\r\n', `SOURCE ${OPEN} ICE/1.0\r\n\r\n`, `GET ${OPEN} RTSP/1.0\r\n\r\n`, 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', `PURGE ${OPEN} HTTP/1.0\r\n\r\n`]) {
     const { text } = await send(daemon.guestPort, '127.0.2.1', bytes, { splits: [], pauseMs: 0, then: 'end' })
     t.same(statusesOf(text), [503], bytes)

@@ -39,7 +39,7 @@ async function snapshotOf(t: Test, { store, env, path }: Host): Promise<void> {
   await killed(first)
 }
 
-t.test('G1: a start without Redis answers from the snapshot at the first request; readyz says that it is not in step yet', async (t) => {
+t.test('G1: a start without Redis serves the snapshot at the first request; readyz reports it', async (t) => {
   const host = await aHost(t)
   await snapshotOf(t, host)
   await host.redis.kill()
@@ -55,7 +55,7 @@ t.test('G1: a start without Redis answers from the snapshot at the first request
   t.match(second.log.find(({ msg }) => msg === 'listening'), { fromSnapshot: 2 })
 })
 
-t.test('what changed while the daemon was down arrives with the first resync: changes, removals, and nothing that did not change is read', async (t) => {
+t.test('changes and removals made while the daemon was down arrive with the first resync', async (t) => {
   const host = await aHost(t)
   await snapshotOf(t, host)
   await host.store.put(local(1, 2), 'none')
@@ -67,7 +67,7 @@ t.test('what changed while the daemon was down arrives with the first resync: ch
   t.equal((await second.get(ID, '127.0.0.2')).status, 503)
 })
 
-t.test('an instance that was removed leaves the file', async (t) => {
+t.test('an instance that was removed is removed from the snapshot', async (t) => {
   const host = await aHost(t)
   const daemon = await startDaemon(host.env)
   t.teardown(() => daemon.stop())
@@ -89,7 +89,7 @@ t.test('a torn snapshot is deleted and not served: 503 until the store answers',
   t.strictSame(readdirSync(dirname(host.path)), ['token-key'])
 })
 
-t.test('another hypervisor\'s snapshot is not served', async (t) => {
+t.test('the snapshot of another hypervisor is not served', async (t) => {
   const host = await aHost(t)
   await snapshotOf(t, host)
   await host.redis.kill()

@@ -48,14 +48,14 @@ t.test('A5: Expect: 100-continue is answered, then the request', async (t) => {
   t.match(text, /^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 200 OK\r\n/)
 })
 
-t.test('A5: 30 requests on one connection, and pipelined ones, are answered in order', async (t) => {
+t.test('A5: 30 requests on one connection and pipelined requests are answered in order', async (t) => {
   const one = (path: string, last = false) => `GET ${path} HTTP/1.1\r\nHost: x\r\n${last ? 'Connection: close\r\n' : ''}\r\n`
   const { text } = await exchange(daemon.guestPort, one(ID).repeat(29) + one('/latest/user-data', true))
   t.equal(text.match(/HTTP\/1\.1 200 OK/g)?.length, 30)
   t.match(text, /srv-abcdeHTTP.*\r\n\r\ndata$/s)
 })
 
-t.test('A5: an idle connection is closed by the server, which says so', async (t) => {
+t.test('A5: the server announces and closes an idle connection', async (t) => {
   const socket = connect(daemon.guestPort, '127.0.0.1', () => { socket.write(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`) })
   let text = ''
   socket.setEncoding('latin1').on('data', (chunk: string) => { text += chunk })
@@ -63,7 +63,7 @@ t.test('A5: an idle connection is closed by the server, which says so', async (t
   t.match(parseAnswer(text).headers, { connection: 'keep-alive', 'keep-alive': 'timeout=3' })
 })
 
-t.test('D1: a PUT for a token that is pipelined behind another request is answered in its turn', async (t) => {
+t.test('D1: a token PUT that is pipelined behind another request is answered in its turn', async (t) => {
   const put = 'PUT /latest/api/token HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n'
   const { text } = await exchange(daemon.guestPort, `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n${put}`)
   t.match(text, /^HTTP\/1\.1 200 [\s\S]+srv-abcdeHTTP\/1\.1 200 [\s\S]+[\w-]{54}==$/)
@@ -91,7 +91,7 @@ for (const [number, what, bytes, reason, status, method] of REFUSED) {
   })
 }
 
-t.test('F2: a request that never ends is ended, with its reason counted; others are served meanwhile', async (t) => {
+t.test('F2: a request that never ends is ended and counted with its reason; others are served', async (t) => {
   const before = await counted('request-timeout', 'other', 400) || 0
   const slow = exchange(daemon.guestPort, `GET ${ID} HTTP/1.1\r\nHost: x\r\nX-Slow: `)
   t.equal((await daemon.get(ID)).status, 200)
@@ -105,13 +105,13 @@ t.test('E2: an unknown peer gets 503 whatever it sends', async (t) => {
   }
 })
 
-t.test('A4: a HEAD has the GET\'s headers and no body', async (t) => {
+t.test('A4: a HEAD has the headers of the GET and no body', async (t) => {
   const { headers, body } = await exchange(daemon.guestPort, `HEAD ${ID} HTTP/1.0\r\n\r\n`)
   t.match(headers, { 'content-length': '9', 'content-type': 'text/plain' })
   t.equal(body, '')
 })
 
-t.test('invariant 6: connections that are reset in the middle of anything end themselves only', async (t) => {
+t.test('invariant 6: connections reset at any moment end only themselves', async (t) => {
   for (const bytes of ['CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', 'garbage\r\n\r\n', `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na', `POST ${ID} HTTP/1.1\r\nContent-Length: 9\r\n\r\nx`, 'GET /']) {
     for (let i = 0; i < 20; i++) {
       const socket = connect(daemon.guestPort, '127.0.0.1')
@@ -125,7 +125,7 @@ t.test('invariant 6: connections that are reset in the middle of anything end th
   t.same(daemon.log.filter(({ level }) => level === 'error' || level === 'fatal'), [])
 })
 
-t.test('F2: a refused connection that the other end keeps open is closed all the same', async (t) => {
+t.test('F2: a refused connection that the peer keeps open is closed all the same', async (t) => {
   const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', allowHalfOpen: true }, () => { socket.write('CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n') })
   socket.resume().on('error', () => { /* reset */ })
   const trickle = setInterval(() => { socket.write('x') }, 50)

@@ -16,7 +16,7 @@ const LOADS: readonly [string, Load][] = [
   ['connections that are kept', { clients: CLIENTS, keepAlive: true }],
 ]
 
-t.test('with imds.socket', { skip: withoutSystemd() }, async (t) => {
+t.test('G3: with imds.socket', { skip: withoutSystemd() }, async (t) => {
   const host = await bootHost(t)
   const { systemctl, show, shell, guests: [guest] } = host
   const answered = async () => (await guest!.ask({ path: '/latest/meta-data/instance-id' })).status === 200
@@ -26,7 +26,7 @@ t.test('with imds.socket', { skip: withoutSystemd() }, async (t) => {
   await systemctl('start', 'imds.service')
   await until(answered, 'the instance')
 
-  await t.test(`${String(KILLS)} kills refuse no connection, and fail no more requests than were under way`, async (t) => {
+  await t.test(`${String(KILLS)} kills refuse no connection and fail only requests in flight`, async (t) => {
     const loads = await Promise.all(LOADS.map(([, load]) => startLoad(guest!, load)))
     const kills: { from: number, to: number }[] = []
     for (let i = 1; i <= KILLS; i++) {
@@ -53,7 +53,7 @@ t.test('with imds.socket', { skip: withoutSystemd() }, async (t) => {
   const WATCHDOG_SECONDS = 5
   const PERIODS = 3
 
-  await t.test(`a daemon whose event loop turns is left alone for ${String(PERIODS)} periods of the watchdog`, async (t) => {
+  await t.test(`a daemon with a running event loop is left alone for ${String(PERIODS)} watchdog periods`, async (t) => {
     await host.dropIn('imds.service', `[Service]\nWatchdogSec=${String(WATCHDOG_SECONDS)}`)
     await systemctl('restart', 'imds.service')
     const { MainPID: pid } = await show('MainPID')
@@ -63,7 +63,7 @@ t.test('with imds.socket', { skip: withoutSystemd() }, async (t) => {
     t.match(await show('MainPID', 'NRestarts'), { MainPID: pid, NRestarts: '0' })
   })
 
-  await t.test('a daemon whose event loop is stuck is killed and started anew, and guests are answered', async (t) => {
+  await t.test('a daemon with a blocked event loop is killed and restarted, and guests are served', async (t) => {
     const { MainPID: pid } = await show('MainPID')
     await shell(`kill -STOP ${pid!}`)
     const asked = answered().catch(() => answered()) // whose request the stuck one had taken asks again

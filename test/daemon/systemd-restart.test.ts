@@ -16,13 +16,13 @@ const LOADS: readonly [string, Load][] = [
   ['connections that are kept', { clients: 8, keepAlive: true }],
 ]
 
-t.test('with imds.socket', { skip: withoutSystemd() }, async (t) => {
+t.test('G3: with imds.socket', { skip: withoutSystemd() }, async (t) => {
   const host = await bootHost(t)
   const { systemctl, show, shell, setEnv, guests: [guest] } = host
   const ask = async () => (await guest!.ask({ path: ID })).body.toString()
   await shell('cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
 
-  await t.test('a daemon that runs is given the socket by a restart', async (t) => {
+  await t.test('a restart passes the socket to a running daemon', async (t) => {
     await systemctl('start', 'imds.service')
     await until(async () => await ask() === 'srv-abcde', 'the instance')
     await systemctl('enable', 'imds.socket')
@@ -49,13 +49,13 @@ t.test('with imds.socket', { skip: withoutSystemd() }, async (t) => {
     }
   })
 
-  await t.test('guests that ask while the daemon is stopped start it, and are answered', async (t) => {
+  await t.test('guest requests while the daemon is stopped start it and are answered', async (t) => {
     await systemctl('stop', 'imds.service')
     t.equal(await ask(), 'srv-abcde')
     await until(async () => (await show('ActiveState'))['ActiveState'] === 'active', 'READY, which comes a little later')
   })
 
-  await t.test('guests that ask under a bad configuration are answered once it is mended, without a hand', async (t) => {
+  await t.test('guest requests under a bad configuration are answered once it is corrected, without a restart', async (t) => {
     await setEnv('IMDS_STORE=nonsense')
     await t.rejects(systemctl('restart', 'imds.service'))
     const asked = ask()

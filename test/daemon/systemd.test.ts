@@ -25,7 +25,7 @@ function settings(unit: typeof FILES[number], key: string): string[] {
   return readFileSync(`${ROOT}systemd/${unit}`, 'utf8').split('\n').filter((line) => line.startsWith(`${key}=`)).map((line) => line.slice(key.length + 1))
 }
 
-t.test('the units are clean for systemd\'s own checker', { skip: withoutAnalyze }, (t) => {
+t.test('systemd\'s checker accepts the units', { skip: withoutAnalyze }, (t) => {
   // Looked at as on a host where the package is installed: a root directory with the units unchanged, systemd's own units, and
   // executable files where ExecStart= wants them.
   const root = mkdtempSync(join(tmpdir(), 'imds-units-'))
@@ -45,7 +45,7 @@ t.test('the units are clean for systemd\'s own checker', { skip: withoutAnalyze 
   t.end()
 })
 
-t.test('the services are sandboxed to an exposure of at most 1.5', { skip: withoutAnalyze }, (t) => {
+t.test('the sandbox of the services has an exposure of at most 1.5', { skip: withoutAnalyze }, (t) => {
   for (const unit of SERVICES) {
     const { stdout, stderr } = spawnSync('systemd-analyze', ['security', '--offline=true', `${ROOT}systemd/${unit}`], { encoding: 'utf8' })
     const exposure = /Overall exposure level for \S+: ([\d.]+)/.exec(stdout)?.[1]
@@ -61,7 +61,7 @@ t.test('the daemon\'s only capability is the one for port 80', (t) => {
   t.end()
 })
 
-t.test('the daemon is the last to be killed for memory, and a crash loop never gives up', (t) => {
+t.test('the daemon is killed last for memory, and a crash loop never gives up', (t) => {
   t.ok(Number(settings('imds.service', 'OOMScoreAdjust')[0]) <= -900)
   t.same(['Restart', 'StartLimitIntervalSec', 'RestartPreventExitStatus'].flatMap((key) => settings('imds.service', key)), ['always', '0', '78'])
   t.end()
@@ -74,7 +74,7 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
   const answered = async () => (await guest!.ask({ path: '/latest/meta-data/instance-id' })).body.toString() === 'srv-abcde'
   const listens = async (log: string) => until(async () => (await shell('cat /log || true')).includes(log), `"${log}" in the log`)
 
-  await t.test('the address comes with the daemon, and a guest is answered there on port 80', async (t) => {
+  await t.test('the address is added with the daemon, and a guest is served there on port 80', async (t) => {
     t.notMatch(await shell('ip address show dev lo'), SERVICE)
     await systemctl('start', 'imds.service')
     t.match(await show('ActiveState', 'SubState', 'Type'), { ActiveState: 'active', SubState: 'running', Type: 'notify' }, 'it has said that it listens')
@@ -83,7 +83,7 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
     t.ok(await answered())
   })
 
-  await t.test('the daemon has a user and one capability, can gain nothing, and writes to its state alone', async (t) => {
+  await t.test('the daemon has its own user and one capability, gains nothing, and writes only to its state', async (t) => {
     const { MainPID: pid } = await show('MainPID')
     const status = await shell(`cat /proc/${pid!}/status`)
     const uid = (await shell('id -u imds')).trim()
@@ -98,7 +98,7 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
     t.match(await shell('stat -c "%U %a" /var/lib/imds'), 'imds 700')
   })
 
-  await t.test('the firewall has one capability, and keeps its rules up', async (t) => {
+  await t.test('the firewall agent has one capability and maintains its rules', async (t) => {
     await setEnv('IMDS_STORE=file:/store\nIMDS_FIREWALL=required\nIMDS_LINK=guest1')
     await systemctl('restart', 'imds.service')
     await systemctl('start', 'imds-firewall.service')
@@ -117,14 +117,14 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
     await systemctl('restart', 'imds.service')
   })
 
-  await t.test('a daemon that is killed comes back by itself', async (t) => {
+  await t.test('a killed daemon is restarted', async (t) => {
     await systemctl('kill', '--signal=KILL', 'imds.service')
     await until(async () => (await show('NRestarts'))['NRestarts'] === '1', 'the next start')
     await until(() => answered().catch(() => false), 'the daemon to come back')
     t.equal((await show('NRestarts'))['NRestarts'], '1')
   })
 
-  await t.test('a bad configuration is not tried again', async (t) => {
+  await t.test('a bad configuration is not retried', async (t) => {
     await systemctl('stop', 'imds.service')
     t.match(await show('Result', 'ExecMainStatus'), { Result: 'success', ExecMainStatus: '0' })
     await setEnv('IMDS_STORE=nonsense')
@@ -133,7 +133,7 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
     t.match(await shell('cat /log'), 'IMDS_STORE must be')
   })
 
-  await t.test('Redis\' password, the record keys and the keys of session tokens reach the daemon as credentials', async (t) => {
+  await t.test('the Redis password, the record keys and the token keys reach the daemon as credentials', async (t) => {
     for (const file of ['redis-password.conf', 'record-keys.conf', 'token-keys.conf']) {
       await shell(`mkdir -p /units/imds.service.d && cat > /units/imds.service.d/${file}`, readFileSync(`${ROOT}deploy/${file}`, 'utf8'))
     }
@@ -146,7 +146,7 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
     t.equal((await show('NRestarts'))['NRestarts'], '0')
   })
 
-  await t.test('the shipped defaults agree: the units, imds.env, the operators\' listener, the firewall and imdsctl', async (t) => {
+  await t.test('the shipped defaults agree: units, imds.env, operator API, firewall and imdsctl', async (t) => {
     const shipped = readFileSync(`${ROOT}deploy/imds.env`, 'utf8').replace(/^IMDS_STORE=.*$/m, 'IMDS_STORE=file:/store')
     const forPrometheus = shipped.replace(/^#(IMDS_OPERATOR_\w+=)/gm, '$1').replace(/^#(IMDS_FIREWALL=)/m, '$1')
     await shell('ip address add 10.1.0.11/32 dev lo; cd /units/imds.service.d; rm record-keys.conf redis-password.conf token-keys.conf; systemctl daemon-reload')
@@ -170,7 +170,7 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
     await until(async () => (await shell('cat /log')).includes('IMDS_LISTEN is ignored: a socket unit'), 'the warning')
   })
 
-  await t.test('the address may be there before its unit, and goes when that stops', async (t) => {
+  await t.test('the address may exist before its unit starts, and is removed when the unit stops', async (t) => {
     await shell(`systemctl stop imds-address.service; ip address add ${SERVICE}/32 dev lo`)
     await systemctl('start', 'imds-address.service')
     t.match(await shell('ip address show dev lo'), SERVICE)

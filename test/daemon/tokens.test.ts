@@ -36,7 +36,7 @@ async function statusWith(daemon: TestDaemon, token: string): Promise<number> {
   return (await exchange(daemon.guestPort, `GET ${ID} HTTP/1.0\r\nX-aws-ec2-metadata-token: ${token}\r\n\r\n`)).status
 }
 
-t.test('D3: a token survives a restart, with the key that the host keeps for itself', async (t) => {
+t.test('D3: a session token survives a restart, with the key that the host keeps', async (t) => {
   const state = t.testdir()
   const first = await startDaemon({ IMDS_STORE: store, IMDS_STATE_DIR: state })
   await until(async () => (await first.get(ID)).status === 200, 'the instance')
@@ -46,7 +46,7 @@ t.test('D3: a token survives a restart, with the key that the host keeps for its
   t.equal(await statusWith(await aDaemon(t, { IMDS_STATE_DIR: state }), token), 200)
 })
 
-t.test('D4: the wall clock set forward and back: no token expires early, none becomes valid again, and a restart goes by the new time', async (t) => {
+t.test('D4: after the wall clock jumps, no token expires early and none becomes valid again', async (t) => {
   const state = t.testdir({ clock: '0' })
   const clock = join(state, 'clock')
   const env = { IMDS_STATE_DIR: state, CLOCK_FILE: clock, NODE_OPTIONS: `--import=${SET_CLOCK}` }
@@ -63,7 +63,7 @@ t.test('D4: the wall clock set forward and back: no token expires early, none be
   t.equal(await statusWith(await aDaemon(t, env), long), 401, 'after a restart with the clock an hour ahead')
 })
 
-t.test('D3: a token of one host is good on another that shares the keys, and keys rotate with an overlap', async (t) => {
+t.test('D3: a token is valid on another host that shares the keys, and keys rotate with an overlap', async (t) => {
   const [before, after] = [aKey(), aKey()]
   const files = t.testdir({ old: before, both: after + before, new: after })
   const old = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'old') })
@@ -74,7 +74,7 @@ t.test('D3: a token of one host is good on another that shares the keys, and key
   t.same([await statusWith(newest, oldToken), await statusWith(old, token)], [401, 401])
 })
 
-t.test('a file of keys that is missing or holds something else is named at the start, with status 78 and without its content', async (t) => {
+t.test('D3: a missing or invalid key file is named at the start without its content, exit status 78', async (t) => {
   const files = t.testdir({ empty: '', short: 'c2VjcmV0\n', words: 'not base64 at all!\n' })
   for (const [name, message] of [['missing', /cannot be read: ENOENT/], ['empty', /32 random bytes in base64/], ['short', /32 random bytes/], ['words', /32 random bytes/]] as const) {
     const { status, stderr } = await runDaemon({ IMDS_STORE: store, IMDS_STATE_DIR: files, IMDS_TOKEN_KEYS_FILE: join(files, name) })
@@ -85,7 +85,7 @@ t.test('a file of keys that is missing or holds something else is named at the s
   }
 })
 
-t.test('a key of its own that is torn is replaced, with a warning; one that cannot be kept costs no guest its answer', async (t) => {
+t.test('D3: a torn key file is replaced with a warning; a key that cannot be saved costs no response', async (t) => {
   const state = t.testdir({ 'token-key': 'torn' })
   const torn = await aDaemon(t, { IMDS_STATE_DIR: state })
   matchAll(t, torn.log.filter(({ msg }) => msg.includes('key of session tokens')), [{ level: 'warn', msg: /guests must fetch new tokens/ }])
@@ -98,7 +98,7 @@ t.test('a key of its own that is torn is replaced, with a warning; one that cann
   t.ok(daemon.log.some(({ level, msg }) => level === 'warn' && msg.includes('cannot be read or kept')))
 })
 
-t.test('a state directory that is missing is made, for the daemon alone; one that cannot be made costs one plain line', async (t) => {
+t.test('a missing state directory is created for the daemon alone; a failure is one plain log line', async (t) => {
   const missing = join(t.testdir({ file: '' }), 'not', 'there')
   const made = await aDaemon(t, { IMDS_STATE_DIR: missing })
   t.equal(statSync(missing).mode & 0o777, 0o700)

@@ -14,7 +14,7 @@ const validate = async (args: readonly string[], input = '') => {
   return { status, stdout: stdout.toString(), stderr }
 }
 
-t.test('validate names all faults of all records and ends with 65, or 0 where there are none', async (t) => {
+t.test('validate names all faults of all records and exits with 65, or 0 without faults', async (t) => {
   const directory = t.testdir({
     good: { 'a.json': JSON.stringify(anInstance()), 'b.yaml': stringify(anInstance({ id: 'srv-b' })), 'b.user-data': 'x'.repeat(16384) },
     bad: {

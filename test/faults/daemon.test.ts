@@ -10,11 +10,11 @@ import { buildInto } from '../support/programs/imds.ts'
 
 const TIMES = 3
 
-t.test('no guest notices what happens to the daemon', { skip: withoutNamespaces() }, async (t) => {
+t.test('no guest notices a fault of the daemon', { skip: withoutNamespaces() }, async (t) => {
   const host = await startFaultHost(t)
   const { redis } = host
 
-  await t.test('stopped, and started again without Redis', (t) => underFault(t, host, 'daemon stopped (SIGTERM), started without Redis', async (operator) => {
+  await t.test('G1: stopped and restarted without Redis', (t) => underFault(t, host, 'daemon stopped (SIGTERM), started without Redis', async (operator) => {
     await redis.client.save()
     await redis.kill()
     await host.endDaemon('SIGTERM')
@@ -37,17 +37,17 @@ t.test('no guest notices what happens to the daemon', { skip: withoutNamespaces(
     await host.arrived()
   }
 
-  await t.test('stopped, and started again, while a change is made', (t) => underFault(t, host, `daemon stopped (SIGTERM) and started, ${String(TIMES)} times`, async (operator) => {
+  await t.test('stopped and restarted while a record changes', (t) => underFault(t, host, `daemon stopped (SIGTERM) and started, ${String(TIMES)} times`, async (operator) => {
     for (let i = 0; i < TIMES; i++) await replaced('SIGTERM')
     await operator.reads('first resync completed: ready')
   }))
 
-  await t.test('killed, and started again: no more fails than was under way', (t) => underFault(t, host, `daemon killed (SIGKILL) and started, ${String(TIMES)} times`, async (operator) => {
+  await t.test('killed and restarted: only requests in flight fail', (t) => underFault(t, host, `daemon killed (SIGKILL) and started, ${String(TIMES)} times`, async (operator) => {
     for (let i = 0; i < TIMES; i++) await replaced('SIGKILL')
     await operator.reads('first resync completed: ready')
   }, TIMES * host.guests.length))
 
-  await t.test('upgraded: another build in its place', async (t) => {
+  await t.test('upgraded: replaced by another build', async (t) => {
     const dist = join(t.testdir(), 'dist') // below the repository, where it finds node_modules
     buildInto(dist)
     await underFault(t, host, 'daemon upgraded (another build in its place)', async (operator) => {

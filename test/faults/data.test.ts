@@ -9,7 +9,7 @@ import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
 const KEYS = keysOf('gb1')
 
-t.test('no guest notices what happens to the data in Redis', { skip: withoutNamespaces() }, async (t) => {
+t.test('no guest notices a fault of the data in Redis', { skip: withoutNamespaces() }, async (t) => {
   const host = await startFaultHost(t)
   const { redis: { client, kill, start }, guests } = host
 
@@ -32,7 +32,7 @@ t.test('no guest notices what happens to the data in Redis', { skip: withoutName
     await host.publish()
   }))
 
-  await t.test('evicting', (t) => underFault(t, host, 'Redis evicts (allkeys-lru)', async (operator) => {
+  await t.test('evicting keys', (t) => underFault(t, host, 'Redis evicts (allkeys-lru)', async (operator) => {
     const used = Number(/used_memory:(\d+)/.exec(await client.info('memory'))![1])
     await client.config('SET', 'maxmemory-policy', 'allkeys-lru', 'maxmemory', used + 500_000)
     for (let i = 0; await client.exists(KEYS.region) === 1; i++) await client.set(`filler:${String(i)}`, Buffer.alloc(10_000))
@@ -42,7 +42,7 @@ t.test('no guest notices what happens to the data in Redis', { skip: withoutName
     await host.publish()
   }))
 
-  await t.test('half-written: a record or user-data without the other', (t) => underFault(t, host, 'records half written', async (operator) => {
+  await t.test('half written: a record or user-data without the other', (t) => underFault(t, host, 'records half written', async (operator) => {
     const half = async (id: string, fields: Readonly<Record<string, string | Buffer>>, without: string) => {
       const digest = `half ${id}`
       await client.multi().hset(KEYS.instance(id), { ...fields, digest }).hdel(KEYS.instance(id), without).hset(KEYS.hypervisor('hv1'), id, digest).publish(KEYS.notices('hv1'), id).exec()
@@ -58,7 +58,7 @@ t.test('no guest notices what happens to the data in Redis', { skip: withoutName
     await host.publishAgain()
   }))
 
-  await t.test('half-written: an index that names an instance of which there is no record', (t) => underFault(t, host, 'a record missing, its index left', async (operator) => {
+  await t.test('half written: an index entry without its record', (t) => underFault(t, host, 'a record missing, its index left', async (operator) => {
     await client.hset(KEYS.hypervisor('hv1'), 'srv-ghost', 'digest')
     await operator.sees('imds_view_faulty_records', 1)
     await operator.reads('faulty record: this instance is not served')

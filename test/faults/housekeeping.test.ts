@@ -45,7 +45,7 @@ const warnings = (daemon: TestDaemon, of: string) => daemon.log.filter(({ level,
 /** Connections that found no descriptor. */
 const DROPPED = 'imds_connections_dropped_total{reason="descriptors"}'
 
-t.test('the disk full: guests get changes, the operator is told once, and what is missing is written when there is room', { skip: withoutNamespaces() }, async (t) => {
+t.test('disk full: guests get changes, the operator is told once, and writing resumes when there is room', { skip: withoutNamespaces() }, async (t) => {
   const host = await aHost(t, ownDisk)
   const { daemon, change } = host
   await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0, 'the first snapshot')
@@ -60,7 +60,7 @@ t.test('the disk full: guests get changes, the operator is told once, and what i
   matchAll(t, warnings(daemon, 'snapshot'), [{ err: { code: 'ENOSPC' } }])
 })
 
-t.test('the state directory read-only: guests get changes, the operator is told once, and a stop is a clean one', { skip: withoutNamespaces() }, async (t) => {
+t.test('state directory read-only: guests get changes, the operator is told once, and stopping is clean', { skip: withoutNamespaces() }, async (t) => {
   const host = await aHost(t, ownDisk)
   const { daemon, change } = host
   await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0, 'the first snapshot')
@@ -80,7 +80,7 @@ async function anIdle({ guestPort }: TestDaemon, since: 'connect' | 'data', from
   return socket
 }
 
-t.test('file descriptors used up by one guest: operators are answered, changes arrive and are kept, and guests are answered as soon as there is room', async (t) => {
+t.test('no file descriptors: operators are answered, changes arrive, guests are served once there is room', async (t) => {
   const host = await aHost(t, () => ['prlimit', '--nofile=128'])
   const { daemon, change } = host
   const idle: Socket[] = []
@@ -97,7 +97,7 @@ t.test('file descriptors used up by one guest: operators are answered, changes a
   for (const socket of idle) socket.destroy()
 })
 
-t.test('connections that only idle make room for those that ask', async (t) => {
+t.test('F2: idle connections make room for those that send requests', async (t) => {
   const { daemon } = await aHost(t, () => ['prlimit', '--nofile=128'])
   const idle: Socket[] = []
   while (await daemon.metric(DROPPED) === 0) idle.push(await anIdle(daemon, 'data', `127.0.0.${String(2 + idle.length % 50)}`)) // one peer alone may not hold so many
@@ -105,7 +105,7 @@ t.test('connections that only idle make room for those that ask', async (t) => {
   for (const socket of idle) socket.destroy()
 })
 
-t.test('connections that have their answer and only send on make room for those that ask', async (t) => {
+t.test('F2: connections that keep sending after their response make room for others', async (t) => {
   const { daemon } = await aHost(t, () => ['prlimit', '--nofile=128'])
   const sending: Socket[] = []
   const drip = setInterval(() => { for (const socket of sending) if (socket.writable) socket.write('x') }, 100)
@@ -122,7 +122,7 @@ t.test('connections that have their answer and only send on make room for those 
   t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 200)
 })
 
-t.test('the clock set back by a day while the daemon was down: guests are answered from the snapshot, the operator is told once', async (t) => {
+t.test('clock set back a day while down: guests are served from the snapshot, the operator is told once', async (t) => {
   const { daemon, env } = await aHost(t, () => [])
   await daemon.stop()
   await rename(env.IMDS_STORE.replace('file:', ''), `${env.IMDS_STATE_DIR}/away`)

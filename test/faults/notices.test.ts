@@ -12,7 +12,7 @@ const KEYS = keysOf('gb1')
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 const SILENT = SCRIPT.replace('redis.call(\'PUBLISH\'', 'tostring(\'no notice\'')
 
-t.test('no guest notices what happens to notices', { skip: withoutNamespaces() }, async (t) => {
+t.test('invariant 4: no guest notices a fault of the notices', { skip: withoutNamespaces() }, async (t) => {
   const host = await startFaultHost(t)
   const { redis: { client }, guests } = host
   const published = ({ text, userData }: State) => [1, KEYS.region, 'put', text, 'set', userData] as const
@@ -31,12 +31,12 @@ t.test('no guest notices what happens to notices', { skip: withoutNamespaces() }
   }))
 
   t.not(SILENT, SCRIPT)
-  await t.test('notices that nobody sends', (t) => underFault(t, host, 'notices never sent', async (operator) => {
+  await t.test('notices that are never sent', (t) => underFault(t, host, 'notices never sent', async (operator) => {
     for (const n of guests.keys()) await client.eval(SILENT, ...published(host.next(n)))
     await operator.counts('imds_resyncs_total{result="completed"}')
   }))
 
-  await t.test('notices doubled, a hundred times each', (t) => underFault(t, host, 'notices doubled, 100 times each', async (operator) => {
+  await t.test('notices repeated, a hundred times each', (t) => underFault(t, host, 'notices doubled, 100 times each', async (operator) => {
     for (let i = 0; i < 10; i++) {
       await host.publish()
       await told(guests.flatMap(({ id }) => Array<string>(100).fill(id)))
@@ -44,7 +44,7 @@ t.test('no guest notices what happens to notices', { skip: withoutNamespaces() }
     await operator.counts('imds_notices_total')
   }))
 
-  await t.test('notices out of order, and of nobody', (t) => underFault(t, host, 'notices out of order, some of nobody', async (operator) => {
+  await t.test('notices out of order and for unknown instances', (t) => underFault(t, host, 'notices out of order, some of nobody', async (operator) => {
     for (let i = 0; i < 10; i++) {
       for (const n of guests.keys()) await client.eval(SILENT, ...published(host.next(n)))
       await told([...guests.map(({ id }) => id).reverse(), 'srv-nobody', ''])

@@ -7,11 +7,11 @@ import { underFault } from '../support/load/during-fault.ts'
 import { must } from '../support/programs/processes.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
-t.test('no guest notices that Redis is away', { skip: withoutNamespaces() }, async (t) => {
+t.test('G1: no guest notices that Redis is unreachable', { skip: withoutNamespaces() }, async (t) => {
   const host = await startFaultHost(t)
   const { redis, hypervisor } = host
 
-  await t.test('killed, and started again', (t) => underFault(t, host, 'Redis killed, and started again', async (operator) => {
+  await t.test('killed and restarted', (t) => underFault(t, host, 'Redis killed, and started again', async (operator) => {
     await redis.client.save()
     await redis.kill()
     await operator.sees('imds_store_connected', 0)
@@ -21,7 +21,7 @@ t.test('no guest notices that Redis is away', { skip: withoutNamespaces() }, asy
     await published
   }))
 
-  await t.test('stopped in its tracks by SIGSTOP, and let go on', (t) => underFault(t, host, 'Redis paused (SIGSTOP)', async (operator) => {
+  await t.test('paused by SIGSTOP and resumed', (t) => underFault(t, host, 'Redis paused (SIGSTOP)', async (operator) => {
     redis.signal('SIGSTOP')
     await operator.sees('imds_store_connected', 0)
     await operator.reads('store lost')
@@ -30,7 +30,7 @@ t.test('no guest notices that Redis is away', { skip: withoutNamespaces() }, asy
     await published
   }))
 
-  await t.test('cut off: packets vanish without a word', (t) => underFault(t, host, 'the network to Redis cut (packets dropped)', async (operator) => {
+  await t.test('cut off: packets are dropped silently', (t) => underFault(t, host, 'the network to Redis cut (packets dropped)', async (operator) => {
     const nft = (rules: string) => must([...hypervisor.within, 'nft', '-f', '-'], { input: rules })
     await nft(`table inet cut {
       chain out { type filter hook output priority 0; ip daddr ${redis.address} drop; }

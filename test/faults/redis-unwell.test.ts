@@ -10,11 +10,11 @@ import { withoutNamespaces } from '../support/netns/namespaces.ts'
 const BUSY = `local function now() local t = redis.call('TIME'); return t[1] * 1000 + t[2] / 1000 end
   local start = now(); while now() - start < 400 do end`
 
-t.test('no guest notices that Redis is not well', { skip: withoutNamespaces() }, async (t) => {
+t.test('G1: no guest notices that Redis is impaired', { skip: withoutNamespaces() }, async (t) => {
   const host = await startFaultHost(t)
   const { redis } = host
 
-  await t.test('slow: others take 400 ms of it at a time', (t) => underFault(t, host, 'Redis slow: every command waits 400 ms', async (operator) => {
+  await t.test('slow: others block it for 400 ms at a time', (t) => underFault(t, host, 'Redis slow: every command waits 400 ms', async (operator) => {
     const mended = new AbortController()
     const others = (async () => { while (!mended.signal.aborted) await redis.client.eval(BUSY, 0) })()
     for (let i = 0; i < 3; i++) {

@@ -55,7 +55,7 @@ async function calls(command: string): Promise<number> {
 
 for (const isEncrypted of [false, true]) {
   const what = isEncrypted ? 'encrypted' : 'plain'
-  t.test(`${what} user-data of any length is read whole, and no turn of the event loop hashes or decrypts much of it`, async (t) => {
+  t.test(`${what} user-data of any length is read completely, in small parts per turn of the event loop`, async (t) => {
     const sizes = [LIMIT, 16_384, 0, 3 * MIB, ...Array.from({ length: 60 }, () => 65_536)]
     await publish(t, sizes, isEncrypted)
     const source = await aSource(t, isEncrypted ? aCipher('gb1', 'k1') : null)
@@ -73,7 +73,7 @@ for (const isEncrypted of [false, true]) {
   })
 }
 
-t.test('one read has at most 4 MiB, or one instance; what is not taken yet is not read', async (t) => {
+t.test('one read has at most 4 MiB or one instance; what was not taken yet is not read', async (t) => {
   await publish(t, [1.5 * MIB, 1.5 * MIB, 1.5 * MIB, 6 * MIB, 16, 16])
   const source = await aSource(t, null)
   await redis.client.config('RESETSTAT')
@@ -82,7 +82,7 @@ t.test('one read has at most 4 MiB, or one instance; what is not taken yet is no
   t.same(reads, [[id(1), 2], [id(2), 2], [id(3), 3], [id(4), 4], [id(5), 6], [id(6), 6]])
 })
 
-t.test('user-data beyond the limit is a fault, and of several instances it is not even read', async (t) => {
+t.test('user-data beyond the limit is a fault; with several instances it is not even read', async (t) => {
   await publish(t, [8 * MIB, 16])
   const source = await aSource(t, null, 16_384)
   await redis.client.config('RESETSTAT')

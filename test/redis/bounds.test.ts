@@ -50,7 +50,7 @@ async function writeUnchecked(id: string, values: Readonly<Record<string, string
     .hset(KEYS.addresses('default'), address, id).hset(KEYS.hypervisor('hv1'), id, digest).publish(KEYS.notices('hv1'), id).exec()
 }
 
-t.test('the library, the script and the daemon have the same bounds', async (t) => {
+t.test('the library, the script and the daemon have the same limits', async (t) => {
   const store = await aStore(t)
   const files = t.testdir()
   const bounds: readonly (readonly [string, (over: 0 | 1) => Record<string, unknown>])[] = [
@@ -85,7 +85,7 @@ t.test('the library, the script and the daemon have the same bounds', async (t) 
   }
 })
 
-t.test('a seal that makes a record too long is refused, and says why', async (t) => {
+t.test('a seal that makes a record too long is refused with the reason', async (t) => {
   const store = await aStore(t)
   await store.put(sized({}, RECORD_MAX_BYTES))
   await t.rejects(store.seal('srv-n1'), /is \d+ bytes as JSON|longer than 262144 bytes/)
@@ -94,7 +94,7 @@ t.test('a seal that makes a record too long is refused, and says why', async (t)
   t.match(await store.put({ ...sized({}, RECORD_MAX_BYTES), revision: 4 }), { result: 'invalid', faults: [{ path: '', message: /longer than 262144 bytes with its seal/ }] })
 })
 
-t.test('nor does a file store write a seal that makes a record too long, and what replaces such a record may keep its user-data', async (t) => {
+t.test('a file store refuses a seal that makes a record too long; a replacement keeps its user-data', async (t) => {
   const directory = t.testdir()
   const store = await openStore({ url: `file:${directory}` })
   const bytes = Buffer.from('mine')
@@ -107,7 +107,7 @@ t.test('nor does a file store write a seal that makes a record too long, and wha
   t.match(await store.put(sized({ userData, revision: 4 }, RECORD_MAX_BYTES)), { result: 'invalid', faults: [{ message: /more than the limit/ }] })
 })
 
-t.test('a file store protects a record from before there was a bound', async (t) => {
+t.test('a file store protects a record that predates the limits', async (t) => {
   const directory = t.testdir({ 'srv-n1.json': JSON.stringify(record(1, 5, { tags: tags(60) })) })
   const store = await openStore({ url: `file:${directory}` })
   t.match(await store.put({ ...record(1, 9), id: 'srv-n2' }), { result: 'address-owned', owner: 'srv-n1' })
@@ -115,7 +115,7 @@ t.test('a file store protects a record from before there was a bound', async (t)
   t.match(await store.put(record(1, 6)), { result: 'published' })
 })
 
-t.test('encrypted records have the same bound', async (t) => {
+t.test('encrypted records have the same limits', async (t) => {
   const recordKeysFile = join(t.testdir({ keys: keyLines('k1') }), 'keys')
   const store = await aStore(t, { recordKeysFile })
   const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RECORD_KEYS_FILE: recordKeysFile })
@@ -132,7 +132,7 @@ t.test('encrypted records have the same bound', async (t) => {
   t.equal(await hostname(daemon), 'r1.example.com')
 })
 
-t.test('a daemon refuses a record beyond a bound, a long one before it parses it, and keeps the last good state', async (t) => {
+t.test('invariant 3: the daemon refuses a record beyond a limit and keeps the last good state', async (t) => {
   const store = await aStore(t)
   const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   t.teardown(() => daemon.stop())
@@ -151,7 +151,7 @@ t.test('a daemon refuses a record beyond a bound, a long one before it parses it
   }
 })
 
-t.test('what was served before there was a bound stays served over restarts, and is reported as a fault', async (t) => {
+t.test('a record served before the limits existed stays served across restarts and is reported as a fault', async (t) => {
   const store = await aStore(t)
   const directory = t.testdir()
   const path = join(directory, 'view.snapshot')
@@ -203,7 +203,7 @@ t.test('what was served before there was a bound stays served over restarts, and
   await until(async () => await last.metric('imds_view_faulty_records') === 0, 'no fault')
 })
 
-t.test('so does a record that is larger than records may be now', async (t) => {
+t.test('a record larger than the present limit stays served across restarts too', async (t) => {
   await aStore(t)
   const directory = t.testdir()
   const large = record(1, 1, { publicKeys: many(20, (i) => ({ user: `usr-${String(i)}`, key: `ssh-rsa ${'A'.repeat(16_000)}` })) })

@@ -24,7 +24,7 @@ async function ask(daemon: TestDaemon, address: string, id: string, revision: nu
   return { explained: explained.stdout.toString(), waited: waited.stderr }
 }
 
-t.test('while the store is there: not published, removed, faulty, another hypervisor, contested; then lost', async (t) => {
+t.test('while the store is connected: unpublished, removed, faulty, elsewhere, contested; then lost', async (t) => {
   const redis = await startRedis()
   t.teardown(() => redis.stop())
   const store = await openStore({ url: redis.url, region: 'gb1' })
@@ -65,7 +65,7 @@ t.test('while the store is there: not published, removed, faulty, another hyperv
   t.match(lost.waited, /: it has revision 1; the store was lost \d+ s ago: /)
 })
 
-t.test('a store that was never reached, and one that holds nothing of the region', async (t) => {
+t.test('a store that was never reached, and one without anything of the region', async (t) => {
   const away = await startDaemon({ IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   t.teardown(() => away.stop())
   await until(() => away.log.some(({ msg }) => msg.startsWith('store not usable')), 'the first attempt')

@@ -95,7 +95,7 @@ async function dump(): Promise<string> {
   return parts.join('\n')
 }
 
-t.test('whoever reads Redis or the snapshot learns ids, addresses, hypervisors and revisions, and nothing else of a record', async (t) => {
+t.test('a reader of Redis or the snapshot learns ids, addresses, hypervisors and revisions only', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   const daemon = await aDaemon(t, keys)
@@ -113,7 +113,7 @@ t.test('whoever reads Redis or the snapshot learns ids, addresses, hypervisors a
   t.notMatch(JSON.stringify(daemon.log), secrets)
 })
 
-t.test('with keys a publish is checked, kept, refused and repeated as without', async (t) => {
+t.test('with keys a publish is checked, stored, refused and repeated as without', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   const bytesOf = async () => Buffer.from((await store.get('srv-n1'))!.userData ?? 'none').toString()
@@ -142,7 +142,7 @@ t.test('with keys a publish is checked, kept, refused and repeated as without', 
   t.equal((last.document as { userData: { size: number } }).userData.size, last.userData!.length, 'two writers at once: each publish is whole')
 })
 
-t.test('a plain value is a fault: counted once, told once, and the last good state stays', async (t) => {
+t.test('a plain value is a fault: counted once, reported once, and the last good state stays', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   const daemon = await aDaemon(t, keys)
@@ -167,7 +167,7 @@ t.test('a plain value is a fault: counted once, told once, and the last good sta
   t.equal(await daemon.metric('imds_view_faulty_records'), 1)
 })
 
-t.test('values that are swapped, cut or changed are faults: no guest gets another\'s record or user-data', async (t) => {
+t.test('swapped, cut or changed values are faults: no guest gets another\'s record or user-data', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   const daemon = await aDaemon(t, keys)
@@ -222,7 +222,7 @@ t.test('values that are swapped, cut or changed are faults: no guest gets anothe
 })
 
 for (const [what, names] of [['with keys', ['k1']], ['without keys', []]] as const) {
-  t.test(`${what}: an index that gives an address or a hypervisor to another instance passes nobody off for it: its own record decides`, async (t) => {
+  t.test(`${what}: the record, not the index, decides who owns an address and a hypervisor`, async (t) => {
     const keys = names.length === 0 ? (await someKeys(t), null) : await someKeys(t, ...names)
     const store = await aStore(t, keys)
     await store.put(record(1, 1), Buffer.from('mine'))
@@ -245,7 +245,7 @@ for (const [what, names] of [['with keys', ['k1']], ['without keys', []]] as con
   })
 }
 
-t.test('what keys cannot prevent is seen: an older authentic state is taken, counted and warned about', async (t) => {
+t.test('a replay of an older authentic state cannot be prevented, but is counted and logged', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   const daemon = await aDaemon(t, keys)
@@ -258,7 +258,7 @@ t.test('what keys cannot prevent is seen: an older authentic state is taken, cou
   t.match(daemon.log.find(({ msg }) => msg.includes('older revision')), { level: 'warn', instance: 'srv-n1', revision: 1, heldRevision: 2 })
 })
 
-t.test('a seal that an intruder takes out of the index is kept by the next publish: the record has it', async (t) => {
+t.test('a seal that an intruder removes from the index is kept by the next publish', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   await store.put(record(1, 1, { sealedAt: '2026-11-20T15:04:05Z' }), Buffer.from('mine'))
@@ -268,7 +268,7 @@ t.test('a seal that an intruder takes out of the index is kept by the next publi
   t.match(await store.put(record(1, 2), Buffer.from('mine')), { result: 'published', instance: { sealedAt: '2026-11-20T15:04:05Z' } })
 })
 
-t.test('keys are changed with an overlap, without a publish of the control plane and without a gap', async (t) => {
+t.test('keys rotate with an overlap, without a new publish and without a gap', async (t) => {
   const keys = await someKeys(t, 'k1')
   let store = await aStore(t, keys)
   await store.put(record(1, 1), Buffer.from('mine'))
@@ -302,7 +302,7 @@ t.test('keys are changed with an overlap, without a publish of the control plane
   t.match(await imdsctl(keys, 'encrypt'), { status: 65, text: /2 of 2 could not be encrypted:\n {2}srv-n1: .*not among ours: k2\n {2}srv-n2: / })
 })
 
-t.test('keys come into use without a publish of the control plane; plain records are taken for true only when one says so', async (t) => {
+t.test('keys are introduced without a new publish; plain records are trusted only if a record says so', async (t) => {
   const keys = await someKeys(t, 'k1')
   const plain = await aStore(t, null)
   await plain.put(record(1, 1), Buffer.from('mine'))
@@ -324,7 +324,7 @@ t.test('keys come into use without a publish of the control plane; plain records
   t.match(await hostname(daemon), 'r1.n1.example.com')
 })
 
-t.test('keys go out of use without a publish of the control plane, and guests keep their answers', async (t) => {
+t.test('keys are retired without a new publish, and guests keep being served', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   await store.put(record(1, 3), Buffer.from('mine'))
@@ -347,7 +347,7 @@ t.test('keys go out of use without a publish of the control plane, and guests ke
   t.match(await redis.client.eval(SCRIPT, 1, KEYS.region, 'decrypt', JSON.stringify(record(1, 4)), '', 'other'), ['refused', 'changed'])
 })
 
-t.test('the store of an encrypted region refuses publishers without keys, whatever they publish or remove', async (t) => {
+t.test('the store of an encrypted region refuses publishers without keys, whatever they write', async (t) => {
   const keys = await someKeys(t, 'k1')
   const [store, plain] = [await aStore(t, keys), await aStore(t, null)]
   t.match(await plain.put(record(4, 1, { sealedAt: '2026-11-20T15:04:05Z' })), { result: 'published' }, 'it was plain')
@@ -370,7 +370,7 @@ t.test('the store of an encrypted region refuses publishers without keys, whatev
   await t.rejects(plain.remove('srv-n1'), /the region is encrypted/, 'but for an instance whose record is encrypted')
 })
 
-t.test('imdsctl encrypt marks a region as encrypted that has no instance, and none that keeps a plain one', async (t) => {
+t.test('imdsctl encrypt marks an empty region as encrypted, and none that keeps a plain record', async (t) => {
   const keys = await someKeys(t, 'k1')
   const plain = await aStore(t, null)
   await plain.put(record(1, 1))
@@ -387,7 +387,7 @@ t.test('imdsctl encrypt marks a region as encrypted that has no instance, and no
   await t.rejects(plain.markEncrypted(), /no record keys/)
 })
 
-t.test('a start without Redis is answered from the snapshot with its key alone; otherwise it is not served, with one line in the log', async (t) => {
+t.test('G1: a start without Redis serves the snapshot only with its key, else logs one line', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   await store.put(record(1, 1), Buffer.from('S3CRET'))
@@ -410,7 +410,7 @@ t.test('a start without Redis is answered from the snapshot with its key alone; 
   }
 })
 
-t.test('a start with a wrong key leaves the snapshot; with the right one again it is served', async (t) => {
+t.test('a start with a wrong key keeps the snapshot; with the right key it is served', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   await store.put(record(1, 1), Buffer.from('S3CRET'))
@@ -433,7 +433,7 @@ t.test('a start with a wrong key leaves the snapshot; with the right one again i
   t.equal((await right.get('/latest/user-data')).body.toString(), 'S3CRET')
 })
 
-t.test('keys that cannot be used stop the daemon before it listens, among the other faults, and are not printed', async (t) => {
+t.test('unusable keys stop the daemon before it listens, with all other faults, and are not printed', async (t) => {
   const keys = await someKeys(t, 'k1')
   writeFileSync(keys.path, `k1:${Buffer.from('S3CRET').toString('base64')}\n`)
   const { status, stdout, stderr } = await runDaemon({ ...environment(keys), IMDS_LOG_LEVEL: 'loud' })

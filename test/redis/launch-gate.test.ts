@@ -32,7 +32,7 @@ const wait = async (operator: string, ...args: string[]) => {
 }
 const hostname = async (daemon: TestDaemon) => (await daemon.get('/latest/meta-data/hostname')).body.toString()
 
-t.test('a wait that began before the publish ends when the next GET of the guest is answered with that revision', async (t) => {
+t.test('a wait that began before the publish ends when the guest\'s next GET returns that revision', async (t) => {
   const { store, daemon, operator } = await start(t)
   for (const revision of [1, 2]) {
     const waits = [waitForInstance({ operator: `http://${operator}`, id: 'srv-abcde', revision, timeoutMs: LONG_MS }), wait(operator, 'wait', 'srv-abcde', '--revision', String(revision))] as const
@@ -43,13 +43,13 @@ t.test('a wait that began before the publish ends when the next GET of the guest
   }
 })
 
-t.test('a later revision than the one that is waited for will do', async (t) => {
+t.test('a later revision than the requested one is enough', async (t) => {
   const { store, operator } = await start(t)
   await store.put(record(7))
   t.same(await wait(operator, '--json', 'wait', 'srv-abcde', '--revision', '3'), { status: 0, stdout: '{"id":"srv-abcde","revision":7}\n', stderr: '' })
 })
 
-t.test('a wait whose time is over says what the daemon has instead, with exit status 75', async (t) => {
+t.test('a wait that times out says what the daemon has instead, with exit status 75', async (t) => {
   const { store, daemon, operator } = await start(t)
   const waitShortly = () => wait(operator, 'wait', 'srv-abcde', '--revision', '2', '--timeout', '3')
   t.match(await waitShortly(), {
@@ -63,7 +63,7 @@ t.test('a wait whose time is over says what the daemon has instead, with exit st
   t.match(JSON.parse(stdout), { id: 'srv-abcde', result: 'timeout', revision: 1, error: /does not answer for revision 2/ })
 })
 
-t.test('an instance of another hypervisor is not answered for here', async (t) => {
+t.test('an instance of another hypervisor is not served here', async (t) => {
   const { store, operator } = await start(t)
   await store.put(record(1, ['hv2']))
   await store.put(anInstance({ id: 'srv-other', interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['127.0.0.2/8'] }] }))
@@ -71,7 +71,7 @@ t.test('an instance of another hypervisor is not answered for here', async (t) =
   t.match(await wait(operator, 'wait', 'srv-abcde', '--revision', '1', '--timeout', '3'), { status: 75, stderr: /: the record of srv-abcde names hv2, not this hypervisor \(hv1\)\n$/ })
 })
 
-t.test('a daemon that cannot be asked, yet, is asked until it can be; in the end the wait says why', async (t) => {
+t.test('an unreachable daemon is retried until the timeout; then wait says why', async (t) => {
   const port = String(await freePort())
   t.match(await wait(`127.0.0.1:${port}`, 'wait', 'srv-abcde', '--revision', '1', '--timeout', '3'), { status: 75, stderr: /it cannot be asked: .*ECONNREFUSED/ })
   const redis = await startRedis()
@@ -85,13 +85,13 @@ t.test('a daemon that cannot be asked, yet, is asked until it can be; in the end
   t.same(await waited, { kind: 'answers', revision: 1 })
 })
 
-t.test('what nobody can wait for is wrong usage', async (t) => {
+t.test('a wait for something impossible is a usage error', async (t) => {
   for (const args of [['wait', 'no sense', '--revision', '1'], ['wait', 'srv-abcde'], ['wait', 'no sense'], ['wait', 'srv-abcde', '--revision', '0']]) {
     t.match(await wait('127.0.0.1:1', ...args), { status: 64 }, args.join(' '))
   }
 })
 
-t.test('without a revision it waits for the one that the store has', async (t) => {
+t.test('without a revision, wait uses the revision in the store', async (t) => {
   const { store, operator, url } = await start(t)
   const settings = ['--store', url, '--region', 'gb1']
   t.match(await wait(operator, ...settings, 'wait', 'srv-abcde'), { status: 1, stderr: 'imdsctl: the store has no srv-abcde\n' })

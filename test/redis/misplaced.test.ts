@@ -32,7 +32,7 @@ async function served(t: Test) {
   return { daemon, store }
 }
 
-t.test('a record of another region is refused, by imdsctl, the library and the script, and the guest stays', async (t) => {
+t.test('a record of another region is refused by imdsctl, the library and the script; the guest stays', async (t) => {
   const { daemon, store } = await served(t)
   t.match(await imdsctl('gb1', record(2, { region: 'gb2' }), 'put', '-'), { status: 65, stderr: /\/region must be gb1, the region of this store/ })
   t.match(await store.put(record(2, { region: 'gb2' })), { result: 'invalid', faults: [{ path: '/region' }] })
@@ -46,7 +46,7 @@ t.test('a record of another region is refused, by imdsctl, the library and the s
   t.same((await redis.client.keys('*')).filter((key) => !key.startsWith('imds:{gb1}')), [])
 })
 
-t.test('a hypervisor that no daemon ever announced is published with a warning, and the daemon that loses the guest says so', async (t) => {
+t.test('publishing to a hypervisor without a daemon warns, and the daemon that loses the guest logs it', async (t) => {
   const { daemon } = await served(t)
   const put = await imdsctl('gb1', record(2, { hypervisors: ['HV1'] }), 'put', '-')
   t.match(put, { status: 0, stdout: 'published srv-n1 revision 2\n', stderr: 'imdsctl: warning: no daemon ever announced hypervisor HV1: is the name right? (imdsctl hypervisors)\n' })
@@ -57,7 +57,7 @@ t.test('a hypervisor that no daemon ever announced is published with a warning, 
   await until(() => daemon.log.some(({ level, msg, instance }) => level === 'info' && instance === 'srv-n1' && msg.startsWith('instance left this hypervisor')), 'the line')
 })
 
-t.test('daemons announce themselves when they connect and again and again, and stay listed when they are gone', async (t) => {
+t.test('daemons announce themselves on connecting and periodically, and stay listed when gone', async (t) => {
   t.match(await imdsctl('gb1', null, 'hypervisors'), { status: 0, stdout: '' })
   const { daemon } = await served(t)
   const other = await aDaemon(t, redis.url, {}, { IMDS_HYPERVISOR: 'hv2' })
@@ -74,7 +74,7 @@ t.test('daemons announce themselves when they connect and again and again, and s
   t.match(await run([process.execPath, IMDSCTL, '-s', `file:${t.testdir()}`, 'hypervisors'], { env: programEnvironment() }), { status: 69, stderr: /daemons announce themselves in Redis, and not in files/ })
 })
 
-t.test('a daemon that may not write to the store serves its guests, and says once that it cannot announce itself', async (t) => {
+t.test('a daemon that may not write to the store serves its guests, and logs once that it cannot announce', async (t) => {
   await redis.client.call('ACL', 'SETUSER', 'reader', 'on', '>secret', '~*', '&*', '+@all', '-hset')
   const daemon = await aDaemon(t, redis.url.replace('//', '//reader:secret@'))
   const store = await aStore(t, redis.url)
@@ -89,7 +89,7 @@ t.test('a daemon that may not write to the store serves its guests, and says onc
   t.match(said[0], { level: 'warn', reason: /NOPERM/ })
 })
 
-t.test('a new region without an instance is ready once it is initialised', async (t) => {
+t.test('a new region without instances is ready once it is initialised', async (t) => {
   const daemon = await aDaemon(t, redis.url, {}, { IMDS_RESYNC_SECONDS: '1' })
   await connected(daemon)
   await until(() => daemon.log.some(({ msg }) => msg.includes('holds nothing of this region') && msg.includes('imdsctl init')), 'the warning')

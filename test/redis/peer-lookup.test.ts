@@ -31,7 +31,7 @@ async function aHost(t: Test): Promise<{ redis: TestRedis, store: Publisher, dae
 
 const questions = (daemon: TestDaemon, result: string) => daemon.metric(`imds_peer_lookups_total{result="${result}"}`)
 
-t.test('a guest whose notice was missed is answered at its first request', async (t) => {
+t.test('a guest whose notice was lost is served at its first request', async (t) => {
   const { redis, daemon } = await aHost(t)
   // Published by hand, so that no notice is sent: what a daemon sees that was away at the wrong moment.
   const record = JSON.stringify(at(1, 'hv1'))
@@ -43,7 +43,7 @@ t.test('a guest whose notice was missed is answered at its first request', async
   t.equal(await questions(daemon, 'found'), 1, 'a known guest asks the store nothing')
 })
 
-t.test('E2: a peer whose address belongs to another hypervisor\'s instance gets 503, and nothing of that instance is kept', async (t) => {
+t.test('E2: a peer whose address belongs to another hypervisor\'s instance gets 503; nothing is kept', async (t) => {
   const { redis, store, daemon } = await aHost(t)
   await store.put(at(1, 'hv2'), Buffer.from('theirs'))
   await store.put(at(2, 'hv2'))
@@ -62,7 +62,7 @@ t.test('E2: a peer whose address belongs to another hypervisor\'s instance gets 
   t.notMatch(readFileSync(`${daemon.directory}/view.snapshot`, 'utf8'), /srv-n1|srv-n2|theirs/)
 })
 
-t.test('E2: the former hypervisor stops answering as soon as the notice of a move arrives, and says so', async (t) => {
+t.test('E2: the former hypervisor stops serving when the notice of a move arrives, and logs it', async (t) => {
   const { store, daemon } = await aHost(t)
   await store.put(at(1, 'hv1'))
   await until(async () => (await daemon.get(ID)).status === 200, 'the guest')
@@ -81,7 +81,7 @@ t.test('E2: the former hypervisor stops answering as soon as the notice of a mov
   t.equal((await daemon.get(ID, '127.0.0.99')).status, 200)
 })
 
-t.test('many requests of one unknown address are one question, and its answer is remembered for a second', async (t) => {
+t.test('E2: many requests of an unknown address cause one lookup, which is remembered for a second', async (t) => {
   const { redis, daemon } = await aHost(t)
   const before = await commandsOf(redis, 'hget')
   const answers = await Promise.all(Array.from({ length: 50 }, () => daemon.get(ID)))
@@ -89,7 +89,7 @@ t.test('many requests of one unknown address are one question, and its answer is
   t.ok(await commandsOf(redis, 'hget') - before <= 3, 'fifty requests, which may have taken longer than a second')
 })
 
-t.test('a flood from unknown addresses costs Redis at most a fixed rate, and known guests nothing', async (t) => {
+t.test('invariant 6: a flood from unknown addresses causes a bounded rate of lookups', async (t) => {
   const { redis, store, daemon } = await aHost(t)
   await store.put(at(1, 'hv1'))
   await until(async () => (await daemon.get(ID)).status === 200, 'the guest')
@@ -109,7 +109,7 @@ t.test('a flood from unknown addresses costs Redis at most a fixed rate, and kno
   t.ok(daemon.log.filter(({ msg }) => msg === 'request refused').length <= 257)
 })
 
-t.test('a store that does not answer makes an unknown address wait a second at most', async (t) => {
+t.test('E2: an unknown address waits at most a second for a store that does not answer', async (t) => {
   const { redis, daemon } = await aHost(t)
   redis.process().kill('SIGSTOP')
   t.teardown(() => redis.process().kill('SIGCONT'))
@@ -118,7 +118,7 @@ t.test('a store that does not answer makes an unknown address wait a second at m
   t.equal((await daemon.get(ID, '127.0.0.99')).status, 200)
 })
 
-t.test('a guest that closes its side while the store is asked about it is answered all the same', async (t) => {
+t.test('A9: a guest that half-closes while its address is looked up is answered all the same', async (t) => {
   const { redis, daemon } = await aHost(t)
   redis.process().kill('SIGSTOP')
   t.teardown(() => redis.process().kill('SIGCONT'))

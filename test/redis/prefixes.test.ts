@@ -70,14 +70,14 @@ for (const [what, theirs, mine] of [
   })
 }
 
-t.test('ranges that lie side by side are no overlap', async (t) => {
+t.test('adjacent ranges do not overlap', async (t) => {
   const store = await aStore(t)
   for (const [i, range] of ['2a02:1348:178:1::/64', '2a02:1348:178:2::/64', '2a02:1348:178:10::/60', '2a02:1348:178::1', '2a02:1348:178:3::', '2a02:1348:178:20::/124', '2a02:1348:178:20::10'].entries()) {
     t.match(await store.put(owning(`n${String(i)}`, [range])), { result: 'published' }, range)
   }
 })
 
-t.test('many ranges of one\'s own do not hide another\'s among them', async (t) => {
+t.test('an instance with many ranges does not hide another\'s among them', async (t) => {
   const store = await aStore(t)
   const own = Array.from({ length: 60 }, (_, i) => `2a02:1348:178:1::${(i * 2 + 2).toString(16)}`)
   await store.put(owning('first', own))
@@ -89,7 +89,7 @@ t.test('many ranges of one\'s own do not hide another\'s among them', async (t) 
   t.same(await members(), ['2a02134801780001 srv-first'])
 })
 
-t.test('an instance that changes, moves or hands on its ranges leaves no stale index behind', async (t) => {
+t.test('an instance that changes, moves or passes on its ranges leaves no stale index entry', async (t) => {
   const store = await aStore(t)
   await store.put(owning('first', ['2a02:1348:178::/48', '2a02:1348:178:1::/64', '2a02:1348:178:1::7', 'fd00::7']))
   t.same(await members(), ['2a0213480178 srv-first', 'fd000000000000000000000000000007 srv-first'], 'what lies inside another range of its own needs no entry')
@@ -106,7 +106,7 @@ t.test('an instance that changes, moves or hands on its ranges leaves no stale i
   t.equal(await redis.client.exists(KEYS.ranges('default'), KEYS.ranges('red')), 0)
 })
 
-t.test('a record without IPv6 costs no look at ranges', async (t) => {
+t.test('a record without IPv6 causes no check of ranges', async (t) => {
   const store = await aStore(t)
   await redis.client.config('RESETSTAT')
   t.match(await store.put(anInstance()), { result: 'published' })
@@ -130,7 +130,7 @@ t.test('the script itself refuses IPv6 ranges that it cannot compare, for publis
   t.same(await members(), ['00000000000000000000000000000000', '00010002000300040005000600070008', '2a02000000000001', 'fd000000000000000000000000000002'].map((digits) => `${digits} srv-abcde`))
 })
 
-t.test('invariant 7: after any row of publishes and removals no two instances own an address, nothing was refused without cause, and each address has its owner', async (t) => {
+t.test('invariant 7: random publishes and removals leave each address with exactly one owner', async (t) => {
   const store = await aStore(t)
   const source = await aSource(t)
   const next = random(20261120)
@@ -164,7 +164,7 @@ t.test('invariant 7: after any row of publishes and removals no two instances ow
   t.ok(refused > 50 && refused < 350, `${String(refused)} of 400 were refused`)
 })
 
-t.test('whose an address is can be asked for IPv4 and IPv6, on its network alone', async (t) => {
+t.test('the owner of an IPv4 or IPv6 address can be looked up, on its network only', async (t) => {
   const store = await aStore(t)
   await store.put(owning('first', ['2a02:1348:178:1::/64', 'fd00::7']))
   await store.put(anInstance({ id: 'srv-second' }))

@@ -36,7 +36,7 @@ function imdsctl(...args: readonly string[]): { status: number | null, stdout: s
   return spawnSync(process.execPath, [IMDSCTL, ...args], { env: environment(), encoding: 'utf8' })
 }
 
-t.test('a publish writes record, user-data, indexes and digest, and tells the hypervisor', async (t) => {
+t.test('a publish writes record, user-data, indexes and digest, and notifies the hypervisor', async (t) => {
   const store = await aStore(t)
   const heard: string[] = []
   const stop = await store.watch((id) => heard.push(id))
@@ -52,7 +52,7 @@ t.test('a publish writes record, user-data, indexes and digest, and tells the hy
   await until(() => heard.includes('srv-abcde'), 'the change to be heard')
 })
 
-t.test('invariant 4: a late writer cannot undo a newer one', async (t) => {
+t.test('a late writer cannot undo a newer revision', async (t) => {
   const store = await aStore(t)
   await store.put(anInstance({ revision: 5 }), Buffer.from('five'))
   t.same(await store.put(anInstance({ revision: 4 }), Buffer.from('four')), { result: 'stale', revision: 5 })
@@ -61,7 +61,7 @@ t.test('invariant 4: a late writer cannot undo a newer one', async (t) => {
   t.equal(Buffer.from((await store.get('srv-abcde'))!.userData!).toString(), 'five')
 })
 
-t.test('revisions as large as JavaScript counts stay exact', async (t) => {
+t.test('the largest safe integers stay exact as revisions', async (t) => {
   const store = await aStore(t)
   const revision = Number.MAX_SAFE_INTEGER - 1
   t.match(await store.put(anInstance({ revision })), { result: 'published' })
@@ -69,7 +69,7 @@ t.test('revisions as large as JavaScript counts stay exact', async (t) => {
   t.match(await store.put(anInstance({ revision: revision + 1 })), { result: 'published' })
 })
 
-t.test('invariant 7: a publish that claims another instance\'s address is refused, names the owner and writes nothing', async (t) => {
+t.test('invariant 7: a publish of another instance\'s address is refused, names the owner, writes nothing', async (t) => {
   const store = await aStore(t)
   await store.put(anInstance())
   t.same(await store.put(anInstance({ id: 'srv-other' })), { result: 'address-owned', network: 'default', address: '10.0.0.2', owner: 'srv-abcde' })
@@ -78,7 +78,7 @@ t.test('invariant 7: a publish that claims another instance\'s address is refuse
   t.match(await store.put(anInstance({ id: 'srv-other', interfaces: nic('10.0.0.2/30', 'red') })), { result: 'published' }, 'the same address on another network is free')
 })
 
-t.test('an instance that moves, changes its address or hands it on leaves no stale index behind', async (t) => {
+t.test('an instance that moves, changes or passes on its address leaves no stale index entry', async (t) => {
   const store = await aStore(t)
   await store.put(anInstance({ hypervisors: ['hv1', 'hv2'] }))
   await store.put(anInstance({ revision: 2, hypervisors: ['hv2'], interfaces: nic('10.0.0.6/30') }))
@@ -90,7 +90,7 @@ t.test('an instance that moves, changes its address or hands it on leaves no sta
   t.same(await redis.client.hgetall(KEYS.addresses('red')), { '10.0.0.6': 'srv-abcde' })
 })
 
-t.test('a removal leaves a tombstone for 7 days and nothing else', async (t) => {
+t.test('invariant 8: a removal leaves a tombstone for 7 days and nothing else', async (t) => {
   const store = await aStore(t)
   await store.put(anInstance({ revision: 7 }), Buffer.from('x'))
   t.same(await store.remove('srv-abcde', 6), { result: 'stale', revision: 7 })
@@ -103,7 +103,7 @@ t.test('a removal leaves a tombstone for 7 days and nothing else', async (t) => 
   t.equal(await redis.client.exists(KEYS.tombstone('srv-abcde')), 0)
 })
 
-t.test('a removal of an id that never was writes nothing, so that its first publish is not stale', async (t) => {
+t.test('removing an unknown id writes nothing, so that its first publish is not stale', async (t) => {
   const store = await aStore(t)
   t.same(await store.remove('srv-abcde'), { result: 'absent' })
   t.same(await redis.client.keys('*'), [])
@@ -112,7 +112,7 @@ t.test('a removal of an id that never was writes nothing, so that its first publ
   t.match(await store.put(anInstance({ revision: 1 })), { result: 'published' })
 })
 
-t.test('a removal with a revision leaves a tombstone for hosts that still answer for an id that the store lost', async (t) => {
+t.test('a removal with a revision leaves a tombstone even if the store lost the instance', async (t) => {
   const store = await aStore(t)
   t.same(await store.remove('srv-gone1', 3), { result: 'unchanged', revision: 3 })
   t.equal(await redis.client.get(KEYS.tombstone('srv-gone1')), '3')
@@ -121,7 +121,7 @@ t.test('a removal with a revision leaves a tombstone for hosts that still answer
   t.equal(await redis.client.get(KEYS.tombstone('srv-gone2')), '5')
 })
 
-t.test('a publish keeps the user-data, replaces it or drops it, as it is told', async (t) => {
+t.test('a publish keeps, replaces or drops the user-data, as requested', async (t) => {
   const store = await aStore(t)
   await store.put(anInstance(), Buffer.from('one'))
   t.match(await store.put(anInstance({ revision: 2 })), { result: 'published', instance: { userData: { size: 3 } } })
@@ -133,7 +133,7 @@ t.test('a publish keeps the user-data, replaces it or drops it, as it is told', 
   t.equal(await redis.client.hexists(KEYS.instance('srv-abcde'), 'user-data'), 0)
 })
 
-t.test('a faulty record or user-data over the limit is refused with all faults, before anything is written', async (t) => {
+t.test('a faulty record or oversized user-data is refused with all faults before anything is written', async (t) => {
   const store = await aStore(t)
   const invalid = await store.put(anInstance({ region: undefined, revision: 'x' }))
   t.equal(invalid.result, 'invalid')
@@ -144,7 +144,7 @@ t.test('a faulty record or user-data over the limit is refused with all faults, 
   t.match(await store.put(anInstance(), Buffer.alloc(16384)), { result: 'published' })
 })
 
-t.test('two writers at once: each publish is whole, and the highest revision stays', async (t) => {
+t.test('of two concurrent writers each publish is complete, and the highest revision stays', async (t) => {
   const store = await aStore(t)
   const other = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => other.close())
@@ -156,7 +156,7 @@ t.test('two writers at once: each publish is whole, and the highest revision sta
   t.equal(Buffer.from(held!.userData!).toString(), 'data 100')
 })
 
-t.test('the script itself refuses what is no record, for publishers in any language', async (t) => {
+t.test('the script itself refuses an invalid record, for publishers in any language', async (t) => {
   await aStore(t)
   const run = (...args: string[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
   const record = JSON.stringify(anInstance())
@@ -176,7 +176,7 @@ t.test('the script itself refuses what is no record, for publishers in any langu
   t.same(await run('put', record, 'none'), ['published', '1'])
 })
 
-t.test('the script keeps user-data only for a record that has its digest', async (t) => {
+t.test('the script keeps user-data only for a record with its digest', async (t) => {
   await aStore(t)
   const put = (revision: number, text: string | null, ...mode: string[]) => {
     const bytes = Buffer.from(text ?? '')
@@ -196,7 +196,7 @@ t.test('the script keeps user-data only for a record that has its digest', async
   t.same(await put(5, 'one', 'set', 'one'), ['published', '5'], 'a publish with bytes repairs it')
 })
 
-t.test('a watcher\'s last report of an instance comes after its last change', async (t) => {
+t.test('a watcher\'s last report of an instance follows its last change', async (t) => {
   const store = await aStore(t)
   const reported: string[] = []
   t.teardown(await store.watch((id) => {
@@ -250,7 +250,7 @@ t.test('a watcher that lost its connection reports what changed meanwhile', asyn
   t.same([...reported].sort(), ['srv-abcde', 'srv-new'], 'and nothing that stayed as it was')
 })
 
-t.test('a full Redis takes removals, which free memory, and refuses publishes whole', async (t) => {
+t.test('a full Redis accepts removals, which free memory, and refuses whole publishes', async (t) => {
   const full = await startRedis(['--maxmemory', '4mb', '--maxmemory-policy', 'noeviction'])
   t.teardown(() => full.stop())
   const store = await openStore({ url: full.url, region: 'gb1' })
@@ -277,7 +277,7 @@ t.test('a full Redis takes removals, which free memory, and refuses publishes wh
   t.same((await store.list()).map(({ id }) => id), ['srv-other'])
 })
 
-t.test('a store that cannot be reached is an error with its cause', async (t) => {
+t.test('an unreachable store is an error with its cause', async (t) => {
   await t.rejects(openStore({ url: 'redis://127.0.0.1:1', region: 'gb1' }), /cannot use the store: .*ECONNREFUSED/)
   await t.rejects(openStore({ url: 'mysql://x' }), /a store is redis:/)
   await t.rejects(openStore({ url: redis.url }), /name of the region/)

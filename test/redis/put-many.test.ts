@@ -41,7 +41,7 @@ const userData = async (store: Publisher, id: string) => {
   return published === undefined ? 'absent' : published.userData === null ? null : Buffer.from(published.userData).toString()
 }
 
-t.test('a directory is published with the user-data beside each record, on one connection, and a last line counts', async (t) => {
+t.test('a directory is published with its user-data files on one connection, with a summary', async (t) => {
   const store = await aStore(t)
   await store.put(record(2), Buffer.from('kept'))
   const directory = t.testdir({
@@ -59,7 +59,7 @@ t.test('a directory is published with the user-data beside each record, on one c
   t.match(await imdsctl('', 'put', t.testdir({ x: {} })), { status: 66, stderr: /there is no record/ })
 })
 
-t.test('JSON lines are records, or records with user-data: given, none, or kept', async (t) => {
+t.test('JSON lines are records, or records with user-data that is given, absent or kept', async (t) => {
   const store = await aStore(t)
   for (const n of [1, 2, 3]) await store.put(record(n), Buffer.from(`old ${String(n)}`))
   const next = (n: number) => record(n, { revision: 2, tags: { odd: 'one\u2028line' } })
@@ -71,7 +71,7 @@ t.test('JSON lines are records, or records with user-data: given, none, or kept'
   t.equal(await userData(store, 'srv-a1'), null)
 })
 
-t.test('what is refused is named with its place and id, the others are published, and the exit status is the highest', async (t) => {
+t.test('refused records are named with place and id, others are published, and the worst status wins', async (t) => {
   const store = await aStore(t)
   await store.put(record(1, { revision: 5 }))
   const directory = t.testdir({ 'a.json': '{ "S3CRET', 'b.json': JSON.stringify(record(7)), 'b.yaml': stringify(record(8)), 'c.json': JSON.stringify(record(9, { userData: { size: 1, sha256: '0'.repeat(64) } })), 'c.user-data': 'S3CRET' })
@@ -105,7 +105,7 @@ t.test('what is refused is named with its place and id, the others are published
   t.match(await imdsctl('', 'put', `${directory}/none`, `${directory}/b.json`), { status: 66, stderr: /none cannot be read: ENOENT/, stdout: /^2 records: 1 unreadable, 1 unchanged$/m })
 })
 
-t.test('revisions of one instance are published in their order, and an address can be handed on from line to line', async (t) => {
+t.test('revisions of an instance are published in order, and an address can move between lines', async (t) => {
   const store = await aStore(t)
   await store.put(record(1))
   const handedOn = [record(1, { revision: 2, interfaces: nic(500) }), record(2, { interfaces: nic(1) }), record(2, { revision: 2, interfaces: nic(501) }), record(3, { interfaces: nic(1) })]
@@ -115,7 +115,7 @@ t.test('revisions of one instance are published in their order, and an address c
   t.same((await store.list()).map(({ id, addresses }) => `${id} ${addresses.join()}`), ['srv-a1 default 10.0.7.210', 'srv-a2 default 10.0.7.214', 'srv-a3 default 10.0.0.6', 'srv-a4 default 10.0.0.18'])
 })
 
-t.test('what is in flight is bounded: input waits while the store does', async (t) => {
+t.test('input in flight is bounded: reading waits while the store is busy', async (t) => {
   await aStore(t)
   const child = spawn(command('put', '-')[0]!, command('put', '-').slice(1), { stdio: ['pipe', 'pipe', 'inherit'], env: programEnvironment() })
   t.teardown(() => { child.kill('SIGKILL') })
@@ -133,7 +133,7 @@ t.test('what is in flight is bounded: input waits while the store does', async (
   t.match(said, /^2001 records: 2001 published$/m)
 })
 
-t.test('it goes on while a slow producer writes, and stops with status 69 where the store goes away', async (t) => {
+t.test('it continues while a slow producer writes, and exits with 69 if the store is lost', async (t) => {
   await aStore(t)
   const child = spawn(command('put', '-')[0]!, command('put', '-').slice(1), { stdio: ['pipe', 'pipe', 'pipe'], env: programEnvironment() })
   t.teardown(() => { child.kill('SIGKILL') })
@@ -154,7 +154,7 @@ t.test('it goes on while a slow producer writes, and stops with status 69 where 
   t.match(said, /^\d records: 2 published, \d failed$/m)
 })
 
-t.test('--user-data is for one record that brings none', async (t) => {
+t.test('--user-data is for one record without user-data', async (t) => {
   const store = await aStore(t)
   const directory = t.testdir({ data: 'from a file', 'one.json': JSON.stringify(record(1)), 'two.json': JSON.stringify(record(2)) })
   t.match(await imdsctl('', 'put', `${directory}/one.json`, '-u', `${directory}/data`), { status: 0, stdout: 'published srv-a1 revision 1\n' })
@@ -166,7 +166,7 @@ t.test('--user-data is for one record that brings none', async (t) => {
   t.equal(await userData(store, 'srv-a2'), 'absent')
 })
 
-t.test('a directory is published to a store of files too', async (t) => {
+t.test('a directory is published to a file store too', async (t) => {
   const directory = t.testdir({ records: { 'srv-a1.json': JSON.stringify(record(1)), 'srv-a1.user-data': 'one', 'srv-a2.yaml': stringify(record(2)), 'srv-a3.json': JSON.stringify(record(3, { interfaces: nic(1) })) } })
   const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, '--store', `file:${directory}/store`, 'put', `${directory}/records`], { env: programEnvironment() })
   t.equal(status, 2)
@@ -174,7 +174,7 @@ t.test('a directory is published to a store of files too', async (t) => {
   t.match(stderr, /srv-a3\.json: srv-a3: 10\.0\.0\.6 on network default belongs to srv-a1/)
 })
 
-t.test('--dry-run says what would become of each record, and writes nothing', async (t) => {
+t.test('--dry-run reports what would happen to each record, and writes nothing', async (t) => {
   const store = await aStore(t)
   await store.put(record(1, { revision: 5 }), Buffer.from('one'))
   await store.put(record(2))

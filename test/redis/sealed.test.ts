@@ -56,7 +56,7 @@ const bytesOf = async (store: Publisher) => Buffer.from((await store.get('srv-ab
 const documentOf = async (store: Publisher) => (await store.get('srv-abcde'))?.document as Record<string, unknown> | undefined
 
 for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
-  t.test(`${kind.name}: a seal and an unseal are revisions of their own, keep the user-data and reach the guest on every alias`, async (t) => {
+  t.test(`${kind.name}: a seal and an unseal are revisions, keep user-data and apply to every alias`, async (t) => {
     const { store, env } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('S3CRET'))
     const daemon = await aDaemon(t, env)
@@ -79,7 +79,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     t.same([await store.seal('srv-nobody'), await store.unseal('srv-nobody')], [{ result: 'absent' }, { result: 'absent' }])
   })
 
-  t.test(`${kind.name}: no put lifts a seal or moves its time, whatever user-data it brings`, async (t) => {
+  t.test(`${kind.name}: no put lifts a seal or changes its time, whatever user-data it has`, async (t) => {
     const { store, env } = await aStore(t, kind)
     t.match(await store.put(record(1, { sealedAt: TIME }), Buffer.from('one')), { result: 'published', instance: { sealedAt: TIME } }, 'a record that carries a seal seals')
     const daemon = await aDaemon(t, env)
@@ -100,7 +100,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     t.match(await store.put(record(8, { sealedAt: LATER })), { result: 'published', instance: { sealedAt: LATER } }, 'the next seal has a time of its own')
   })
 
-  t.test(`${kind.name}: a removal does not lift a seal while its tombstone is there`, async (t) => {
+  t.test(`${kind.name}: a removal does not lift a seal while its tombstone exists`, async (t) => {
     const { store } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
     const sealed = await store.seal('srv-abcde')
@@ -113,7 +113,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     t.equal((await store.put(record(7)) as { instance: { sealedAt?: string } }).instance.sealedAt, undefined)
   })
 
-  t.test(`${kind.name}: a seal beside other writers holds, and loses none of their changes`, async (t) => {
+  t.test(`${kind.name}: a seal set beside other writers stays and loses none of their changes`, async (t) => {
     const { store, env } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
     const other = await openStore(settings(env))
@@ -133,7 +133,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     t.match(await documentOf(store), { tags: { n: 'last' }, sealedAt: /^2/ })
   })
 
-  t.test(`${kind.name}: after any row of puts, removals, seals and unseals an instance is sealed exactly when it was last sealed and not unsealed since`, async (t) => {
+  t.test(`${kind.name}: after random operations an instance is sealed exactly if it was sealed last`, async (t) => {
     const { store } = await aStore(t, kind)
     const next = random(20261120)
     const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
@@ -165,7 +165,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     t.ok(unsealed > 10, `${String(unsealed)} unseals`)
   })
 
-  t.test(`${kind.name}: imdsctl seals and unseals, and says since when a put found it sealed`, async (t) => {
+  t.test(`${kind.name}: imdsctl seals and unseals, and a put reports since when it is sealed`, async (t) => {
     const { store, env } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
     const imdsctl = async (args: readonly string[], input = '') => {
@@ -182,7 +182,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
   })
 }
 
-t.test('the script keeps a seal for publishers in any language, and lifts it when it is told to', async (t) => {
+t.test('the script keeps a seal for publishers in any language, and lifts it on request', async (t) => {
   const { store } = await aStore(t, IN_REDIS)
   const script = (...args: string[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
   t.same(await script('put', JSON.stringify(record(1)), 'none'), ['published', '1'])
@@ -204,7 +204,7 @@ t.test('the script keeps a seal for publishers in any language, and lifts it whe
   t.same(await script('put', JSON.stringify(record(7)), 'none'), ['published', '7'])
 })
 
-t.test('a seal at what is no time, written by hand, is a fault and not a seal that stays', async (t) => {
+t.test('a seal with an invalid time, written by hand, is a fault and does not stay', async (t) => {
   const { store, env } = await aStore(t, IN_FILES)
   const directory = env['IMDS_STORE']!.slice('file:'.length)
   await store.put(record(1))
@@ -217,7 +217,7 @@ t.test('a seal at what is no time, written by hand, is a fault and not a seal th
   }
 })
 
-t.test('sealed user-data leaves the host: neither its memory\'s answers nor its snapshot have it, and the launch gate can wait for that', async (t) => {
+t.test('sealed user-data leaves memory and snapshot, and the launch gate can wait for that', async (t) => {
   const { store, env } = await aStore(t, IN_REDIS)
   await store.put(record(1), Buffer.from('S3CRET'))
   const daemon = await aDaemon(t, env)

@@ -37,7 +37,7 @@ async function refused(t: Test, redis: TestRedis, user: string, commands: readon
   return commands.filter((_command, i) => answers[i]!.includes('NOPERM'))
 }
 
-t.test('with the users of deploy/redis.acl all of imds works, and Redis refuses nothing', async (t) => {
+t.test('with the users of deploy/redis.acl everything works, and Redis refuses nothing', async (t) => {
   const redis = await aRedisWithUsers(t)
   const store = await aStore(t, as(redis, 'imds-publisher'))
   for (const n of ['3', '4']) { // several instances are read with other commands than one
@@ -70,7 +70,7 @@ t.test('with the users of deploy/redis.acl all of imds works, and Redis refuses 
   t.same(await redis.client.call('ACL', 'LOG'), [])
 })
 
-t.test('the daemon\'s user may neither write nor publish, nor read what is not imds\', nor hear of another host\'s changes', async (t) => {
+t.test('the daemon\'s user may not write, publish, read foreign keys or receive other hosts\' notices', async (t) => {
   const redis = await aRedisWithUsers(t)
   await (await aStore(t, redis.url)).put(record(1))
   const forbidden = [
@@ -82,7 +82,7 @@ t.test('the daemon\'s user may neither write nor publish, nor read what is not i
   t.same(await refused(t, redis, 'imds-hv1', [`get ${KEYS.region}`, `subscribe ${KEYS.notices('hv1')}`]), [])
 })
 
-t.test('the control plane\'s user may publish to its region and do nothing else', async (t) => {
+t.test('the control plane\'s user may publish to its region and nothing else', async (t) => {
   const redis = await aRedisWithUsers(t)
   const forbidden = [
     `expire ${KEYS.region} 1`, `rename ${KEYS.region} x`, 'keys *', 'scan 0', 'flushall', 'config get *', 'acl list',
@@ -93,7 +93,7 @@ t.test('the control plane\'s user may publish to its region and do nothing else'
   t.match(elsewhere, /NOPERM/)
 })
 
-t.test('a user who lacks a permission is told as such, in lines of the log and nothing else, and the daemon goes on trying', async (t) => {
+t.test('a user without a permission is reported in the log, and the daemon keeps retrying', async (t) => {
   const redis = await aRedisWithUsers(t)
   const errors = `${t.testdirName}/standard-error`
   for (const [change, back, reason] of [
@@ -111,7 +111,7 @@ t.test('a user who lacks a permission is told as such, in lines of the log and n
   t.equal(readFileSync(errors, 'utf8'), '')
 })
 
-t.test('what a user lacks is named as the rule that gives it', async (t) => {
+t.test('a missing permission is reported as the ACL rule that grants it', async (t) => {
   const redis = await aRedisWithUsers(t)
   const store = await aStore(t, as(redis, 'imds-publisher'))
   await store.put(record(1)) // the first time the script is sent whole
@@ -127,7 +127,7 @@ t.test('what a user lacks is named as the rule that gives it', async (t) => {
   }
 })
 
-t.test('a password that is changed while the daemon runs is read again: guests see nothing, and changes arrive', async (t) => {
+t.test('a password changed at run time is read again: guests notice nothing, and changes arrive', async (t) => {
   const redis = await aRedisWithUsers(t)
   const directory = t.testdirName
   for (const file of ['daemon', 'publisher']) writeFileSync(`${directory}/${file}`, 'secret\n')
@@ -149,7 +149,7 @@ t.test('a password that is changed while the daemon runs is read again: guests s
   t.notMatch(JSON.stringify(daemon.log), /secret|changed/)
 })
 
-t.test('a requirepass that is changed while the daemon runs is read again', async (t) => {
+t.test('a requirepass changed at run time is read again', async (t) => {
   const redis = await startRedis()
   t.teardown(() => redis.stop())
   const directory = t.testdir({ password: 'one' })

@@ -13,7 +13,7 @@ import { aDaemon, aStore, guestsWithoutPause, publish, record, serves } from '..
 const others = (n: number, revision = 1) => record(revision, { id: `srv-x${String(n)}`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.1.${String(n)}/8`] }] })
 const names = async ({ client }: TestRedis) => Array.from(String(await client.call('CLIENT', 'LIST')).matchAll(/ name=(imds\S*) /g), ([, name]) => name!).sort()
 
-t.test('daemon, library and imdsctl find the node that has the region, and notices arrive', async (t) => {
+t.test('daemon, library and imdsctl find the node of the region, and notices arrive', async (t) => {
   const { url, owner, other } = await startCluster(t)
   const store = await aStore(t, url)
   await store.put(record(1))
@@ -29,7 +29,7 @@ t.test('daemon, library and imdsctl find the node that has the region, and notic
   t.match((await must([process.execPath, IMDSCTL, '--store', url, '--region', 'gb1', 'list'])).toString(), /^srv-n1\t2\thv1/)
 })
 
-t.test('while the slot of the region is moved guests see nothing, everything can be read, and a publish waits and arrives', async (t) => {
+t.test('while the region\'s slot moves, guests notice nothing, reads work, and a publish waits', async (t) => {
   const cluster = await startCluster(t)
   const { url, owner, other } = cluster
   const store = await aStore(t, url)
@@ -69,7 +69,7 @@ t.test('while the slot of the region is moved guests see nothing, everything can
   t.ok((await names(other)).includes('imds-notices'), 'the daemons are where the region is')
 })
 
-t.test('guests see nothing when the region\'s primary dies; its replica takes over, and what is published to it arrives', async (t) => {
+t.test('guests notice nothing when the region\'s primary fails; its replica takes over', async (t) => {
   const { url, owner, replica } = await startCluster(t)
   const store = await aStore(t, url)
   await store.put(record(1))

@@ -6,7 +6,7 @@ import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, connected, guestsWithoutPause, record, serves, told } from '../support/redis/shapes.ts'
 
-t.test('a replica serves while it follows its primary; one that lost it is told, and taken again with a resync when it is promoted', async (t) => {
+t.test('a replica serves while it follows its primary, else it is reported; promoted, it serves again', async (t) => {
   const primary = await startRedis(['--repl-diskless-sync-delay', '0'])
   t.teardown(() => primary.stop())
   const replica = await startRedis(['--replicaof', `127.0.0.1 ${String(primary.port)}`])
@@ -26,7 +26,7 @@ t.test('a replica serves while it follows its primary; one that lost it is told,
   t.same(await guests.stop(), [])
 })
 
-t.test('a primary that becomes a replica of another is connected to anew, so that its new content is seen', async (t) => {
+t.test('a primary that becomes a replica is reconnected, so that its new content is seen', async (t) => {
   const [first, second] = [await startRedis(), await startRedis(['--repl-diskless-sync-delay', '0'])]
   t.teardown(() => first.stop())
   t.teardown(() => second.stop())

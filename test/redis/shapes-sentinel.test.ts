@@ -18,7 +18,7 @@ async function behindSentinel(t: Test): Promise<Behind> {
 
 const names = async ({ client }: TestRedis) => Array.from(String(await client.call('CLIENT', 'LIST')).matchAll(/ name=(imds\S*) /g), ([, name]) => name!).sort()
 
-t.test('guests see nothing of a failover after the primary was killed; what is published to the new primary reaches them', async (t) => {
+t.test('guests notice nothing of a failover after the primary is killed; later publishes arrive', async (t) => {
   const { url, servers, files } = await behindSentinel(t)
   const store = await aStore(t, url, files)
   await store.put(record(1))
@@ -39,7 +39,7 @@ t.test('guests see nothing of a failover after the primary was killed; what is p
   t.same(warnings, ['store lost: answering from what is known'], 'the operator is warned once')
 })
 
-t.test('a primary that gives its place away while it lives is left for the new one', async (t) => {
+t.test('a primary that hands over while alive is left for the new one', async (t) => {
   const { watched, url, servers, files } = await behindSentinel(t)
   const daemon = await aDaemon(t, url, files)
   const store = await aStore(t, url, files)
@@ -55,7 +55,7 @@ t.test('a primary that gives its place away while it lives is left for the new o
   t.same(await guests.stop(), [])
 })
 
-t.test('a primary that stands still without a word is noticed and left for the new one, and changes nothing when it wakes up', async (t) => {
+t.test('a frozen primary is detected and left for the new one, and changes nothing when it resumes', async (t) => {
   const { watched, url, servers, files } = await behindSentinel(t)
   const store = await aStore(t, url, files)
   await store.put(record(1))
@@ -74,7 +74,7 @@ t.test('a primary that stands still without a word is noticed and left for the n
   t.same(await guests.stop(), [])
 })
 
-t.test('Sentinels that are away do not disturb a connection; one that is lost meanwhile is made again once they are back', async (t) => {
+t.test('unreachable Sentinels do not disturb a connection; a lost one is restored once they return', async (t) => {
   const { watched, url, servers, files } = await behindSentinel(t)
   const daemon = await aDaemon(t, url, files)
   const store = await aStore(t, url, files)
@@ -92,7 +92,7 @@ t.test('Sentinels that are away do not disturb a connection; one that is lost me
   await serves(daemon, 3)
 })
 
-t.test('a Sentinel that wants a password, and one that does not know the name, are told as such', async (t) => {
+t.test('a Sentinel that requires a password or does not know the name is reported as such', async (t) => {
   const { url, files } = await behindSentinel(t)
   await t.rejects(aStore(t, url), /cannot use the store: .*NOAUTH/)
   await t.rejects(aStore(t, url.replace('/main', '/other'), files), /cannot use the store: .*knows no primary with the name other/)

@@ -25,7 +25,7 @@ async function aSecureRedis(t: Test): Promise<Secure> {
 
 const present = (redis: TestRedis, { certFile, keyFile }: Certificate) => redis.client.call('CONFIG', 'SET', 'tls-cert-file', certFile, 'tls-key-file', keyFile)
 
-t.test('with a private authority and a client certificate, daemon, library and imdsctl work as without', async (t) => {
+t.test('with a private authority and a client certificate, daemon, library and imdsctl work as usual', async (t) => {
   const { url, ours } = await aSecureRedis(t)
   const files = { caFile: ours.caFile, ...await ours.issue('client') }
   const daemon = await aDaemon(t, url, files)
@@ -38,14 +38,14 @@ t.test('with a private authority and a client certificate, daemon, library and i
   t.match(JSON.parse(printed.toString()), { revision: 2 })
 })
 
-t.test('a server that does not speak TLS, or nothing else, is told in words that name the URL', async (t) => {
+t.test('a server without TLS, or only with TLS, is reported in words that name the URL', async (t) => {
   const { redis, url } = await aSecureRedis(t)
   const open = (url: string) => openStore({ url, region: 'gb1' }).then(() => 'opened', (error: unknown) => String(error))
   t.match(await open(redis.url.replace('redis:', 'rediss:')), /no TLS handshake within 5 s: the server is away, or does not speak TLS on this port \(its URL begins with redis then, and not with rediss\)/)
   t.match(await open(url.replace('rediss:', 'redis:')), /the server hung up: does it speak TLS on this port\? Its URL begins with rediss then \(/)
 })
 
-t.test('a wrong authority is told in plain words, and the right one is taken without a restart', async (t) => {
+t.test('a wrong authority is reported plainly, and the right one is accepted without a restart', async (t) => {
   const { url, directory, ours } = await aSecureRedis(t)
   const client = await ours.issue('client')
   const foreign = await anAuthority(directory, 'foreign')
@@ -60,7 +60,7 @@ t.test('a wrong authority is told in plain words, and the right one is taken wit
   t.equal(reasons(daemon).length, 1, 'told once')
 })
 
-t.test('a missing or foreign client certificate is told in plain words, and a good one is taken without a restart', async (t) => {
+t.test('a missing or wrong client certificate is reported, and a good one accepted without a restart', async (t) => {
   const { redis, url, directory, ours } = await aSecureRedis(t)
   const bare = await aDaemon(t, url, { caFile: ours.caFile })
   await told(bare, /^the server wants a client certificate/)
@@ -79,7 +79,7 @@ t.test('a missing or foreign client certificate is told in plain words, and a go
   for (const one of [bare, daemon]) t.match(JSON.parse((await one.operator('/readyz')).body.toString()), { connected: true })
 })
 
-t.test('while the server\'s certificate is out of date known guests are served, the operator is told why once, and a good one ends it', async (t) => {
+t.test('with an expired server certificate guests are served and the cause is logged once', async (t) => {
   const { redis, url, ours, server } = await aSecureRedis(t)
   const files = { caFile: ours.caFile, ...await ours.issue('client') }
   const daemon = await aDaemon(t, url, files)

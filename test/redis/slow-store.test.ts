@@ -19,7 +19,7 @@ const record = (n: number, revision = 1) => anInstance({
 })
 
 for (const delayMs of [40, 400]) {
-  t.test(`with answers after ${String(delayMs)} ms and one instance that changes all the time, resyncs complete`, async (t) => {
+  t.test(`with a delay of ${String(delayMs)} ms and one instance that always changes, resyncs complete`, async (t) => {
     const redis = await startRedis()
     t.teardown(() => redis.stop())
     const link = await startSlowLink(redis.port, delayMs)

@@ -46,7 +46,7 @@ function open(bytes = ''): Socket {
 const refusals = async (method: string, reason: string) => await daemon.metric(`imds_requests_total{route="unknown",method="${method}",status="503",reason="${reason}"}`) || 0
 const resets = async () => await daemon.metric('imds_connections_dropped_total{reason="over-share"}')
 
-t.test('F1: one unknown peer that pipelines beyond its share does not lock out the others', async (t) => {
+t.test('F1: one unknown peer that pipelines beyond its share does not block the others', async (t) => {
   const sockets = Array.from({ length: 40 }, () => open(`GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(3_600)))
   await Promise.all(sockets.map((socket) => new Promise((resolve) => { socket.on('close', resolve) })))
   t.ok(await resets() > 0, 'the connections of the attacker are reset')
@@ -60,7 +60,7 @@ t.test('F1: one unknown peer that pipelines beyond its share does not lock out t
   t.equal(await refusals('other', 'over-share'), penalized + 1, 'the attacker is not read')
 })
 
-t.test('F1: one unknown peer that holds 1,024 connections does not keep the others out', async (t) => {
+t.test('F1: one unknown peer that holds 1,024 connections does not block the others', async (t) => {
   const held = new Set<Socket>()
   let isOver = false
   const keep = (): void => {

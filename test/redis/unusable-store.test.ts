@@ -76,7 +76,7 @@ const guests = async (daemon: TestDaemon) => {
 }
 const refusalLog = (daemon: TestDaemon) => daemon.log.filter(({ level, msg }) => level === 'error' || /faulty|snapshot/.test(msg))
 
-t.test('a start with another valid key: not ready, no view for the firewall, one line for the cause; with the right key all is well again', async (t) => {
+t.test('with another valid key a start is not ready, offers no view and logs one cause; a fix restores all', async (t) => {
   const { start } = await aHost(t)
   const first = await start(['k1'])
   await isReady(first)
@@ -110,7 +110,7 @@ t.test('a start with another valid key: not ready, no view for the firewall, one
   t.equal(await again.metric('imds_store_unusable'), 0)
 })
 
-t.test('few good records among faulty ones take neither the snapshot\'s place nor the firewall\'s rules', async (t) => {
+t.test('a few good records among faulty ones replace neither the snapshot nor the firewall rules', async (t) => {
   const { store, start } = await aHost(t)
   const first = await start(['k1'])
   await isReady(first)
@@ -130,7 +130,7 @@ t.test('few good records among faulty ones take neither the snapshot\'s place no
   t.same(await guests(right), { 200: COUNT }, 'as of the last view that the store confirmed')
 })
 
-t.test('keys come into use before the records are encrypted: the plain snapshot of this host is served, and encrypted once the records are', async (t) => {
+t.test('keys introduced before the records are encrypted: the plain snapshot is served, then encrypted', async (t) => {
   const { start } = await aHost(t, true)
   const before = await start([])
   await isReady(before)
@@ -153,7 +153,7 @@ t.test('keys come into use before the records are encrypted: the plain snapshot 
   await until(() => snapshot().startsWith('imds1 k1 0\n'), 'the encrypted snapshot')
 })
 
-t.test('a control plane that writes what this version cannot read: guests keep the last good state, and readiness says so until it is corrected', async (t) => {
+t.test('records that this version cannot read keep the last good state, and readiness reports them', async (t) => {
   const { store, start } = await aHost(t)
   const daemon = await start(['k1'])
   await isReady(daemon)
@@ -178,7 +178,7 @@ t.test('a control plane that writes what this version cannot read: guests keep t
   t.match(await store.put(record(1, 2)), { result: 'published' })
 })
 
-t.test('a new host whose only record is faulty is not ready; without a record it is', async (t) => {
+t.test('a new host whose only record is faulty is not ready; without a record it is ready', async (t) => {
   const { start } = await aHost(t)
   const empty = await start(['k1'], { IMDS_HYPERVISOR: 'hv2' })
   await isReady(empty)
@@ -189,7 +189,7 @@ t.test('a new host whose only record is faulty is not ready; without a record it
   await isReady(empty)
 })
 
-t.test('the rolling restart of docs/operations.md waits for the instances, and fails with the reason where they do not come', async (t) => {
+t.test('the rolling restart of docs/operations.md waits for instances and fails with the reason', async (t) => {
   const example = executed('docs/operations.md', 'rolling restart')
   const { start } = await aHost(t)
   let daemon = await start(['k1'])

@@ -39,7 +39,7 @@ const resynced = async (daemon: TestDaemon) => {
   await until(async () => await daemon.metric('imds_resyncs_total{result="completed"}') > before + 1, 'two more resyncs')
 }
 
-t.test('a publish and a change of it reach the guest\'s next GET; a removal makes it an unknown peer', async (t) => {
+t.test('a publish and its changes reach the guest\'s next GET; a removal makes it an unknown peer', async (t) => {
   const { store, daemon } = await aHost(t)
   t.equal((await daemon.get(ID)).status, 503)
   t.equal((await daemon.operator('/readyz')).status, 503, 'a store of which nothing was published is not ready')
@@ -53,7 +53,7 @@ t.test('a publish and a change of it reach the guest\'s next GET; a removal make
   await until(async () => (await daemon.get(ID)).status === 503, 'the removal')
 })
 
-t.test('a host holds only its own instances; during a migration both hosts do; afterwards the old one forgets', async (t) => {
+t.test('E2: a host holds only its own instances; both hosts do during a migration', async (t) => {
   const { redis, store, daemon } = await aHost(t)
   const second = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv2' })
   t.teardown(() => second.stop())
@@ -70,7 +70,7 @@ t.test('a host holds only its own instances; during a migration both hosts do; a
   await until(async () => await daemon.metric('imds_view_instances') === 0, 'the old host to forget')
 })
 
-t.test('invariant 4: a notice that was missed is made good by the next resync', async (t) => {
+t.test('invariant 4: the next resync makes up for a lost notice', async (t) => {
   const { redis, store, daemon } = await aHost(t)
   await store.put(record(1))
   await serves(daemon, 'r1.srv-n1.example.com')
@@ -83,7 +83,7 @@ t.test('invariant 4: a notice that was missed is made good by the next resync', 
   await serves(daemon, 'r2.srv-n1.example.com')
 })
 
-t.test('invariants 2 and 4: Redis stopped and started under load: known guests see no error, and changes made meanwhile arrive', async (t) => {
+t.test('invariants 2 and 4: a Redis restart under load causes no error, and missed changes arrive', async (t) => {
   const { redis, store, daemon } = await aHost(t, { args: ['--appendonly', 'yes', '--appendfsync', 'always'] })
   await store.put(record(1))
   await serves(daemon, 'r1.srv-n1.example.com')
@@ -116,7 +116,7 @@ t.test('invariants 2 and 4: Redis stopped and started under load: known guests s
   t.equal(daemon.log.slice(told).filter(({ level, msg }) => level === 'warn' && msg.includes('store')).length, 1, 'one warning')
 })
 
-t.test('G2: nothing to answer from yet is 503 with Retry-After, not 404, while Redis is away from the start', async (t) => {
+t.test('G2: without any data, 503 with Retry-After and not 404 while Redis is down from the start', async (t) => {
   const daemon = await startDaemon({ IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   t.teardown(() => daemon.stop())
   for (const path of ['/', ID, '/latest/user-data', '/nothing']) t.match(await daemon.get(path), { status: 503, headers: { 'retry-after': '1' } })
@@ -140,23 +140,23 @@ t.test('invariant 8: absence is not removal', async (t) => {
     t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
   }
   const emptyResyncs = async () => await daemon.metric('imds_resyncs_total{result="uninitialised"}')
-  await t.test('when a key is evicted', async () => {
+  await t.test('if a key is evicted', async () => {
     await redis.client.del(KEYS.instance('srv-n1'))
     await stillServed()
   })
-  await t.test('when it is evicted and its index tells of a newer one, which is told once', async () => {
+  await t.test('if it is evicted and its index names a newer one, which is reported once', async () => {
     const told = daemon.log.length
     await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n1', 'newer')
     await stillServed()
     await resynced(daemon)
     t.equal(daemon.log.slice(told).filter(({ msg }) => msg.startsWith('the store no longer knows this instance')).length, 1)
   })
-  await t.test('when its indexes are lost', async () => {
+  await t.test('if its indexes are lost', async () => {
     await redis.client.del(KEYS.hypervisor('hv1'), KEYS.instances)
     await stillServed()
     t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 1, 'srv-n2 still has its record, which is asked for')
   })
-  await t.test('when the store is flushed, which is told once', async () => {
+  await t.test('if the store is flushed, which is reported once', async () => {
     const [told, resyncs] = [daemon.log.length, await emptyResyncs()]
     await redis.client.flushall()
     await until(async () => await emptyResyncs() > resyncs + 1, 'two resyncs of an empty store')
@@ -164,12 +164,12 @@ t.test('invariant 8: absence is not removal', async (t) => {
     t.equal(daemon.log.slice(told).filter(({ msg }) => msg.includes('holds nothing of this region')).length, 1)
     t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 2)
   })
-  await t.test('when it is half restored', async () => {
+  await t.test('if the store is half restored', async () => {
     await store.put(record(1, { n: 2 }))
     await stillServed()
     t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 1)
   })
-  await t.test('a tombstone is removal, in a store that knows no more of it', async () => {
+  await t.test('a tombstone is a removal, even in a store without other traces of the instance', async () => {
     t.match(daemon.log.findLast(({ msg, instance }) => msg.startsWith('the store no longer knows this instance') && instance === 'srv-n1')?.msg, /`imdsctl remove srv-n1 --revision 1` removes it$/)
     await store.remove('srv-n1', 1)
     await until(async () => (await daemon.get(ID)).status === 503, 'the removal')
@@ -177,7 +177,7 @@ t.test('invariant 8: absence is not removal', async (t) => {
   })
 })
 
-t.test('invariant 4: a revision that goes back is taken as the store has it, counted and told', async (t) => {
+t.test('a revision that goes back is accepted from the store, counted and logged', async (t) => {
   const { redis, store, daemon } = await aHost(t)
   await store.put(record(5))
   await serves(daemon, 'r5.srv-n1.example.com')
@@ -188,7 +188,7 @@ t.test('invariant 4: a revision that goes back is taken as the store has it, cou
   t.match(daemon.log.find(({ msg }) => msg.includes('older revision')), { level: 'warn', instance: 'srv-n1', revision: 3, heldRevision: 5 })
 })
 
-t.test('invariant 3: what is faulty leaves the last good state in place, is counted and told once', async (t) => {
+t.test('invariant 3: a faulty record leaves the last good state, is counted and reported once', async (t) => {
   const { redis, store, daemon } = await aHost(t)
   await store.put(record(1), Buffer.from('good'))
   await serves(daemon, 'r1.srv-n1.example.com')
@@ -223,7 +223,7 @@ t.test('invariant 3: what is faulty leaves the last good state in place, is coun
   t.notMatch(JSON.stringify(daemon.log), /evil|goo"/, 'invariant 9: no user-data in the log')
 })
 
-t.test('invariant 7: two records that claim one address: neither is served, and the operator is told', async (t) => {
+t.test('invariant 7: of two records that claim one address neither is served, and it is reported', async (t) => {
   const { redis, store, daemon } = await aHost(t)
   await store.put(record(1))
   await serves(daemon, 'r1.srv-n1.example.com')
@@ -237,7 +237,7 @@ t.test('invariant 7: two records that claim one address: neither is served, and 
   await serves(daemon, 'r1.srv-n1.example.com')
 })
 
-t.test('a password comes from a file and never shows', async (t) => {
+t.test('invariant 9: a password is read from a file and never shown', async (t) => {
   const directory = t.testdir({ password: 'PaSsWoRd\n' })
   const redis = await startRedis(['--requirepass', 'PaSsWoRd'])
   t.teardown(() => redis.stop())
@@ -250,7 +250,7 @@ t.test('a password comes from a file and never shows', async (t) => {
   t.notMatch(JSON.stringify(daemon.log) + (await daemon.operator('/readyz')).body.toString(), /PaSsWoRd/)
 })
 
-t.test('invariant 6: one record that no encoder should have written costs no other instance anything', async (t) => {
+t.test('invariant 6: one malformed record affects no other instance', async (t) => {
   const { redis, store, daemon } = await aHost(t)
   await store.put(record(1))
   await store.put(record(1, { n: 2 }))
@@ -266,7 +266,7 @@ t.test('invariant 6: one record that no encoder should have written costs no oth
   await resynced(daemon)
 })
 
-t.test('invariant 6: a key of another type costs no other instance anything: it is a fault, and resyncs complete', async (t) => {
+t.test('invariant 6: a key of the wrong type is a fault of one instance, and resyncs complete', async (t) => {
   const redis = await startRedis()
   t.teardown(() => redis.stop())
   const store = await openStore({ url: redis.url, region: 'gb1' })

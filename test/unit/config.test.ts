@@ -9,7 +9,7 @@ function faultsOf(env: Record<string, string>): string[] {
   return parsed.ok ? [] : parsed.faults.map(({ variable, message }) => `${variable} ${message}`)
 }
 
-test('the least configuration for Redis has the documented defaults', () => {
+test('the minimal configuration for Redis has the documented defaults', () => {
   expect(parseConfig(REDIS)).toMatchObject({ ok: true, unknown: [], config: {
     listen: [{ network: 'default', host: '169.254.169.254', port: 80 }],
     operator: { host: '127.0.0.1', port: 9169, allow: [] },
@@ -18,30 +18,30 @@ test('the least configuration for Redis has the documented defaults', () => {
   } })
 })
 
-test('files need no hypervisor and take every instance', () => {
+test('a file store needs no hypervisor and accepts every instance', () => {
   for (const url of ['file:/srv/imds', 'file:///srv/imds']) {
     expect(parseConfig({ IMDS_STORE: url })).toMatchObject({ ok: true, config: { store: { kind: 'files', directory: '/srv/imds', hypervisor: null } } })
   }
 })
 
-test('several listeners may have networks of their own, IPv6 among them', () => {
+test('several listeners may have their own networks, IPv6 included', () => {
   expect(parseConfig({ ...REDIS, IMDS_LISTEN: '169.254.169.254:80, red=10.0.0.1:80,[FD00:ec2:0::254]:80' })).toMatchObject({ config: { listen: [
     { network: 'default', host: '169.254.169.254', port: 80 }, { network: 'red', host: '10.0.0.1', port: 80 }, { network: 'default', host: 'fd00:ec2::254', port: 80 },
   ] } })
 })
 
-test('Redis may have any shape, and files for its credentials', () => {
+test('Redis may have any deployment shape, with files for its credentials', () => {
   const files = { IMDS_REDIS_PASSWORD_FILE: '/p', IMDS_REDIS_SENTINEL_PASSWORD_FILE: '/s', IMDS_REDIS_CA_FILE: '/ca', IMDS_REDIS_CERT_FILE: '/c', IMDS_REDIS_KEY_FILE: '/k' }
   expect(parseConfig({ ...REDIS, ...files, IMDS_STORE: 'rediss-sentinel://imds@s1,s2:1/main' })).toMatchObject({ ok: true, config: {
     store: { url: 'rediss-sentinel://imds@s1,s2:1/main', passwordFile: '/p', sentinelPasswordFile: '/s', caFile: '/ca', certFile: '/c', keyFile: '/k' },
   } })
 })
 
-test('an empty variable counts as one that is not set', () => {
+test('an empty variable counts as unset', () => {
   expect(parseConfig({ ...REDIS, IMDS_LISTEN: '', IMDS_LOG_LEVEL: ' ' })).toMatchObject({ ok: true, config: { logLevel: 'info' } })
 })
 
-test('every bad variable is told at once, by name', () => {
+test('all bad variables are reported at once, by name', () => {
   const faults = faultsOf({ IMDS_LISTEN: 'nowhere', IMDS_OPERATOR_LISTEN: '0', IMDS_STORE: 'mysql://x', IMDS_LOG_LEVEL: 'loud', IMDS_USER_DATA_MAX_BYTES: '1k', IMDS_RESYNC_SECONDS: '0', IMDS_STATE_DIR: 'here' })
   expect(faults.map((fault) => fault.split(' ', 1)[0])).toEqual(['IMDS_LISTEN', 'IMDS_OPERATOR_LISTEN', 'IMDS_STORE', 'IMDS_STATE_DIR', 'IMDS_LOG_LEVEL', 'IMDS_USER_DATA_MAX_BYTES', 'IMDS_RESYNC_SECONDS'])
 })
@@ -67,7 +67,7 @@ describe('a configuration is refused', () => {
   ])('%s', (_what, env, fault) => { expect(faultsOf(env).join('\n')).toMatch(fault) })
 })
 
-describe('keys of records', () => {
+describe('record keys', () => {
   const withKeys = (text: string, env: Record<string, string> = REDIS) => parseConfig({ ...env, IMDS_RECORD_KEYS_FILE: '/keys' }, [], (path) => {
     if (path !== '/keys') throw new Error('another file')
     return text
@@ -76,24 +76,24 @@ describe('keys of records', () => {
     expect(withKeys(keyLines('k2', 'k1'))).toMatchObject({ ok: true, config: { store: { recordKeys: [{ name: 'k2' }, { name: 'k1' }] } } })
     expect(parseConfig(REDIS)).toMatchObject({ ok: true, config: { store: { recordKeys: null } } })
   })
-  test('that cannot be used are a fault among the others, which tells nothing of them', () => {
+  test('that cannot be used are a fault among the others, which reveals nothing of them', () => {
     const faults = withKeys('k1:S3CRET', { ...REDIS, IMDS_LOG_LEVEL: 'loud' })
     expect(faults).toMatchObject({ ok: false, faults: [{ variable: 'IMDS_RECORD_KEYS_FILE', message: 'has no NAME:BASE64-OF-32-BYTES in line 1' }, { variable: 'IMDS_LOG_LEVEL' }] })
     expect(JSON.stringify(faults)).not.toContain('S3CRET')
   })
-  test('whose file cannot be read are a fault', () => {
+  test('in a file that cannot be read are a fault', () => {
     expect(faultsOf({ ...REDIS, IMDS_RECORD_KEYS_FILE: '/keys' })).toEqual(['IMDS_RECORD_KEYS_FILE cannot be read: error'])
   })
-  test('are for Redis alone', () => {
+  test('are for Redis only', () => {
     expect(withKeys(keyLines('k1'), { IMDS_STORE: 'file:/srv/imds' })).toMatchObject({ ok: false, faults: [{ variable: 'IMDS_RECORD_KEYS_FILE', message: 'is for Redis: records in files are not encrypted' }] })
   })
 })
 
-test('operators may listen elsewhere with a list of networks', () => {
+test('the operator API may listen elsewhere with a list of networks', () => {
   expect(parseConfig({ ...REDIS, IMDS_OPERATOR_LISTEN: '[::]:9169', IMDS_OPERATOR_ALLOW: '10.1.0.0/16, fd00::/8' }))
     .toMatchObject({ ok: true, config: { operator: { host: '::', port: 9169, allow: ['10.1.0.0/16', 'fd00::/8'] } } })
 })
 
-test('a variable that means nothing is named, not refused: an older daemon may start with a newer environment', () => {
+test('an unknown variable is named, not refused: an older daemon may start with a newer environment', () => {
   expect(parseConfig({ ...REDIS, IMDS_LISTN: 'x' })).toMatchObject({ ok: true, unknown: ['IMDS_LISTN'] })
 })

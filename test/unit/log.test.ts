@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { buildLog } from '../../src/log.ts'
 
-test('invariant 9: what looks like a secret is redacted, wherever a careless line puts it', () => {
+test('invariant 9: values that look like secrets are redacted wherever a log line has them', () => {
   const lines: string[] = []
   const log = buildLog('info', { write: (line: string) => { lines.push(line) } })
   log.info({ password: 'SECRET', settings: { password: 'SECRET' }, instance: { userData: 'SECRET', publicKeys: ['SECRET'] }, document: { x: 'SECRET' }, err: { command: 'SECRET' } }, 'x')
@@ -10,7 +10,7 @@ test('invariant 9: what looks like a secret is redacted, wherever a careless lin
   expect(JSON.parse(lines[0]!)).toMatchObject({ level: 'info', msg: 'x' })
 })
 
-test('a line below the level is not written', () => {
+test('a line below the log level is not written', () => {
   const lines: string[] = []
   buildLog('warn', { write: (line: string) => { lines.push(line) } }).info('x')
   expect(lines).toEqual([])

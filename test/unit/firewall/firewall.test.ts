@@ -28,7 +28,7 @@ function anEdge(required = true, link = 'tap-{interfaceId}') {
   return { firewall, put, ready, log }
 }
 
-test('nothing is given out before the daemon listens and its view is whole', async () => {
+test('nothing is given out before the daemon listens and its view is complete', async () => {
   const { firewall, put } = anEdge()
   put()
   const early = firewall.next('', '', undefined)
@@ -41,7 +41,7 @@ test('nothing is given out before the daemon listens and its view is whole', asy
   expect(await never).toBeUndefined()
 })
 
-test('the gate holds until the rules of that very record are applied', async () => {
+test('the gate stays closed until the rules of that very record are applied', async () => {
   const { firewall, put, ready } = anEdge()
   ready()
   const first = put()
@@ -57,7 +57,7 @@ test('the gate holds until the rules of that very record are applied', async () 
   expect([firewall.holds(first) === null, firewall.holds(changed) === null]).toEqual([false, true])
 })
 
-test('a firewall that has applied nothing, or another daemon\'s view, holds the gate again', async () => {
+test('an agent that has applied nothing, or another daemon\'s view, closes the gate again', async () => {
   for (const applied of ['', 'other.1', 'e.9']) {
     const { firewall, put, ready } = anEdge()
     ready()
@@ -72,13 +72,13 @@ test('a firewall that has applied nothing, or another daemon\'s view, holds the 
   }
 })
 
-test('a guest whose link can have no name is held with the reason; without a required firewall nobody is', () => {
+test('a guest without a possible link name is held with the reason; only a required firewall holds', () => {
   const record = { interfaces: [{ id: 'int-muchtoolong', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }] }
   expect(anEdge().firewall.holds(parsed(anInstance(record)))).toBe('the firewall keeps interface int-muchtoolong out: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id')
   expect(anEdge(false).firewall.holds(parsed(anInstance(record)))).toBeNull()
 })
 
-test('guests whose interfaces would share a link are held, and no hop limit of theirs counts as kept', async () => {
+test('guests whose interfaces would share a link are held, and their hop limits do not count', async () => {
   const { firewall, put, ready } = anEdge(true, 'tap{interfaceId:11}')
   ready()
   const nic = (n: number) => ({ interfaces: [{ id: `port-tenant-${String(n)}`, macAddress: `02:24:19:00:00:0${String(n)}`, ipv4Addresses: [`10.0.0.${String(n * 4 + 2)}/30`] }] })
@@ -95,7 +95,7 @@ test('guests whose interfaces would share a link are held, and no hop limit of t
   }
 })
 
-test('an interface that the firewall says nft refuses holds the gate of its instance, and is logged once', async () => {
+test('an interface that nft rejects holds the gate of its instance and is logged once', async () => {
   const { firewall, put, ready, log } = anEdge()
   ready()
   const [refused, other] = [put(), put({ id: 'srv-other', interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'] }] })]
@@ -110,14 +110,14 @@ test('an interface that the firewall says nft refuses holds the gate of its inst
   expect([firewall.holds(refused), firewall.status().refused]).toEqual([null, 0])
 })
 
-test('refusals that are not understood are none, and long ones are cut', () => {
+test('refusals that cannot be parsed are dropped, and long ones are cut', () => {
   const refusal = { instance: 'srv-a', interface: 'int-a', message: 'm'.repeat(160) }
   expect(parseRefusals(formatRefusals([{ ...refusal, message: 'm'.repeat(1_000) }]))).toEqual([refusal])
   expect(parseRefusals(formatRefusals(Array.from({ length: 16 }, () => refusal)))).toHaveLength(16)
   for (const words of [undefined, '', '{', 'null', '{}', '[null]', '[[1,2,3]]', '[["a","b"]]', JSON.stringify([['a', 'b', 'm'.repeat(161)]]), JSON.stringify(Array.from({ length: 17 }, () => ['a', 'b', 'c']))]) expect(parseRefusals(words)).toEqual([])
 })
 
-test('the age grows while rules are missing, behind, or not looked after', async () => {
+test('the age grows while rules are missing, outdated or unmaintained', async () => {
   const { firewall, put, ready } = anEdge()
   await vi.advanceTimersByTimeAsync(3_000)
   expect(firewall.status()).toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
@@ -138,7 +138,7 @@ test('the age grows while rules are missing, behind, or not looked after', async
   expect(firewall.status(), 'given out, not applied').toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
 })
 
-test('the hop limit is enforced while the rules of that very record are applied and looked after, on listeners that rules can keep', async () => {
+test('D6: the hop limit counts as enforced while the rules of that very record are applied and current', async () => {
   const { firewall, put, ready } = anEdge()
   ready()
   const instance = put()
@@ -154,7 +154,7 @@ test('the hop limit is enforced while the rules of that very record are applied 
   expect(firewall.limitsHops(instance), 'nobody asks any more').toBe(false)
 })
 
-test('however many versions a slow firewall misses, what is remembered is bounded and its own still counts', async () => {
+test('a slow agent that misses many versions costs bounded memory, and its own version still counts', async () => {
   const { firewall, put, ready } = anEdge()
   ready()
   const first = put()
@@ -168,7 +168,7 @@ test('however many versions a slow firewall misses, what is remembered is bounde
   expect(firewall.isApplied(first)).toBe(true)
 })
 
-test('a stop keeps nobody waiting', async () => {
+test('a stop releases every waiting request', async () => {
   const { firewall, ready } = anEdge()
   ready()
   await firewall.next('', '', undefined)

@@ -4,7 +4,7 @@ import { isLinkRule, linkHead, Links } from '../../../src/firewall/link.ts'
 const one = { id: 'int-ds42k', network: 'red' }
 const linkOf = (rule: string, of = one) => new Links(rule, [of]).of(of)
 
-test('a rule names a guest\'s link', () => {
+test('a link rule names a guest\'s link', () => {
   expect(linkOf('tap-{interfaceId}')).toEqual({ ok: true, link: 'tap-int-ds42k' })
   expect(linkOf('br-{network}')).toEqual({ ok: true, link: 'br-red' })
   expect(linkOf('br0')).toEqual({ ok: true, link: 'br0' })
@@ -24,7 +24,7 @@ test('a name that is too long for Linux is a fault and is never cut', () => {
     .toEqual({ ok: false, message: 'its link by the rule tap-{interfaceId} has 16 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id' })
 })
 
-test('interfaces that would share a link of their own have none, and others keep theirs', () => {
+test('interfaces that would share a link get none, and the others keep theirs', () => {
   const [a, b, c] = ['port-tenant-1', 'port-tenant-2', 'port-other'].map((id) => ({ id, network: 'red' }))
   const links = new Links('tap{interfaceId:11}', [a!, b!, c!])
   const message = 'its link tapport-tenant by the rule tap{interfaceId:11} would be that of interfaces port-tenant-1 and port-tenant-2'
@@ -34,12 +34,12 @@ test('interfaces that would share a link of their own have none, and others keep
   for (const bridge of ['br0', 'br-{network}']) expect(new Links(bridge, [a!, b!]).of(a!)).toMatchObject({ ok: true })
 })
 
-test('what is no rule is told', () => {
+test('an invalid link rule is reported', () => {
   for (const rule of ['tap-{interfaceId}', '{interfaceId}', 'tap{interfaceId:11}', '{interfaceId:99}', 'br-{network}', 'br0', 'a.b_c-1']) expect([rule, isLinkRule(rule)]).toEqual([rule, true])
   for (const rule of ['', '.', '..', 'tap*', 'tap {interfaceId}', 'tap"', 'a/b', '{mac}', 'fifteencharacte{interfaceId}', '{interfaceId:0}', '{interfaceId:100}', '{interfaceId:}', '{interfaceId:-1}', 'tap-\n']) expect([rule, isLinkRule(rule)]).toEqual([rule, false])
 })
 
-test('what all links of guests begin with is known where the rule says it, and no single character is', () => {
+test('the common prefix of all links is known if the rule has one, and is never a single character', () => {
   for (const [rule, head] of [['tap-{interfaceId}', 'tap-'], ['tap{interfaceId:11}', 'tap'], ['t-{interfaceId}', 't-'], ['ab{interfaceId}{network}', 'ab']] as const) expect(linkHead(rule)).toBe(head)
   for (const rule of ['br0', 'br-{network}', '{network}-{interfaceId}', '{interfaceId}', 'e{interfaceId}']) expect(linkHead(rule)).toBeUndefined()
 })

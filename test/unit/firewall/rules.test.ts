@@ -23,7 +23,7 @@ const guest = (change: Partial<FirewallGuest['interfaces'][number]>, limit = 1):
   return { ...base, httpPutResponseHopLimit: limit, interfaces: [{ ...base.interfaces[0]!, ...change }] }
 }
 
-test('an interface is let in by link, MAC, address and the listeners of its network, together', () => {
+test('an interface is let in by link, MAC, address and the listeners of its network together', () => {
   expect(elements(aView(), 'guests4')).toEqual(['"tap-int-ds42k" . 02:24:19:00:00:ee . 10.0.0.2 . 169.254.169.254 . 80'])
   expect(elements(aView(), 'answers4')).toEqual(['"tap-int-ds42k" . 10.0.0.2 : goto hop_1'])
   expect(elements(aView(), 'links')).toEqual(['"tap-int-ds42k"'])
@@ -34,14 +34,14 @@ test('an interface is let in by link, MAC, address and the listeners of its netw
   expect(elements(two, 'answers4')).toEqual(['"tap-int-ds42k" . 10.0.0.2 : goto hop_1', '"tap-int-red" . 10.0.0.2 : goto hop_3'])
 })
 
-test('IPv6 addresses are let in one by one, and owned prefixes whole', () => {
+test('IPv6 addresses are let in one by one, and owned prefixes as a whole', () => {
   const view = aView({ guests: [firewallGuest(parsed(aFullInstance()))] })
   expect(elements(view, 'guests6')).toEqual(['2a02:1348:178::2', '2a02:1348:178::3'].map((address) => `"tap-int-ds42k" . 02:24:19:00:00:ee . ${address} . fd00:ec2::254 . 80`))
   expect(elements(view, 'prefixes6')).toEqual(['"tap-int-ds42k" . 02:24:19:00:00:ee . 2a02:1348:178:1::/64 . fd00:ec2::254 . 80'])
   expect(elements(view, 'ranges6')).toEqual(['"tap-int-ds42k" . 2a02:1348:178:1::/64 : goto hop_1'])
 })
 
-test('one prefix inside of another, and one key twice, do not spoil the transaction', () => {
+test('nested prefixes and duplicate keys do not break the transaction', () => {
   const inside = aView({ guests: [guest({ ipv6Prefixes: ['fd00:1:2:3::/64', 'fd00:1:2::/48', 'fd00:1:2:4::/64', 'fd00:1:3::/64'] })] })
   expect(elements(inside, 'prefixes6').map((element) => element.split(' . ')[2])).toEqual(['fd00:1:2::/48', 'fd00:1:3::/64'])
   const shared = aView({ link: 'br0', guests: [guest({}, 2), { ...guest({}, 5), id: 'srv-other' }] })
@@ -49,14 +49,14 @@ test('one prefix inside of another, and one key twice, do not spoil the transact
   expect(elements(shared, 'answers4')).toEqual(['"br0" . 10.0.0.2 : goto hop_2'])
 })
 
-test('an interface whose link has no possible name is left out and told, and costs nobody else anything', () => {
+test('an interface without a possible link name is left out and reported, and affects no other', () => {
   const view = aView({ guests: [guest({ id: 'int-muchtoolong' }), { ...guest({ id: 'int-b' }), id: 'srv-b' }] })
   const { faults, interfaces } = rulesOf(view)
   expect(faults).toEqual([{ instance: 'srv-abcde', message: 'interface int-muchtoolong: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id' }])
   expect([interfaces, elements(view, 'links')]).toEqual([1, ['"tap-int-b"']])
 })
 
-test('interfaces that would share a link of their own are left out, and those of a bridge are not', () => {
+test('interfaces that would share a link are left out, except those of a bridge', () => {
   const two = [guest({ id: 'port-tenant-1' }), { ...guest({ id: 'port-tenant-2', macAddress: '02:24:19:00:00:ff', ipv4Addresses: ['10.0.0.6'] }), id: 'srv-b' }]
   const { faults, interfaces, sets } = rulesOf(aView({ link: 'tap{interfaceId:11}', guests: [...two, { ...guest({ id: 'c' }), id: 'srv-c' }] }))
   const message = 'its link tapport-tenant by the rule tap{interfaceId:11} would be that of interfaces port-tenant-1 and port-tenant-2'
@@ -65,20 +65,20 @@ test('interfaces that would share a link of their own are left out, and those of
   expect(rulesOf(aView({ link: 'br0', guests: two })).interfaces).toBe(2)
 })
 
-test('an interface that nft has refused is left out with its words, and no other of its instance', () => {
+test('an interface that nft rejected is left out with the message, and no other of its instance', () => {
   const two = { ...guest({}), interfaces: ['int-a', 'int-b'].map((id) => ({ ...guest({}).interfaces[0]!, id })) }
   const { faults, interfaces, sets } = buildRules(aView({ guests: [two, { ...guest({ id: 'int-c', macAddress: '02:24:19:00:00:ff' }), id: 'srv-b' }] }), [{ instance: 'srv-abcde', interface: 'int-a', message: 'nft: no' }])
   expect(faults).toEqual([{ instance: 'srv-abcde', message: 'interface int-a: nft: no' }])
   expect([interfaces, [...sets.get('guests4')!.keys()].map((key) => key.split(' . ', 2).join())]).toEqual([2, ['"tap-int-b",02:24:19:00:00:ee', '"tap-int-c",02:24:19:00:00:ff']])
 })
 
-test('a trial names no table but its own, which has no effect and is deleted', () => {
+test('a trial names only its own table, which has no effect and is deleted', () => {
   const text = trial(rulesOf(aView({ guests: [firewallGuest(parsed(aFullInstance()))] })))
   expect(text.match(/inet imds\b/g)).toBeNull()
   expect(text).toMatch(/^table inet imds_trial\ndelete table inet imds_trial\ntable inet imds_trial \{\n {2}flags dormant\n[^]*\ndelete table inet imds_trial\n$/)
 })
 
-test('a listener on every address, or on an IPv4 address in an IPv6 one, is reported: no packet has that destination', () => {
+test('a listener on a wildcard or IPv4-mapped address is reported: no packet has that destination', () => {
   for (const address of ['0.0.0.0', '::', '::ffff:169.254.169.254', '']) {
     const { faults, baseRules } = rulesOf(aView({ listeners: [{ ...V4, address }] }))
     expect(faults).toEqual([{ instance: null, message: `a listener on "${address}" cannot be kept: it must have one IPv4 or IPv6 address of its own` }])
@@ -94,7 +94,7 @@ const LINE = new RegExp([
   ' {2}"[A-Za-z0-9_.-]{1,15}"( \\. [0-9a-f.:/]+)*( : goto hop_\\d+)?,?', '',
 ].map((form) => `^${form}$`).join('|'))
 
-test('no word of a view, whatever it is, ends a set and begins a rule', () => {
+test('no value in a view can end a set and begin a rule', () => {
   for (const word of HOSTILE) {
     const guests: FirewallGuest[] = [
       ...(['id', 'network', 'macAddress'] as const).map((field) => guest({ [field]: word })),
@@ -115,14 +115,14 @@ test('no word of a view, whatever it is, ends a set and begins a rule', () => {
   }
 })
 
-test('a document that is no view is refused before a word of it is used', () => {
+test('an invalid document is refused before any of it is used', () => {
   const good = aView()
   expect(parseFirewallDocument(JSON.parse(JSON.stringify(good)))).toEqual(good)
   const bad = [null, 'x', [], {}, { ...good, version: '1; flush ruleset' }, { ...good, guests: [{}] }, { ...good, guests: [{ ...good.guests[0], id: 'x y' }] }, { ...good, guests: [guest({ id: 'int-a"' })] }, { ...good, listeners: [{ ...V4, port: '80' }] }, { ...good, operator: {} }, { ...good, limitedDscp: undefined }, { ...good, limitedDscp: 0 }, { ...good, limitedDscp: '0x0b; flush ruleset' }]
   for (const document of bad) expect([document, parseFirewallDocument(document)]).toEqual([document, undefined])
 })
 
-test('a change is what differs and no more, what goes before what comes', () => {
+test('a change contains only the differences, removals before additions', () => {
   const [none, one, other] = [aView({ guests: [] }), aView(), aView({ guests: [guest({}, 2), { ...guest({ id: 'int-b', ipv4Addresses: ['10.0.0.6'] }), id: 'srv-b' }] })].map(rulesOf)
   expect(change(one!, one!)).toBe('')
   expect(change(one!, none!)).toBe([
@@ -137,7 +137,7 @@ test('a change is what differs and no more, what goes before what comes', () => 
   expect(lines.slice(-4)).toEqual(['  "tap-int-ds42k" . 10.0.0.2 : goto hop_2,', '  "tap-int-b" . 10.0.0.6 : goto hop_1', '}', ''])
 })
 
-test('the rules are the same for a view however its instances change, as long as the listeners stay', () => {
+test('the rules are the same however the instances of a view change, as long as the listeners stay', () => {
   expect(rulesOf(aView({ guests: [] })).baseRules).toBe(rulesOf(aView({ guests: [guest({}, 7)] })).baseRules)
   expect(rulesOf(aView({ guests: [] })).baseRules).not.toBe(rulesOf(aView({ listeners: [V4] })).baseRules)
 })

@@ -14,6 +14,6 @@ test.each([
   expect(refusalOf(guest, address)).toBe(refusal)
 })
 
-test('E2: nothing is answered to a peer that no instance, or more than one, claims', () => {
+test('E2: a peer that no instance, or more than one, claims gets nothing', () => {
   expect([refusalOf('unknown', '10.0.0.2'), refusalOf('contested', '10.0.0.2')]).toEqual(['unknown-peer', 'contested-address'])
 })

@@ -6,7 +6,7 @@ import { ROUTES } from '../../../src/metadata/target.ts'
 const METHODS = ['GET', 'HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'other']
 const OUTCOMES: readonly Outcome[] = ['served', ...REFUSALS]
 
-test('every combination of route, method and outcome is counted by itself', () => {
+test('every combination of route, method and outcome is counted separately', () => {
   const meter = new RequestMeter()
   const expected = ROUTES.flatMap((route) => METHODS.flatMap((method) => OUTCOMES.map((reason) =>
     ({ route, method, status: reason === 'served' ? 200 : statusOf(reason), reason, count: 0 }))))
@@ -20,7 +20,7 @@ test('every combination of route, method and outcome is counted by itself', () =
   expect(['PATCH', 'get', ''].map(isCounted)).toEqual([false, false, false])
 })
 
-test('a duration is in the bucket of its bound and in all above it; what was never read has none', () => {
+test('a duration is in the bucket of its bound and in all above; an unread request has none', () => {
   const meter = new RequestMeter()
   const durations = [...DURATION_BOUNDS, 0, 2]
   for (const seconds of durations) meter.answered('/', 'GET', 'served', seconds)

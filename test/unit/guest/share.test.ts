@@ -19,7 +19,7 @@ function atOnce(share: Share, nowMs: number, paths: number, most = 10_000): numb
   return through
 }
 
-test('F1: a guest may ask 600 times at once, and 100 times a second from then on', () => {
+test('F1: a guest may send 600 requests at once, and 100 a second from then on', () => {
   const share = new Share(GUEST, null)
   expect(atOnce(share, 0, 50)).toBe(600)
   expect(atOnce(share, 1_000, 50)).toBe(100)
@@ -27,18 +27,18 @@ test('F1: a guest may ask 600 times at once, and 100 times a second from then on
   expect(atOnce(share, 1_000_000, 50)).toBe(600)
 })
 
-test('F1: a guest with a large tree may read five times all of it at once', () => {
+test('F1: a guest with a large tree may read all of it five times at once', () => {
   expect(atOnce(new Share(GUEST, null), 0, 1_000)).toBe(5_000)
 })
 
-test('F1: the bounds of a record bound the burst of its guest: 19,800 requests', () => {
+test('F1: the bounds of a record limit the burst of its guest to 19,800 requests', () => {
   const largest = theLargestInstance()
   expect(sizeFaults(largest)).toEqual([])
   const tree = buildTree(parsed(largest), Buffer.from('x'), { domain: 'example.com', partition: 'example' })
   expect(atOnce(new Share(GUEST, null), 0, tree.size, 100_000)).toBe(19_800)
 })
 
-test('F1: what is refused costs nothing: a guest that goes on asking gets its rate all the same', () => {
+test('F1: refused requests cost no tokens: a guest that keeps asking still gets its rate', () => {
   const share = new Share(GUEST, null)
   atOnce(share, 0, 50)
   let through = 0
@@ -46,7 +46,7 @@ test('F1: what is refused costs nothing: a guest that goes on asking gets its ra
   expect(through).toBe(1_000)
 })
 
-test('F2: for each request that a peer may make, 128 KiB of its may be read and discarded, beside its requests', () => {
+test('F2: for each request of a peer\'s share, 128 KiB may be read and discarded besides', () => {
   const MIB = 2 ** 20
   const share = new Share(GUEST, null)
   const discarded = (nowMs: number) => {
@@ -61,7 +61,7 @@ test('F2: for each request that a peer may make, 128 KiB of its may be read and 
   expect([share.isWhole(6_900), share.isWhole(7_001)]).toEqual([false, true])
 })
 
-test('F2: what one unknown peer may have discarded is a fraction of what all of them may, and one beyond it charges the others nothing', () => {
+test('F2: one unknown peer may discard only a fraction of the common share, and affects no other', () => {
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
   const discards = (address: string, most = 100_000) => {
     let times = 0
@@ -83,7 +83,7 @@ test('F1: a guest that pipelines beyond its share is not read for 5 s, and no lo
   expect([share.isPenalized(5_999), share.isWhole(5_999), share.isPenalized(6_000), share.isWhole(6_000)]).toEqual([true, false, false, true])
 })
 
-test('F1: an unknown peer can take only a fraction of what all of them have together', () => {
+test('F1: an unknown peer gets only a fraction of the share of all unknown peers', () => {
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
   const { each, together } = UNKNOWN_PEERS
   for (const what of ['burst', 'perSecond', 'connections'] as const) expect(each[what] / together[what]).toBeLessThanOrEqual(1 / 60)
@@ -96,7 +96,7 @@ test('F1: an unknown peer can take only a fraction of what all of them have toge
   expect(atOnce(shares.of('srv-a'), 0, 50)).toBe(600)
 })
 
-test('F1: bytes that are only discarded have a bucket of their own: 128 KiB for each request of the share', () => {
+test('F1: discarded bytes have their own bucket: 128 KiB for each request of the share', () => {
   const atOnceBytes = (share: Share, nowMs: number) => {
     let pieces = 0
     while (pieces < 100_000 && share.discard(nowMs, 65_536)) pieces += 1
@@ -113,7 +113,7 @@ test('F1: bytes that are only discarded have a bucket of their own: 128 KiB for 
   expect(bytes).toBe(UNKNOWN_PEERS.together.burst * 131_072 - 65_536)
 })
 
-test('F1: the penalty of an unknown peer does not hold for another', () => {
+test('F1: the penalty of an unknown peer does not apply to another', () => {
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
   shares.ofUnknown('default', '10.0.0.1').penalize(0)
   expect(shares.ofUnknown('default', '10.0.0.1').isPenalized(0)).toBe(true)
@@ -148,7 +148,7 @@ test('F1: connections of an unknown peer beyond its share take nothing from the 
   for (let i = 0; i < each.connections; i++) expect(late.opened()).toBeLessThanOrEqual(1)
 })
 
-test('F1: the shares of unknown peers are bounded: the one used least recently goes, one with a connection stays', () => {
+test('F1: the number of shares of unknown peers is bounded, and the least recently used one goes', () => {
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
   const [open, used, unused] = ['10.0.0.1', '10.0.0.2', '10.0.0.3'].map((address) => shares.ofUnknown('default', address))
   open!.opened()
@@ -162,7 +162,7 @@ test('F1: the shares of unknown peers are bounded: the one used least recently g
   expect(shares.ofUnknown('default', '10.0.0.3')).not.toBe(unused)
 })
 
-test('a share is remembered while it is used, and forgotten once it is whole', () => {
+test('a share is kept while it is used, and dropped once it is full again', () => {
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
   for (let i = 0; i < 1_000; i++) shares.of(`srv-${String(i)}`).spend(0, null)
   const busy = shares.of('srv-7')
@@ -190,7 +190,7 @@ class FakeSocket extends EventEmitter {
   }
 }
 
-test('F2: a connection whose answer is not taken is ended, and no other', () => {
+test('F2: a connection whose response is not read is ended, and no other', () => {
   const [connections, share] = [new Connections(), new Share(GUEST, null)]
   const [stalled, slow, idle] = [new FakeSocket(), new FakeSocket(), new FakeSocket()]
   for (const socket of [stalled, slow, idle]) connections.add(socket as unknown as Socket, share)
@@ -213,7 +213,7 @@ test('F1: a closed connection makes room for another', () => {
   expect(connections.add(new FakeSocket() as unknown as Socket, share)).toBeLessThanOrEqual(1)
 })
 
-test('F2: an answer that is taken or followed by more requests has its time anew, and one is ended after 20 s, not before', () => {
+test('F2: progress of a response restarts its timeout, and a stalled one ends after 20 s', () => {
   const [connections, share] = [new Connections(), new Share(GUEST, null)]
   const [socket, reader] = [new FakeSocket(), new FakeSocket()]
   for (const one of [socket, reader]) connections.add(one as unknown as Socket, share)
@@ -225,7 +225,7 @@ test('F2: an answer that is taken or followed by more requests has its time anew
   expect([connections.endStalled(39_998), connections.endStalled(39_999), reader.wasReset]).toEqual([0, 1, true])
 })
 
-test('F1: all connections of one share are reset, those of others stay, in any order of closing', () => {
+test('F1: all connections of one share are reset, in any order of closing, and no others', () => {
   const [connections, mine, other] = [new Connections(), new Share(GUEST, null), new Share(GUEST, null)]
   const sockets = Array.from({ length: 9 }, () => new FakeSocket())
   sockets.forEach((socket, i) => { connections.add(socket as unknown as Socket, i % 3 === 0 ? mine : other) })
@@ -237,7 +237,7 @@ test('F1: all connections of one share are reset, those of others stay, in any o
   expect(other.isOpen).toBe(false)
 })
 
-test('connections that linger are ended, or all of them', () => {
+test('lingering connections are ended, or all of them', () => {
   const connections = new Connections()
   const [lingering, open] = [new Socket(), new Socket()]
   for (const socket of [lingering, open]) connections.add(socket, new Share(GUEST, null))
@@ -249,7 +249,7 @@ test('connections that linger are ended, or all of them', () => {
   expect(open.destroyed).toBe(true)
 })
 
-test('a connection knows its last answer until that one is sent', () => {
+test('a connection knows its last response until it is sent', () => {
   const connections = new Connections()
   const socket = new FakeSocket() as unknown as Socket
   const anAnswer = () => new ServerResponse(new IncomingMessage(socket))

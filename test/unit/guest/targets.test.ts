@@ -4,12 +4,12 @@ import { parseTarget } from '../../../src/metadata/target.ts'
 
 const TEXTS = ['/', '/latest', '/latest//meta-data/', '/2009-04-04/meta-data/instance-id', '/latest/api/token', '/nonsense', `/latest/${'x'.repeat(300)}`, '/latest/%zz']
 
-test('a target that was parsed before is what it is when it is parsed anew', () => {
+test('a cached target equals one that is parsed again', () => {
   const targets = new Targets()
   for (const text of [...TEXTS, ...TEXTS]) expect(targets.parse(text)).toEqual(parseTarget(text))
 })
 
-test('a target is parsed once, and again after so many others that all were forgotten', () => {
+test('a target is parsed once, and again after the cache was cleared', () => {
   const targets = new Targets()
   const first = targets.parse('/latest/meta-data/')
   expect(targets.parse('/latest/meta-data/')).toBe(first)

@@ -17,7 +17,7 @@ test('D3: keys rotate with an overlap: the first mints, all verify', () => {
   expect(new Tokens([SECOND], () => 0).verify(old, 'default', 'srv-abcde')).toBeNull()
 })
 
-test('D3: a token is bound to instance and network, also once it is known to be good', () => {
+test('D3: a token is bound to instance and network, also once it is cached as valid', () => {
   const tokens = new Tokens([FIRST], () => 0)
   const token = tokens.mint('default', 'srv-abcde', 60)
   for (let i = 0; i < 2; i++) {
@@ -27,7 +27,7 @@ test('D3: a token is bound to instance and network, also once it is known to be 
   }
 })
 
-test('D3: every bit of a token counts', () => {
+test('D3: changing any bit of a token makes it invalid', () => {
   const tokens = new Tokens([FIRST], () => 0)
   const bytes = Buffer.from(tokens.mint('default', 'srv-abcde', 60), 'base64url')
   for (let bit = 0; bit < bytes.length * 8; bit++) {
@@ -47,7 +47,7 @@ function aHost() {
   return { host, pass, left: (tokens: Tokens, token: string) => tokens.verify(token, 'default', 'srv-abcde') }
 }
 
-test('D4: a wall clock that jumps, forward or back, changes no token of a running daemon', () => {
+test('D4: a wall clock that jumps forward or back changes no token of a running daemon', () => {
   for (const jumpMs of [-86_400_000, -3_600_000, 3_600_000, 86_400_000]) {
     const { host, pass, left } = aHost()
     const tokens = host.restart()
@@ -62,7 +62,7 @@ test('D4: a wall clock that jumps, forward or back, changes no token of a runnin
   }
 })
 
-test('D3: a token is valid for the rest of its life after a restart, and after a reboot, where the clock that only grows begins anew', () => {
+test('D3: a token keeps its remaining lifetime after a restart and a reboot', () => {
   const { host, pass, left } = aHost()
   const token = host.restart().mint('default', 'srv-abcde', 60)
   pass(20)
@@ -73,7 +73,7 @@ test('D3: a token is valid for the rest of its life after a restart, and after a
   expect(left(host.restart(), token)).toBeNull()
 })
 
-test('D4: a daemon that starts after the wall clock jumped goes by the new time, and no token gets more than the longest life', () => {
+test('D4: a daemon started after a clock jump uses the new time, and no token exceeds the maximum', () => {
   const { host, pass, left } = aHost()
   const tokens = host.restart()
   const [short, long] = [60, MAX_TTL_SECONDS].map((ttl) => tokens.mint('default', 'srv-abcde', ttl)) as [string, string]
@@ -85,7 +85,7 @@ test('D4: a daemon that starts after the wall clock jumped goes by the new time,
   expect(left(host.restart(), long)).toBe(MAX_TTL_SECONDS)
 })
 
-test('a guest that mints without end costs no memory: of good tokens 4,096 are remembered, and those that were forgotten are still valid', () => {
+test('D3: 4,096 valid tokens are cached, and those that are dropped stay valid', () => {
   const tokens = new Tokens([FIRST], () => 0)
   const minted = Array.from({ length: 5_000 }, (_, i) => tokens.mint('default', 'srv-abcde', 1 + i))
   for (let round = 0; round < 2; round++) {
@@ -94,13 +94,13 @@ test('a guest that mints without end costs no memory: of good tokens 4,096 are r
   }
 })
 
-test('a token that is not good is not remembered', () => {
+test('an invalid token is not cached', () => {
   const tokens = new Tokens([FIRST], () => 0)
   for (let i = 0; i < 100; i++) tokens.verify(new Tokens([SECOND], () => 0).mint('default', 'srv-abcde', 1 + i), 'default', 'srv-abcde')
   expect(tokens.remembered).toBe(0)
 })
 
-test('D1: only a whole number of 1 to 21600 seconds is a life', () => {
+test('D1: only a whole number of 1 to 21600 seconds is a lifetime', () => {
   expect(['1', '21600', '007'].map(parseTtl)).toEqual([1, 21_600, 7])
   expect([undefined, '', ' ', '0', '21601', '60s', '6e1', '1e999', '６０'].map(parseTtl).every((ttl) => ttl === null)).toBe(true)
 })

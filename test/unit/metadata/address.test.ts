@@ -19,7 +19,7 @@ test.each([
   ['::1', '00000000000000000000000000000001'], ['::', '00000000000000000000000000000000'], ['FD00:0::2', 'fd000000000000000000000000000002'],
 ])('the digits of %s are %s', (range, digits) => { expect(ipv6Digits(range)).toBe(digits) })
 
-test('the digits of any IPv6 address are those of its longest form', () => {
+test('the digits of an IPv6 address are those of its longest form', () => {
   const next = random(7)
   for (let i = 0; i < 2000; i++) {
     const groups = Array.from({ length: 8 }, () => next() < 0.5 ? 0 : Math.floor(next() * 65536))
@@ -28,7 +28,7 @@ test('the digits of any IPv6 address are those of its longest form', () => {
   }
 })
 
-test('what is no IPv6 address, or has dots, is no error and has the digits of no guest', () => {
+test('text that is not an IPv6 address, or has dots, causes no error and matches no guest', () => {
   for (const text of ['', ':', 'x', '/', '::1.2.3.4', '1:2:3:4:5:6:7:8:9:a', 'fd00::x']) expect(ipv6Digits(text)).not.toMatch(/^[23f][0-9a-f]{31}$/)
 })
 

@@ -16,7 +16,7 @@ function faultsOf(record: unknown): string[] {
   return result.ok ? [] : result.faults.map(({ path, message }) => `${path} ${message}`)
 }
 
-test('a good record is filled with its defaults and frozen to the bottom', () => {
+test('a good record gets its defaults and is deeply frozen', () => {
   const instance = parsed(anInstance())
   expect(instance.options).toEqual({ httpEndpoint: 'enabled', httpTokens: 'optional', httpPutResponseHopLimit: 1, httpProtocolIpv6: 'disabled', instanceMetadataTags: 'disabled' })
   expect(instance.interfaces[0]).toMatchObject({ network: 'default', ipv6Addresses: [], ipv6Prefixes: [], dhcpv6: false })
@@ -24,7 +24,7 @@ test('a good record is filled with its defaults and frozen to the bottom', () =>
   expect(parse(aFullInstance()).ok).toBe(true)
 })
 
-test('what was kept under another schema is known as that', () => {
+test('a record kept under another schema is recognised as such', () => {
   expect(RECORD_FORM, 'the schema changed: set RECORD_FORM anew').toBe(createHash('sha256').update(JSON.stringify(InstanceSchema)).digest('hex').slice(0, 16))
 })
 
@@ -36,7 +36,7 @@ test('an id may be that of any cloud', () => {
   }
 })
 
-test('parse does not change what it was given', () => {
+test('parse does not change its input', () => {
   const record = anInstance()
   const before = JSON.stringify(record)
   parse(record)
@@ -52,7 +52,7 @@ test('unknown fields are ignored at every depth, so that a publisher may be newe
   expect(instance.blockDevices).toEqual({ root: 'sda1' })
 })
 
-test('all faults are told at once, each with its path, none with the record\'s values', () => {
+test('all faults are reported at once, each with its path, none with a value of the record', () => {
   const faults = faultsOf({ ...anInstance(), id: 'SECRET!', revision: 0, region: undefined, zone: {}, interfaces: nic({ macAddress: 'SECRET', ipv4Addresses: ['SECRET'] }), publicKeys: [{ user: 'usr-a', key: 'SECRET' }] })
   expect(faults.map((fault) => fault.split(' ', 1)[0]).sort()).toEqual([
     '/id', '/interfaces/0/ipv4Addresses/0', '/interfaces/0/macAddress', '/publicKeys/0/key', '/region', '/revision', '/zone/handle', '/zone/id'])
@@ -139,7 +139,7 @@ test('a prefix length may be 1 to 32, of IPv6 1 to 128', () => {
   expect(parsed(anInstance({ interfaces: nic(addresses) })).interfaces[0]).toMatchObject(addresses)
 })
 
-test('what a record does not say, and has no default, is absent', () => {
+test('a field that the record lacks, and that has no default, is absent', () => {
   const instance = parsed(anInstance({ userData: undefined }))
   expect([Object.hasOwn(instance, 'userData'), Object.hasOwn(instance, 'sealedAt')]).toEqual([false, false])
 })
@@ -149,26 +149,26 @@ test('an unknown block device counts, and is left out', () => {
   expect([Object.keys(blockDevices).length, 'nvme0' in blockDevices]).toEqual([255, false])
 })
 
-test('the seal of a document is the time that it says, be the rest of it good or not', () => {
+test('the seal of a document is its time, even if the rest of the document is faulty', () => {
   for (const time of ['2026-11-20T15:04:05Z', '2026-11-20T15:04:05.12345678901234Z', '2026-12-31T23:59:59-23:59']) expect(sealOf({ sealedAt: time })).toBe(time)
   for (const none of [undefined, null, 'x', {}, { sealedAt: 1 }, { sealedAt: '2026-11-20' }, { sealedAt: ['2026-11-20T15:04:05Z'] }, { sealedAt: '2026-11-20T15:04:05.123456789012345Z' }]) expect(sealOf(none)).toBeUndefined()
 })
 
-test('a tag named like a part of JavaScript does no harm: it is left out', () => {
+test('a tag with the name of a JavaScript built-in does no harm: it is left out', () => {
   const instance = parsed(anInstance({ tags: JSON.parse('{"__proto__": "x", "constructor": "y", "Name": "z"}') as unknown }))
   expect(Object.entries(instance.tags)).toEqual([['Name', 'z']])
   expect(({} as Record<string, unknown>)['x']).toBeUndefined()
 })
 
-test('an instance is known by the addresses and prefixes of its interfaces, never by its cloud IPs', () => {
+test('an instance is identified by its interfaces\' addresses and prefixes, never by its cloud IPs', () => {
   expect(rangesOf(parsed(aFullInstance())).map(({ range }) => range)).toEqual(['10.0.0.2', '10.0.9.2', '2a02:1348:178::2', '2a02:1348:178::3', '2a02:1348:178:1::/64', '10.1.0.2'])
 })
 
-test('an interface may own prefixes that lie inside each other, or hold addresses of its own', () => {
+test('an interface may own nested prefixes and addresses inside of its prefixes', () => {
   expect(faultsOf(anInstance({ interfaces: nic({ ipv6Addresses: ['fd00:1::2/64'], ipv6Prefixes: ['fd00:1::/48', 'fd00:1::/64'] }) }))).toEqual([])
 })
 
-test('a record that an older daemon kept, without a field that is new, is restored with its default', () => {
+test('a record kept by an older daemon gets the defaults of newer fields', () => {
   const kept = JSON.parse(JSON.stringify(parsed(anInstance()))) as { interfaces: { ipv6Prefixes?: string[] }[] }
   delete kept.interfaces[0]!.ipv6Prefixes
   expect(restore(kept)).toEqual(parsed(anInstance()))
@@ -176,7 +176,7 @@ test('a record that an older daemon kept, without a field that is new, is restor
   expect(restore({ ...parsed(anInstance()), hypervisors: ['a', 'a'] })).toBeUndefined()
 })
 
-test('a record within the bounds of an earlier version is restored as it was', () => {
+test('a record within the limits of an earlier version is restored unchanged', () => {
   const kept = JSON.parse(JSON.stringify(parsed(anInstance()))) as Record<string, unknown>
   for (const wide of [{ tags: tags(60) }, { tags: { ['x'.repeat(200)]: 'x'.repeat(4096) } }, { blockDevices: Object.fromEntries(many(300, (i) => [`ebs${String(i)}`, 'sda'])) }]) {
     const restored = restore(structuredClone({ ...kept, ...wide }))
@@ -222,7 +222,7 @@ describe('a record is bounded', () => {
     expect(sizeFaults(loop)).toEqual([{ path: '', message: 'cannot be written as JSON' }])
   })
 
-  test('and is checked no further than its bounds, however much it holds', () => {
+  test('and is checked only up to its limits, however much it holds', () => {
     let reads = 0
     const counted = <T extends object>(target: T) => new Proxy(target, { get: (from, name) => {
       reads += 1
@@ -235,7 +235,7 @@ describe('a record is bounded', () => {
   })
 })
 
-test('the schema is JSON Schema that can be published as it is', () => {
+test('the schema is valid JSON Schema that can be published as it is', () => {
   const schema = JSON.parse(JSON.stringify(InstanceSchema)) as { type: string, required: string[], properties: object }
   expect(schema.type).toBe('object')
   expect(schema.required).toContain('revision')

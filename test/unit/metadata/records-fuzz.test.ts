@@ -6,14 +6,14 @@ import { fuzzFiles, fuzzRecords } from '../../fuzz/pure.ts'
 
 const SEED = 4
 
-test('a mutated record is a valid instance whose whole tree answers, or a list of faults that name places and no values', () => {
+test('invariant 3: a mutated record is a valid instance, or faults with places and no values', () => {
   const { good, tried, failures } = fuzzRecords(SEED, 600)
   expect(failures).toEqual([])
   expect(good).toBeGreaterThan(tried / 20)
   expect(tried - good).toBeGreaterThan(tried / 20)
 })
 
-test('a mangled file of the store never throws: an instance, or why there is none', async () => {
+test('invariant 3: a mangled file never throws: it is an instance, or the reason why not', async () => {
   const { good, tried, failures } = await fuzzFiles(SEED, 300)
   expect(failures).toEqual([])
   expect(good).toBeGreaterThan(tried / 20)

@@ -24,7 +24,7 @@ test('A2: a target names a version', () => {
   expect(parseTarget('/2021-01-03/api/token')).toEqual({ route: '/{version}/api/token', version, path: 'api/token' })
 })
 
-describe('a target that names nothing of ours is unknown', () => {
+describe('a target outside of our paths is unknown', () => {
   test.each(['/nonsense', '/2021-01-04/meta-data', '/http://h/latest', '1http://h/latest', 'http:/latest', '/%68ttp://h/latest', '/openstack', '/openstack/latest/user_data/x'])(
     '%s', (target) => { expect(parseTarget(target)).toEqual({ route: 'unknown', version: LATEST, path: '' }) })
   test.each(['meta-datum', 'meta-data2', 'user-data/x', 'api', 'api/token/x', 'dynamic'])('/latest/%s, below a version', (path) => {
@@ -34,7 +34,7 @@ describe('a target that names nothing of ours is unknown', () => {
 
 test.each(['/%', '/latest/%zz', '/latest/%ff', '/latest/meta-data/%C3'])('A7: %s is malformed', (target) => { expect(parseTarget(target)).toBe('malformed') })
 
-test('A2: what came with a date shows from the first version of that date or later on; what came after all of them, in latest', () => {
+test('A2: a category appears from the first version of its date or later, an undated one in latest', () => {
   expect(versionPosition('latest')).toBe(LATEST)
   expect(['1.0', '2007-01-19', '2007-01-20', '2024-04-11', '2024-04-12', '2099-01-01'].map((since) => VERSIONS[visibleFrom(since)]))
     .toEqual(['1.0', '2007-01-19', '2007-03-01', '2024-04-11', 'latest', 'latest'])

@@ -6,7 +6,7 @@ import { View } from '../../../src/view/view.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
 
-test('of a contested address it names those who claim it, and no other quarrel', async () => {
+test('for a contested address it names the claimants and no other conflict', async () => {
   const view = new View({}, () => 0)
   const firewall = new Firewall({ required: false, link: 'tap-{interfaceId}', instances: () => [], now: () => 0, epoch: 'e', log: pino({ level: 'silent' }) })
   for (const [id, address] of [['srv-a', '10.0.0.2'], ['srv-b', '10.0.0.2'], ['srv-c', '10.0.0.3'], ['srv-d', '10.0.0.3']] as const) {

@@ -70,7 +70,7 @@ test('the firewall agent gets the document, and what it applied is reported', as
   expect(reports).toEqual([['a.1', '', '[]'], [undefined, undefined, undefined], ['none', undefined, undefined]])
 })
 
-test('only the listed networks may ask, by IPv4, IPv6 and v4-mapped address', async () => {
+test('only the listed networks have access, by IPv4, IPv6 and IPv4-mapped address', async () => {
   const server = aServer(['10.1.0.0/16', 'fd00::/8'])
   const status = async (remoteAddress: string) => (await server.inject({ url: '/metrics', remoteAddress })).statusCode
   for (const address of ['10.1.2.3', '::ffff:10.1.2.3', 'fd00::1']) expect([address, await status(address)]).toEqual([address, 200])

@@ -15,7 +15,7 @@ function aClock() {
   return { now, log, clock, setBacks: () => setBacks }
 }
 
-test('a clock that is set back by a day is counted and told once', () => {
+test('a clock set back by a day is counted and logged once', () => {
   const { now, log, clock, setBacks } = aClock()
   now.wall -= DAY_MS
   clock.check()
@@ -24,7 +24,7 @@ test('a clock that is set back by a day is counted and told once', () => {
   expect(log).toMatchObject([{ seconds: 86_400, msg: expect.stringContaining('the clock was set back') as string }])
 })
 
-test('time that goes by, a clock that is corrected by seconds, and one that is set forward are not worth a word', () => {
+test('normal time, small corrections and a clock set forward are not logged', () => {
   const { now, log, clock } = aClock()
   for (const [wall, steady] of [[60_000, 60_000], [30_000, 60_000], [DAY_MS, 0]] as const) {
     now.wall += wall
@@ -34,7 +34,7 @@ test('time that goes by, a clock that is corrected by seconds, and one that is s
   expect(log).toEqual([])
 })
 
-test('what was written in the future is a clock that was set back before the start', () => {
+test('a timestamp in the future means that the clock was set back before the start', () => {
   const { clock, setBacks } = aClock()
   clock.aheadMs(-DAY_MS)
   clock.aheadMs(1_000)

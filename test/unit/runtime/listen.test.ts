@@ -6,12 +6,12 @@ Max processes             385                  386                  processes
 Max open files            ${soft.padEnd(20)} 524288               files     
 `
 
-test('guests\' connections leave 128 file descriptors, or half where there are few, and share the rest by listener', () => {
+test('guest connections leave 128 file descriptors, or half if there are few, and share the rest', () => {
   expect([1, 2, 3].map((listeners) => maxConnections(limits('65536'), listeners))).toEqual([65_408, 32_704, 21_802])
   expect(maxConnections(limits('100'), 1)).toBe(50)
   expect(maxConnections(limits('100'), 1000)).toBe(1)
 })
 
-test('where the system does not say how many there may be, there is no bound', () => {
+test('if the system does not report a limit of file descriptors, there is none', () => {
   expect([maxConnections('', 1), maxConnections(limits('unlimited'), 1)]).toEqual([Infinity, Infinity])
 })

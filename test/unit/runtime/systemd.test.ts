@@ -8,15 +8,15 @@ const listen = (names: string) => {
   return parseConfig(FILES, sockets)
 }
 
-test('sockets that systemd holds take the place of IMDS_LISTEN, each for the network of its name', () => {
+test('sockets of systemd replace IMDS_LISTEN, each for the network of its name', () => {
   expect(listen('red:blue')).toMatchObject({ config: { listen: [{ fd: 3, network: 'red' }, { fd: 4, network: 'blue' }], operator: { host: '127.0.0.1', port: 9169 } } })
 })
 
-test('a socket that nobody named is for the default network', () => {
+test('a socket without a name is for the default network', () => {
   for (const name of ['imds.socket', 'unknown', '']) expect(listen(name)).toMatchObject({ config: { listen: [{ fd: 3, network: 'default' }] } })
 })
 
-test('sockets of another process, which left them in the environment, are not ours', () => {
+test('sockets in the environment that belong to another process are ignored', () => {
   expect(inheritedSockets({ LISTEN_PID: '8', LISTEN_FDS: '1', LISTEN_FDNAMES: 'red' }, 7)).toEqual([])
   expect(inheritedSockets({}, 7)).toEqual([])
 })

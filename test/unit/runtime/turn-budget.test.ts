@@ -11,7 +11,7 @@ import { anInstance } from '../../support/fixtures/instance.ts'
 
 const MIB = 1024 * 1024
 
-test('slices are the value, in parts of at most SLICE_BYTES, without a copy', () => {
+test('slices are the parts of a value, of at most SLICE_BYTES, without a copy', () => {
   for (const size of [0, 1, SLICE_BYTES - 1, SLICE_BYTES, SLICE_BYTES + 1, 3 * SLICE_BYTES]) {
     const bytes = Buffer.alloc(size, 'abc')
     const parts = [...slices(bytes)]
@@ -21,7 +21,7 @@ test('slices are the value, in parts of at most SLICE_BYTES, without a copy', ()
   }
 })
 
-test('a digest in slices is the digest, and no turn of the event loop hashes more than a mebibyte', async () => {
+test('a digest in slices equals the digest, with at most a mebibyte per turn of the event loop', async () => {
   const bytes = Buffer.alloc(16 * MIB + 5, 'abc')
   let digest = ''
   const { hashed } = await mostBytesPerTurn(async () => { digest = await sha256InSlices(bytes, new TurnBudget()) })
@@ -36,7 +36,7 @@ test('many small values share a turn of the event loop, and end it together', as
   expect(hashed).toBeLessThanOrEqual(MIB)
 })
 
-test('a budget whose time is used up ends the turn, however few the bytes', async () => {
+test('an exhausted time budget ends the turn, however few the bytes', async () => {
   const budget = new TurnBudget()
   for (const startedMs = performance.now(); performance.now() - startedMs < 6;) { /* work */ }
   let isNextTurn = false
@@ -45,7 +45,7 @@ test('a budget whose time is used up ends the turn, however few the bytes', asyn
   expect(isNextTurn).toBe(true)
 })
 
-test('a store of files hashes its user-data in slices, for the index, the record and the check of both', async () => {
+test('a file store hashes user-data in slices, for the index, the record and their check', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'imds-turns-'))
   try {
     for (const [id, size] of [['srv-large', 16 * MIB], ['srv-small', 5]] as const) {

@@ -25,7 +25,7 @@ function ownersOf(range: string, claims: readonly (readonly [string, string])[])
   return [...new Set(around.map(([, claimant]) => claimant))].sort()
 }
 
-test('E1, invariant 7: whoever claims what, an address is whose a look at every claim says that it is', () => {
+test('invariant 7: the owner of an address is what a check of every claim finds', () => {
   for (let seed = 1; seed <= 60; seed++) {
     const next = random(seed)
     const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
@@ -67,7 +67,7 @@ test('E1, invariant 7: whoever claims what, an address is whose a look at every 
   }
 })
 
-test('an IPv4 address is never taken for an IPv6 one, or looked for in a prefix', () => {
+test('an IPv4 address never matches an IPv6 address or prefix', () => {
   const claims = new AddressIndex<string>(() => { /* nobody asks */ })
   claims.claim('fd00::/64', 'a')
   expect(claims.find('10.0.0.2')).toBe('unknown')

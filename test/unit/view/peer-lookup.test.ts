@@ -27,7 +27,7 @@ function asking() {
   return { state, peerLookup, settle }
 }
 
-test('E2: however many requests wait for an address, it is looked up once, and again a second after the answer', async () => {
+test('E2: many requests for one address cause one lookup, and another a second after its answer', async () => {
   const { state, peerLookup, settle } = asking()
   const questions = [peerLookup.ask('default', '10.0.0.2'), peerLookup.ask('default', '10.0.0.2')]
   const elsewhere = peerLookup.ask('other', '10.0.0.2')
@@ -42,7 +42,7 @@ test('E2: however many requests wait for an address, it is looked up once, and a
   expect([state.lookUps.length, state.results]).toEqual([3, ['found', 'found', 'skipped']])
 })
 
-test('E2: the store is asked 100 times at once, and 100 times a second from then on', () => {
+test('E2: the store gets at most 100 lookups at once, and 100 a second from then on', () => {
   const { state, peerLookup } = asking()
   let n = 0
   const asked = () => {
@@ -57,7 +57,7 @@ test('E2: the store is asked 100 times at once, and 100 times a second from then
   expect(asked()).toBe(100)
 })
 
-test('E2: while the store is away nothing is asked; a look-up that fails is answered from what is known', async () => {
+test('E2: without the store nothing is looked up; a failed lookup is answered from the view', async () => {
   const { state, peerLookup, settle } = asking()
   state.canAsk = false
   expect(peerLookup.ask('default', '10.0.0.2')).toBeNull()

@@ -12,25 +12,25 @@ const record = (change: Record<string, unknown> = {}, digest = 'two'): Loaded =>
 const kinds = (loaded: Loaded, held: Assembled | undefined, hypervisor: string | null = 'hv1') =>
   ORIGINS.map((origin) => plan(loaded, held, origin, { hypervisor, userDataMaxBytes: 16_384 }).kind)
 
-test('a record that names this hypervisor replaces what the view has, whatever caused the read', () => {
+test('a record that names this hypervisor replaces the served one, whatever caused the read', () => {
   for (const change of [{}, { revision: 7 }, { hypervisors: ['hv2', 'hv1'] }]) {
     expect(kinds(record(change), undefined)).toEqual(['replace', 'replace', 'replace'])
     expect(kinds(record(change), current)).toEqual(['replace', 'replace', 'replace'])
   }
 })
 
-test('a record with the digest of the one in the view is kept', () => {
+test('a record with the digest of the served one is kept', () => {
   expect(kinds(record({}, 'one'), current)).toEqual(['keep', 'keep', 'keep'])
 })
 
-test('E2: a record that names other hypervisors never enters the view, and leaves it, also with an unchanged digest', () => {
+test('E2: a record of other hypervisors never enters the view and leaves it, whatever its digest', () => {
   for (const digest of ['one', 'two']) {
     for (const held of [undefined, current]) expect(kinds(record({ hypervisors: ['hv2'] }, digest), held)).toEqual(['remove', 'remove', 'remove'])
   }
   expect(plan(record({ hypervisors: ['hv2'] }), current, 'notice', { hypervisor: 'hv1', userDataMaxBytes: 0 })).toMatchObject({ movedTo: { instance: { hypervisors: ['hv2'] } } })
 })
 
-test('without a hypervisor of our own every instance of the store is ours', () => {
+test('without a hypervisor\'s name every instance of the store is ours', () => {
   expect(kinds(record({ hypervisors: ['hv2'] }), undefined, null)).toEqual(['replace', 'replace', 'replace'])
 })
 
@@ -38,12 +38,12 @@ test('a tombstone removes', () => {
   for (const held of [undefined, current]) expect(kinds({ kind: 'removed', id: ID }, held)).toEqual(['remove', 'remove', 'remove'])
 })
 
-test('invariant 8: an instance that the store no longer knows is kept; one that only the index names is a fault', () => {
+test('invariant 8: an instance missing from the store is kept; one that only the index has is a fault', () => {
   expect(kinds({ kind: 'absent', id: ID }, current)).toEqual(['keep-absent', 'keep-absent', 'keep-absent'])
   expect(kinds({ kind: 'absent', id: ID }, undefined)).toEqual(['fault', 'ignore', 'ignore'])
 })
 
-test('invariant 3: a faulty record is a fault of this hypervisor, unless only an unknown peer led to it', () => {
+test('invariant 3: a faulty record is our fault, unless only an unknown peer led to it', () => {
   for (const loaded of [record({ fqdn: '' }), { kind: 'unreadable', id: ID, digest: 'x', reason: 'the record is not JSON' }, { kind: 'rejected', id: ID, digest: 'x', reason: 'it is' }] as const) {
     expect(kinds(loaded, current)).toEqual(['fault', 'fault', 'fault'])
     expect(kinds(loaded, undefined)).toEqual(['fault', 'fault', 'ignore'])

@@ -40,7 +40,7 @@ test('a faulty record is reported once for each state of it, and counted', () =>
   expect(lines).toHaveLength(4)
 })
 
-test('of many faulty records five of each reason are logged between two resyncs, and one line counts the others', () => {
+test('of many faulty records five per reason are logged between two resyncs, one line counts the rest', () => {
   const { told: one, lines, logged } = told()
   for (let i = 0; i < 8; i++) one.fault(`srv-${String(i)}`, 'd1', FAULT)
   one.fault('srv-x', 'd1', REJECTED)
@@ -55,7 +55,7 @@ test('of many faulty records five of each reason are logged between two resyncs,
   expect(lines[1]).toMatchObject({ level: 40, instance: 'srv-7' })
 })
 
-test('a store of which no record can be used is reported once with its cause, and once that it can be used again', () => {
+test('a store without a usable record is reported once with its cause, and once when it recovers', () => {
   const { told: one, lines, logged } = told()
   for (const id of ['srv-a', 'srv-b']) one.fault(id, 'd1', REJECTED)
   logged()
@@ -68,7 +68,7 @@ test('a store of which no record can be used is reported once with its cause, an
   expect([logged(), one.problem]).toEqual([['30 the records of the store can be used again'], undefined])
 })
 
-test('invariant 8: an instance that the store no longer knows is reported once, with the command that removes it, until the store knows it again', () => {
+test('invariant 8: an instance missing from the store is reported once, with the command to remove it', () => {
   const { told: one, serve, lines } = told()
   serve('srv-a', '10.0.0.2', 7)
   for (let i = 0; i < 2; i++) one.absent('srv-a')
@@ -92,7 +92,7 @@ test('an empty store is reported once until it holds something; all that is serv
   expect(lines).toHaveLength(2)
 })
 
-test('a loss of the store is reported, a new reason since then for information, a repeated one not; after a connection anew', () => {
+test('a lost store is reported, a new reason since then at info, a repeated one not at all', () => {
   const { told: one, logged } = told()
   one.lost('redis://x', 'refused', false)
   one.lost('redis://x', 'refused', false)
@@ -104,7 +104,7 @@ test('a loss of the store is reported, a new reason since then for information, 
   expect(logged()).toEqual(['30 store connected', '40 store lost: answering from what is known', '30 store still not usable'])
 })
 
-test('a fault is forgotten when neither the index nor the view has its id', () => {
+test('a fault is dropped when neither the index nor the view has its id', () => {
   const { told: one, serve } = told()
   serve('srv-served', '10.0.0.2')
   for (const id of ['srv-served', 'srv-named', 'srv-gone']) one.fault(id, 'd1', FAULT)

@@ -54,7 +54,7 @@ beforeEach(() => {
 })
 afterEach(() => { rmSync(directory, { recursive: true }) })
 
-test('what was written is read back whole: records, digests and user-data byte for byte', async () => {
+test('a snapshot is read back complete: records, digests and user-data byte for byte', async () => {
   await written()
   const snapshot = await read()
   expect(snapshot?.instances).toEqual(INSTANCES)
@@ -63,7 +63,7 @@ test('what was written is read back whole: records, digests and user-data byte f
   expect(readdirSync(directory)).toEqual(['view.snapshot'])
 })
 
-test('no file is no snapshot, without a word', async () => {
+test('a missing file is no snapshot and is not logged', async () => {
   expect(await read()).toBeUndefined()
   expect(log).toEqual([])
 })
@@ -100,7 +100,7 @@ describe('a rejected snapshot is not served and is deleted, since it may hold us
     expectDeleted()
   })
 
-  test('the log says its size and age', async () => {
+  test('the log gives its size and age', async () => {
     await written()
     const { size } = statSync(path)
     const twoDaysAgo = new Date(Date.now() - 2 * DAY_MS)
@@ -144,7 +144,7 @@ describe('a rejected snapshot is not served and is deleted, since it may hold us
   })
 })
 
-test('what an older version or a crash left beside the snapshot is deleted at the start', async () => {
+test('leftovers of an older version or a crash beside the snapshot are deleted at the start', async () => {
   await written()
   for (const left of ['rejected', 'tmp']) writeFileSync(`${path}.${left}`, 'S3CRET')
   expect((await read())?.instances).toHaveLength(INSTANCES.length)
@@ -156,30 +156,30 @@ test('what an older version or a crash left beside the snapshot is deleted at th
   expect(log).toEqual([])
 })
 
-test('a file that cannot be read stays, and the writer replaces it', async () => {
+test('a file that cannot be read stays until the writer replaces it', async () => {
   mkdirSync(path)
   expect(await read()).toBeUndefined()
   expect(log).toMatchObject([{ msg: 'the snapshot cannot be read; guests get 503 until the store answers' }])
   expect(existsSync(path)).toBe(true)
 })
 
-describe('records that are not valid, in a file with nothing else wrong', () => {
+describe('invalid records in an otherwise good file', () => {
   const invalid = INSTANCES.slice(0, 2).map((assembled) => ({ ...assembled, instance: { ...assembled.instance, fqdn: 'no name' } }))
   const write = async () => {
     const writer = aWriter({ instances: () => invalid })
     writer.changed()
     await writer.stop()
   }
-  test('are found when another wrote it, or we with another key', async () => {
+  test('are found if another daemon wrote it, or we did with another key', async () => {
     await write()
     expect(await read(OWNER, Date.now(), null, Buffer.alloc(32, 2))).toBeUndefined()
     expect(log.map(({ reason }) => reason)).toEqual(['it holds a record that is not valid'])
   })
-  test('are not looked for in what we wrote ourselves, which was found good before', async () => {
+  test('are not checked for in a file that we wrote ourselves and checked before', async () => {
     await write()
     expect((await read())?.instances).toEqual(invalid)
   })
-  test('what we wrote with another key is whole, without digests: the first resync reads every record again', async () => {
+  test('a file written with another key is accepted without digests: the first resync reads all again', async () => {
     await written()
     expect((await read(OWNER, Date.now(), null, Buffer.alloc(32, 2)))?.instances).toEqual(INSTANCES.map((assembled) => ({ ...assembled, digest: '' })))
   })
@@ -198,11 +198,11 @@ describe.each([['plain', null], ['encrypted', aCipher('gb1', 'k1')]])('a large s
     writer.changed()
     await writer.stop()
   }
-  test('is read back whole', async () => {
+  test('is read back complete', async () => {
     await write(largeAndSmall())
     expect(isDeepStrictEqual((await read(OWNER, Date.now(), cipher))?.instances, largeAndSmall())).toBe(true)
   })
-  test('is read back whole, wherever a slice ends: within user-data, at its LF, or within a line', async () => {
+  test('is read back complete, wherever a slice ends: in user-data, at its LF or in a line', async () => {
     const of = (...bytes: readonly number[]): Assembled[] => bytes.map((length) => ({ ...INSTANCES[0]!, userData: Buffer.alloc(length, 'x') }))
     const beforeUserData = JSON.stringify({ imds: 'snapshot', format: 1, ...OWNER }).length + Buffer.byteLength(JSON.stringify({ instance: INSTANCES[0]!.instance, digest: INSTANCES[0]!.digest, userDataBytes: SLICE_BYTES })) + 2
     const first = [-1, 0, 1, 2, 3, 50, 5_000].map((more) => SLICE_BYTES - beforeUserData - more)
@@ -219,7 +219,7 @@ describe.each([['plain', null], ['encrypted', aCipher('gb1', 'k1')]])('a large s
   })
 })
 
-test('what the view holds when a write comes to it is written: no former state is kept in memory for the file', async () => {
+test('a write contains the view at that moment: no former state is kept in memory for it', async () => {
   const view = new Map(INSTANCES.map((assembled) => [assembled.instance.id, assembled]))
   const last = INSTANCES.at(-1)!
   const writer = aWriter({ instances: function* () {
@@ -234,7 +234,7 @@ test('what the view holds when a write comes to it is written: no former state i
 
 describe('with keys', () => {
   const keys = aCipher('gb1', 'k1')
-  test('the file is one encrypted value, which is read back whole', async () => {
+  test('the file is one encrypted value, which is read back complete', async () => {
     await written(keys)
     expect(readFileSync(path).subarray(0, 11).toString()).toBe('imds1 k1 0\n')
     expect(readFileSync(path, 'latin1')).not.toMatch(/srv-|snapshot|sha256/)
@@ -242,7 +242,7 @@ describe('with keys', () => {
     expect((await read(OWNER, Date.now(), aCipher('gb1', 'k2', 'k1')))?.instances).toEqual(INSTANCES)
     expect(log).toEqual([])
   })
-  test('a plain file of this host is served, without digests: every record is to be read again', async () => {
+  test('a plain file of this host is served without digests: every record is read again', async () => {
     await written(null)
     expect(await read(OWNER, Date.now(), keys)).toMatchObject({ instances: INSTANCES.map((one) => ({ ...one, digest: '' })), isCurrent: false })
     expect(log).toEqual([])
@@ -254,7 +254,7 @@ describe('with keys', () => {
     expect(log[0]!.reason).toBe('it is not encrypted, and not written by this host')
     expectDeleted()
   })
-  test('an encrypted file that is authentic and no snapshot is rejected and deleted', async () => {
+  test('an encrypted file that is authentic but not a snapshot is rejected and deleted', async () => {
     writeFileSync(path, keys.encrypt('snapshot', 'hv1', 0, Buffer.from(`hello\n${'x'.repeat(3 * SLICE_BYTES)}`)))
     expect(await read(OWNER, Date.now(), keys)).toBeUndefined()
     expect(log[0]!.reason).toMatch(/torn/)
@@ -292,7 +292,7 @@ describe('with keys', () => {
   })
 })
 
-test('its age is that of the last time the view was in step with the store; a clock that was set back makes it negative, not useless', async () => {
+test('its age counts from the last sync with the store; a clock that was set back makes it negative', async () => {
   await written()
   const twoHoursAgo = new Date(Date.now() - 7_200_000)
   utimesSync(path, twoHoursAgo, twoHoursAgo)
@@ -300,7 +300,7 @@ test('its age is that of the last time the view was in step with the store; a cl
   expect((await read(OWNER, Date.now() - DAY_MS))?.ageMs).toBeCloseTo(7_200_000 - DAY_MS, -4)
 })
 
-test.each(['read', 'written'])('a confirmation that nothing changed renews the time of a file that was %s, without writing it anew', async (how) => {
+test.each(['read', 'written'])('a confirmation without changes renews the time of a file that was %s, without rewriting it', async (how) => {
   await written()
   const writer = aWriter({ wasRead: how === 'read' })
   if (how === 'written') {
@@ -317,7 +317,7 @@ test.each(['read', 'written'])('a confirmation that nothing changed renews the t
   expect(writes.written).toBe(writesBefore)
 })
 
-test('a file that was taken away is written again', async () => {
+test('a file that was deleted is written again', async () => {
   const writer = aWriter({ wasRead: true })
   writer.confirmed()
   await eventually(() => { expect(existsSync(path)).toBe(true) })
@@ -337,7 +337,7 @@ test('a file that could not be read is replaced by a view with instances, not by
   expect((await read())?.instances).toEqual(INSTANCES)
 })
 
-test('many changes at once are one write, and a change during a write is not forgotten', async () => {
+test('many changes at once are one write, and a change during a write is not lost', async () => {
   let instances = INSTANCES.slice(0, 1)
   const writer = aWriter({ instances: () => instances })
   for (let i = 0; i < 1000; i++) writer.changed()
@@ -349,7 +349,7 @@ test('many changes at once are one write, and a change during a write is not for
   expect(writes.written).toBe(2)
 })
 
-test('a write that fails is logged once, counted, and leaves the last good file in place', async () => {
+test('a failed write is logged once, counted, and leaves the last good file in place', async () => {
   await written()
   const before = readFileSync(path)
   const writer = aWriter({ instances: () => { throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }) } })
@@ -362,7 +362,7 @@ test('a write that fails is logged once, counted, and leaves the last good file 
   expect(readdirSync(directory)).toEqual(['view.snapshot'])
 })
 
-test('a file that lacks changes since a write failed is not dated as in step with the store', async () => {
+test('a file that lacks changes after a failed write does not get the time of a sync', async () => {
   await written()
   utimesSync(path, new Date(0), new Date(0))
   const writer = aWriter({ wasRead: true, instances: () => { throw new Error('no space left on device') } })
@@ -373,14 +373,14 @@ test('a file that lacks changes since a write failed is not dated as in step wit
   expect(statSync(path).mtimeMs).toBe(0)
 })
 
-test('a write keeps the time at which the view was last in step with the store', async () => {
+test('a write keeps the time of the last sync with the store', async () => {
   const writer = aWriter({ asOfMs: Date.now() - 7_200_000 })
   writer.changed()
   await writer.stop()
   expect((await read())?.ageMs).toBeCloseTo(7_200_000, -4)
 })
 
-test('a confirmation that comes during a write does not date the file, which may lack changes that came with it', async () => {
+test('a confirmation during a write does not date the file, which may lack later changes', async () => {
   const writer = aWriter({ asOfMs: Date.now() - 7_200_000, instances: () => {
     writer.confirmed()
     return INSTANCES
@@ -397,7 +397,7 @@ async function fileHandles(): Promise<FileHandle> {
   return Object.getPrototypeOf(handle) as FileHandle
 }
 
-test('small values are gathered, so that a file of 200 instances is written in few parts', async () => {
+test('small values are combined, so that a file of 200 instances is written in few parts', async () => {
   const write = vi.spyOn(await fileHandles(), 'writeFile')
   await written()
   const parts = write.mock.calls.map(([part]) => (part as Buffer).length)
@@ -405,7 +405,7 @@ test('small values are gathered, so that a file of 200 instances is written in f
   expect(parts.length).toBeLessThanOrEqual(2 + Math.ceil(statSync(path).size / SLICE_BYTES) + 1)
 })
 
-test.each([['plain', null], ['encrypted', aCipher('gb1', 'k1')]])('the whole %s file and its time are flushed to the disk before it takes its place, and the directory after that', async (_what, cipher) => {
+test.each([['plain', null], ['encrypted', aCipher('gb1', 'k1')]])('the %s file and its time are flushed to disk before it takes its place, then the directory', async (_what, cipher) => {
   const flushed: { files: string[], bytes: number, mtimeMs: number }[] = []
   const sync = vi.spyOn(await fileHandles(), 'sync').mockImplementation(async function (this: FileHandle) {
     const { size, mtimeMs } = await this.stat()

@@ -61,7 +61,7 @@ async function roundTripsUntil(source: SteppedSource, condition: () => boolean, 
 
 const isReady = ({ sync }: Host) => () => sync.status().ready
 
-test('an instance that changes in every round trip does not hold up the resync: the host becomes ready', async () => {
+test('an instance that changes in every round trip does not delay the resync: the host becomes ready', async () => {
   const host = aHost(250)
   const { source, view } = host
   let revision = 1
@@ -73,7 +73,7 @@ test('an instance that changes in every round trip does not hold up the resync: 
   expect(view.size).toBe(250)
 })
 
-test('a tombstone whose notice was missed is seen by the next resync, whatever changes meanwhile', async () => {
+test('a tombstone whose notice was lost is found by the next resync, whatever changes meanwhile', async () => {
   const host = aHost(250)
   const { source, view, sync } = host
   await source.drain()
@@ -105,7 +105,7 @@ test('a notice is read in the next read, however much a resync still has to read
   expect(view.get(id(5_000))?.instance.revision).toBe(2)
 })
 
-test('all that changes again and again is read equally often', async () => {
+test('instances that change again and again are read equally often', async () => {
   const host = aHost(500)
   const { source } = host
   await source.drain()
@@ -121,14 +121,14 @@ test('all that changes again and again is read equally often', async () => {
   expect(Math.max(...counts) - Math.min(...counts)).toBeLessThanOrEqual(1)
 })
 
-test('notices before the first resync is complete do not start it anew', async () => {
+test('notices before the first resync is complete do not restart it', async () => {
   const host = aHost(250)
   const { source } = host
   expect(await roundTripsUntil(source, isReady(host), bound(250), () => { source.events.notice(id(3)) })).toBeLessThanOrEqual(bound(250))
   expect(source.indexReads).toBe(1)
 })
 
-test('a resync that is asked for while one is under way begins when that one is complete', async () => {
+test('a resync requested during another begins when that one is complete', async () => {
   const host = aHost(250)
   const { source, sync } = host
   expect(await roundTripsUntil(source, isReady(host), bound(250), () => { sync.resync() })).toBeLessThanOrEqual(bound(250))
@@ -136,7 +136,7 @@ test('a resync that is asked for while one is under way begins when that one is 
   expect(source.indexReads).toBe(2)
 })
 
-test('a resync continues over connections that are lost again and again', async () => {
+test('a resync continues across connections that are lost again and again', async () => {
   const host = aHost(250)
   const { source } = host
   const cut = async () => {
@@ -168,7 +168,7 @@ test('the first publish into a store without the region is followed by a resync 
   expect(host.sync.status().ready).toBe(true)
 })
 
-test('what could not be read is read again: the index, notices and the rest of a resync; who waits for a look-up is told at once', async () => {
+test('a failed read of index, notices or resync is repeated, and waiting lookups end at once', async () => {
   const host = aHost(50)
   const { source, view, sync } = host
   const failedAgain = async (times: number) => {
@@ -198,7 +198,7 @@ test('what could not be read is read again: the index, notices and the rest of a
   expect(source.indexReads).toBe(2)
 })
 
-test('a notice is read although the index cannot be', async () => {
+test('a notice is read even if the index cannot be read', async () => {
   const host = aHost(1)
   const { source, view } = host
   await source.next()
@@ -212,7 +212,7 @@ test('a notice is read although the index cannot be', async () => {
   expect(host.sync.status().ready).toBe(false)
 })
 
-test('E3: a look-up of an unknown peer whose answer is late does not bring back an older state', async () => {
+test('E3: a late answer to a lookup of an unknown peer does not restore an older state', async () => {
   const host = aHost(1)
   const { source, view, sync } = host
   await source.drain()
@@ -234,7 +234,7 @@ test('E3: a look-up of an unknown peer whose answer is late does not bring back 
   expect(view.get(id(2))?.instance.revision).toBe(2)
 })
 
-test('a notice that comes while the loop ends is not left until the next one', async () => {
+test('a notice that arrives while the loop ends is read at once', async () => {
   const host = aHost(1)
   const { source, view, confirmed } = host
   let wasSent = false
@@ -248,7 +248,7 @@ test('a notice that comes while the loop ends is not left until the next one', a
   expect(view.get(id(2))).toBeDefined()
 })
 
-test('a notice that comes before the connection is complete is read as soon as it is', async () => {
+test('a notice that arrives before the connection is complete is read as soon as possible', async () => {
   const host = aHost(1)
   const { source, view } = host
   await source.drain()
@@ -285,7 +285,7 @@ test('E2: nothing is kept of a record of another hypervisor that a peer led to',
   expect(source.reads.get(id(2))).toBe(2)
 })
 
-test('look-ups of more peers than fit do not hold up a notice', async () => {
+test('lookups of too many peers do not delay a notice', async () => {
   const host = aHost(300)
   const { source, view, sync } = host
   await source.drain()
@@ -350,7 +350,7 @@ test('an instance is in the view as soon as it is read, and nothing enters it af
   expect([...view.ids()]).toEqual([id(1)])
 })
 
-test('when a read fails half-way, the rest of it is read again', async () => {
+test('if a read fails half-way, the rest of it is read again', async () => {
   const host = aHost(3)
   const { source, view } = host
   const load = source.load.bind(source)

@@ -16,13 +16,13 @@ test('invariant 3: a valid record and its user-data become one instance', () => 
   expect(assemble(loaded(document, BYTES), BYTES.length)).toEqual({ instance: parsed(document), userData: BYTES, digest: 'd1' })
 })
 
-test('sealed user-data is checked, and not kept: no host needs it', () => {
+test('sealed user-data is checked but not kept: no host needs it', () => {
   const document = anInstance({ userData: DESCRIBED, sealedAt: '2026-11-20T15:04:05Z' })
   expect(assemble(loaded(document, BYTES), 16_384)).toMatchObject({ userData: null })
   expect(assemble(loaded(document, Buffer.from('other')), 16_384)).toMatchObject({ reason: 'user-data' })
 })
 
-describe('invariant 3: nothing is assembled of', () => {
+describe('invariant 3: no instance is built from', () => {
   const ROWS: [string, Exclude<Loaded, { kind: 'removed' | 'absent' }>, object][] = [
     ['what cannot be read', { kind: 'unreadable', id: 'srv-abcde', digest: '', reason: 'why' }, { reason: 'unreadable', faults: [{ path: '', message: 'why' }] }],
     ['what is not authentic', { kind: 'rejected', id: 'srv-abcde', digest: '', reason: 'why' }, { reason: 'rejected', faults: [{ path: '', message: 'why' }] }],

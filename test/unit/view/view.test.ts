@@ -8,7 +8,7 @@ const mapped = { id: 'int-ds42k', macAddress: MAC, ipv4Addresses: ['10.0.0.2/30'
 const unmapped = { ...mapped, cloudIps: [] }
 const at = (address: string, change: Record<string, unknown> = {}) => anInstance({ interfaces: [{ id: 'int-x', macAddress: MAC, ipv4Addresses: [address] }], ...change })
 
-test('B4: a change swaps the tree whole', async () => {
+test('B4: a change replaces the whole tree', async () => {
   const guest = aGuestServer()
   guest.put(anInstance(), Buffer.from('one'))
   expect((await guest.ask('/latest/user-data')).text).toBe('one')
@@ -17,7 +17,7 @@ test('B4: a change swaps the tree whole', async () => {
   expect((await guest.ask('/latest/meta-data/hostname')).text).toBe('new.example.com')
 })
 
-test('B5, invariant 5: what a change takes away still answers for 60 s, unlisted, leaf and directory alike', async () => {
+test('B5: what a change removes still answers for 60 s, unlisted, leaf and directory alike', async () => {
   const guest = aGuestServer()
   guest.put(anInstance({ interfaces: [mapped] }))
   await guest.ask('/latest/meta-data/')
@@ -30,7 +30,7 @@ test('B5, invariant 5: what a change takes away still answers for 60 s, unlisted
   }
 })
 
-test('B5: what two changes in one minute take away answers from each', async () => {
+test('B5: what two changes in one minute remove answers from each', async () => {
   const guest = aGuestServer()
   guest.put(anInstance({ interfaces: [mapped] }))
   await guest.ask('/latest/meta-data/')
@@ -45,7 +45,7 @@ test('B5: what two changes in one minute take away answers from each', async () 
   expect((await guest.ask('/latest/meta-data/public-keys/')).text).toBe('0=usr-xl7gd')
 })
 
-test('B5: user-data that is taken away is gone at once', async () => {
+test('B5: removed user-data is gone at once', async () => {
   const guest = aGuestServer()
   guest.put(anInstance(), Buffer.from('secret'))
   await guest.ask('/latest/user-data')
@@ -53,7 +53,7 @@ test('B5: user-data that is taken away is gone at once', async () => {
   expect((await guest.ask('/latest/user-data')).status).toBe(404)
 })
 
-test('sealed user-data is gone at once, on every path and in every version, listings included; unsealed it is back', async () => {
+test('sealed user-data is gone at once, in every version and listing; unsealed it is back', async () => {
   const guest = aGuestServer()
   const aliases = [...VERSIONS.map((version) => `/${version}/user-data`), '/latest/user-data/', '//latest//user-data', '/openstack/latest/user_data']
   const statuses = async () => new Set(await Promise.all(aliases.map(async (path) => (await guest.ask(path)).status)))
@@ -70,7 +70,7 @@ test('sealed user-data is gone at once, on every path and in every version, list
   expect([...await statuses()]).toEqual([200])
 })
 
-test('E3: an address that moves to another instance never serves the former one\'s data', async () => {
+test('E3: an address that moves to another instance never returns the former one\'s data', async () => {
   const guest = aGuestServer()
   guest.put(at('10.0.0.2/30', { id: 'srv-first' }))
   expect((await guest.ask('/latest/meta-data/instance-id')).text).toBe('srv-first')
@@ -81,7 +81,7 @@ test('E3: an address that moves to another instance never serves the former one\
   expect((await guest.ask({ url: '/latest/meta-data/instance-id', from: '10.0.0.6' })).text).toBe('srv-first')
 })
 
-test('E4: two tenants use one address on different networks, each is answered its own', async () => {
+test('E4: two tenants use one address on different networks, and each gets its own data', async () => {
   const [red, blue] = [aGuestServer({ network: 'red' }), aGuestServer({ network: 'blue' })]
   const on = (network: string) => anInstance({ id: `srv-${network}`, interfaces: [{ id: 'int-x', macAddress: MAC, network, ipv4Addresses: ['10.0.0.2/30'] }] })
   for (const guest of [red, blue]) {
@@ -92,7 +92,7 @@ test('E4: two tenants use one address on different networks, each is answered it
   expect((await blue.ask('/latest/meta-data/instance-id')).text).toBe('srv-blue')
 })
 
-test('invariant 7: an address that two records claim is answered to neither, their other addresses still are', async () => {
+test('invariant 7: a contested address is served to neither instance, their other addresses are', async () => {
   const guest = aGuestServer()
   const both = { id: 'int-x', macAddress: MAC, ipv4Addresses: ['10.0.0.2/30', '10.9.0.2/30'] }
   guest.put(anInstance({ id: 'srv-first', interfaces: [both] }))
@@ -108,7 +108,7 @@ test('invariant 7: an address that two records claim is answered to neither, the
 const owning = (id: string, ranges: Record<string, string[]>, change: Record<string, unknown> = {}) =>
   anInstance({ id, interfaces: [{ id: 'int-x', macAddress: MAC, ...ranges }], options: { httpProtocolIpv6: 'enabled' }, ...change })
 
-test('E1: a guest is known by any address inside a prefix of its interface, on that network alone', async () => {
+test('E1: a guest is identified by any address inside a prefix of its interface, on that network only', async () => {
   const [guest, other] = [aGuestServer(), aGuestServer({ network: 'red' })]
   for (const each of [guest, other]) each.put(owning('srv-first', { ipv6Prefixes: ['2a02:1348:178:1::/64'] }))
   for (const from of ['2a02:1348:178:1::', '2a02:1348:178:1::1', '2a02:1348:178:1:5054:ff:fe12:3456', '2a02:1348:178:1:ffff:ffff:ffff:ffff']) {
@@ -118,7 +118,7 @@ test('E1: a guest is known by any address inside a prefix of its interface, on t
   for (const from of ['2a02:1348:178:2::1', '2a02:1348:178::1', '2a02:1348:177:1::1']) expect((await guest.ask({ url: '/latest/meta-data/instance-id', from })).status).toBe(503)
 })
 
-test('E3: a prefix that moves to another instance never serves the former one\'s data', async () => {
+test('E3: a prefix that moves to another instance never returns the former one\'s data', async () => {
   const guest = aGuestServer()
   const id = async () => (await guest.ask({ url: '/latest/meta-data/instance-id', from: '2a02:1348:178:1::abcd' }))
   guest.put(owning('srv-first', { ipv6Prefixes: ['2a02:1348:178:1::/64'] }))
@@ -129,7 +129,7 @@ test('E3: a prefix that moves to another instance never serves the former one\'s
   expect((await id()).text).toBe('srv-second')
 })
 
-test('invariant 7: where two records\' prefixes overlap, or one\'s holds the other\'s address, neither is answered; elsewhere both still are', async () => {
+test('invariant 7: where prefixes of two records overlap neither is served; elsewhere both are', async () => {
   const guest = aGuestServer()
   const who = async (from: string) => {
     const { status, text } = await guest.ask({ url: '/latest/meta-data/instance-id', from })
@@ -148,7 +148,7 @@ test('invariant 7: where two records\' prefixes overlap, or one\'s holds the oth
   expect(guest.view.contested().size).toBe(0)
 })
 
-test('a removed instance is unknown on all of its addresses', async () => {
+test('a removed instance is unknown at all of its addresses', async () => {
   const guest = aGuestServer()
   guest.put(anInstance())
   expect(guest.view.remove('srv-abcde')).toBe(true)
@@ -157,14 +157,14 @@ test('a removed instance is unknown on all of its addresses', async () => {
   expect(guest.view.size).toBe(0)
 })
 
-test('E1: IPv6 peers are known in canonical form', async () => {
+test('E1: IPv6 peers are identified in canonical form', async () => {
   const guest = aGuestServer()
   guest.put(anInstance({ interfaces: [{ id: 'int-x', macAddress: MAC, ipv6Addresses: ['fd00::2/64'] }], options: { httpProtocolIpv6: 'enabled' } }))
   for (const from of ['fd00::2', 'fd00:0:0:0:0:0:0:2', 'FD00::2']) expect((await guest.ask({ url: '/latest/meta-data/ipv6', from })).text).toBe('fd00::2')
   expect((await guest.ask({ url: '/latest/meta-data/ipv6', from: 'fd00::3' })).status).toBe(503)
 })
 
-test('B5: of an instance that changes without end, the last 64 former states still answer, and no more are kept', async () => {
+test('B5: of an instance that keeps changing, only the last 64 former states still answer', async () => {
   const guest = aGuestServer()
   const tagged = (n: number) => anInstance({ revision: n + 1, tags: { [`t${String(n)}`]: 'x' }, options: { instanceMetadataTags: 'enabled' } })
   const status = async (n: number) => (await guest.ask(`/latest/meta-data/tags/instance/t${String(n)}`)).status

@@ -12,7 +12,7 @@ const ID = 'srv-abcde'
 const cipher = aCipher('gb1', 'k1')
 const bytes = Buffer.from([0, 10, 255, 10, 32])
 
-test('what was encrypted is decrypted, byte for byte, empty values too, with its revision and the name of its key', () => {
+test('an encrypted value decrypts to the same bytes, with its revision and the name of its key', () => {
   for (const plain of [bytes, Buffer.alloc(0), Buffer.alloc(100_000, 7)]) {
     const value = cipher.encrypt('user-data', ID, 7, plain)
     expect(isEncrypted(value)).toBe(true)
@@ -20,14 +20,14 @@ test('what was encrypted is decrypted, byte for byte, empty values too, with its
   }
 })
 
-test('two values of the same contents have nothing in common but their header', () => {
+test('two values with the same content have nothing in common but their header', () => {
   const [a, b] = [cipher.encrypt('record', ID, 1, bytes), cipher.encrypt('record', ID, 1, bytes)]
   expect(a.subarray(0, 11).toString()).toBe('imds1 k1 1\n')
   expect(a.subarray(11).equals(b.subarray(11))).toBe(false)
   expect(a.includes(bytes)).toBe(false)
 })
 
-test('a value that is made in parts is the value', () => {
+test('a value made in parts equals the whole value', () => {
   const { head, update, end } = cipher.encrypting('snapshot', 'hv1', 0)
   const value = Buffer.concat([head, update(Buffer.from('one ')), update(Buffer.from('two')), end()])
   expect(cipher.decrypt('snapshot', 'hv1', value)).toMatchObject({ bytes: Buffer.from('one two') })
@@ -43,7 +43,7 @@ test('a publisher in another language can make a value from the documented layou
   expect(cipher.decrypt('record', ID, value)).toEqual({ bytes: Buffer.from('{"a":1}'), revision: 3, key: 'k1' })
 })
 
-describe('a value is not believed', () => {
+describe('a value is rejected', () => {
   const good = cipher.encrypt('record', ID, 12, bytes)
   const changed = (at: number, to: (byte: number) => number) => {
     const copy = Buffer.from(good)
@@ -72,7 +72,7 @@ describe('a value is not believed', () => {
   ])('%s', (_what, decrypt, why) => { expect((decrypt() as { rejected?: string }).rejected).toMatch(why) })
 })
 
-test('of 20,000 values that were cut, lengthened, changed or spliced together none is believed', () => {
+test('20,000 values that were cut, extended, changed or spliced together are all rejected', () => {
   const next = random(20261120)
   const below = (n: number) => Math.floor(next() * n)
   const other = cipher.encrypt('record', 'srv-other', 12, Buffer.alloc(40, 9))
@@ -98,12 +98,12 @@ test('of 20,000 values that were cut, lengthened, changed or spliced together no
   }
 })
 
-test('a snapshot is its own hypervisor\'s, with a key of its own', () => {
+test('a snapshot is bound to its hypervisor, with a separate key', () => {
   const value = cipher.encrypt('snapshot', 'hv1', 0, bytes)
   expect(cipher.decrypt('snapshot', 'hv2', value)).toMatchObject({ rejected: expect.stringMatching(/is not authentic/) as unknown })
 })
 
-test('keys are changed with an overlap: the first encrypts, all decrypt', () => {
+test('keys rotate with an overlap: the first encrypts, all decrypt', () => {
   const [old, both, young] = [cipher, aCipher('gb1', 'k2', 'k1'), aCipher('gb1', 'k2')]
   const before = old.encrypt('record', ID, 1, bytes)
   const after = both.encrypt('record', ID, 1, bytes)
@@ -113,9 +113,9 @@ test('keys are changed with an overlap: the first encrypts, all decrypt', () => 
   expect(young.decrypt('record', ID, before)).toMatchObject({ rejected: expect.stringMatching(/not among ours: k1/) as unknown })
 })
 
-describe('a file of keys', () => {
+describe('a key file', () => {
   const base64 = keyLines('k1').slice(3).trim()
-  test('may have blank lines, and line ends of any kind', () => {
+  test('may have blank lines and any line endings', () => {
     expect(parseRecordKeys(`\r\n k1:${base64}\r\n\nk2:${base64}`)).toMatchObject({ ok: true, keys: [{ name: 'k1' }, { name: 'k2' }] })
   })
   test.each<[string, string, RegExp]>([
@@ -132,7 +132,7 @@ describe('a file of keys', () => {
     expect('message' in parsed && parsed.message).toMatch(message)
     expect('message' in parsed && parsed.message).not.toMatch(/[A-Za-z0-9+/]{20}/)
   })
-  test('its keys do not show where they are printed', () => {
+  test('does not show its keys when it is printed', () => {
     const parsed = parseRecordKeys(keyLines('k1'))
     expect(JSON.stringify(parsed)).not.toContain(base64.slice(0, 10))
   })
@@ -141,7 +141,7 @@ describe('a file of keys', () => {
 describe('a value that is decrypted in slices', () => {
   const bytes = Buffer.alloc(5 * SLICE_BYTES + 7, 'abc')
   const value = cipher.encrypt('user-data', ID, 3, bytes)
-  test.each([0, 1, SLICE_BYTES, bytes.length])('is the value: %i bytes', async (length) => {
+  test.each([0, 1, SLICE_BYTES, bytes.length])('equals the value: %i bytes', async (length) => {
     const part = bytes.subarray(0, length)
     expect(await cipher.decryptInSlices('user-data', ID, cipher.encrypt('user-data', ID, 3, part), new TurnBudget())).toEqual({ bytes: part, revision: 3, key: 'k1' })
   })
@@ -150,7 +150,7 @@ describe('a value that is decrypted in slices', () => {
     expect(ciphered).toBeGreaterThan(0)
     expect(ciphered).toBeLessThanOrEqual(4 * SLICE_BYTES)
   })
-  test.each([HEAD_BYTES, SLICE_BYTES, 3 * SLICE_BYTES, value.length - 1])('is not believed when byte %i was changed', async (at) => {
+  test.each([HEAD_BYTES, SLICE_BYTES, 3 * SLICE_BYTES, value.length - 1])('is rejected if byte %i was changed', async (at) => {
     const changed = Buffer.from(value)
     changed[at]! ^= 1
     expect(await cipher.decryptInSlices('user-data', ID, changed, new TurnBudget())).toEqual({ rejected: 'is not authentic: changed, or made with another key or for another place' })
@@ -160,7 +160,7 @@ describe('a value that is decrypted in slices', () => {
 describe('record and user-data are read together', () => {
   const record = (revision: number) => cipher.encrypt('record', ID, revision, Buffer.from(JSON.stringify(anInstance({ revision }))))
   const userData = (revision: number) => cipher.encrypt('user-data', ID, revision, Buffer.from('mine'))
-  test('of one revision they are good, and without user-data there is none', async () => {
+  test('of one revision they are valid, and user-data may be absent', async () => {
     expect(await readStored(ID, record(3), userData(3), cipher, new TurnBudget())).toMatchObject({ kind: 'record', document: { revision: 3 }, userData: Buffer.from('mine'), keys: ['k1', 'k1'] })
     expect(await readStored(ID, record(3), null, cipher, new TurnBudget())).toMatchObject({ kind: 'record', userData: null, keys: ['k1'] })
   })
@@ -176,7 +176,7 @@ describe('record and user-data are read together', () => {
     expect(await read()).toMatchObject({ kind })
     expect((await read() as { reason: string }).reason).toMatch(reason)
   })
-  test('without keys records are plain, as they always were', async () => {
+  test('without keys records are plain', async () => {
     expect(await readStored(ID, Buffer.from(JSON.stringify(anInstance())), Buffer.from('mine'), null, new TurnBudget())).toEqual({ kind: 'record', document: anInstance(), userData: Buffer.from('mine'), keys: [] })
   })
 })

@@ -66,7 +66,7 @@ describe.each(Object.entries(NOT_ONES))('%s', (_what, spoil) => {
   })
 })
 
-test('a record that was edited by hand counts as it stands, and is what is remembered once it is torn', async () => {
+test('a hand-edited record counts as it is, and is remembered if it becomes unreadable', async () => {
   const { directory, store } = await aStore()
   await store.put(anInstance({ revision: 5, sealedAt: TIME }))
   const edited = anInstance({ revision: 9, interfaces: other(1, '10.0.0.10/30')['interfaces'] })
@@ -80,7 +80,7 @@ test('a record that was edited by hand counts as it stands, and is what is remem
   expect(put).not.toHaveProperty('instance.sealedAt')
 })
 
-test('a record that was edited by hand to a lower revision counts too: the daemon takes it as it is', async () => {
+test('a record edited by hand to a lower revision counts as it is', async () => {
   const { directory, store } = await aStore()
   await store.put(anInstance({ revision: 5 }))
   writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance({ revision: 2 })))
@@ -122,7 +122,7 @@ test.each([
   ['empty', (path: string) => { writeFileSync(path, '') }],
   ['of another shape', (path: string) => { writeFileSync(path, '{"version":1,"instances":{"srv-abcde":{"revision":"5"}}}') }],
   ['of another version', (path: string) => { writeFileSync(path, '{"version":2}') }],
-])('a ledger that is %s is built again from the records', async (_what, spoil) => {
+])('a ledger that is %s is rebuilt from the records', async (_what, spoil) => {
   const { directory, store } = await aStore()
   await store.put(anInstance({ revision: 5, sealedAt: TIME }))
   await store.put(other(3))
@@ -136,7 +136,7 @@ test.each([
   expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ result: 'stale', revision: 5 })
 })
 
-test('a file that cannot be opened protects what is remembered of its instance; where nothing is, writes are refused', async () => {
+test('a file that cannot be opened protects its instance; without a memory of it, writes are refused', async () => {
   const { directory, store } = await aStore()
   await store.put(anInstance({ revision: 5 }))
   rmSync(join(directory, `${ID}.json`))
@@ -148,7 +148,7 @@ test('a file that cannot be opened protects what is remembered of its instance; 
   await expect(store.put(other(2))).rejects.toThrow('EISDIR')
 })
 
-test('a watch ends with the last state: a removal right behind a put is not left out', async () => {
+test('a watch ends with the last state: a removal right after a put is reported', async () => {
   const { store } = await aStore()
   await store.put(anInstance({ revision: 1 }))
   const seen: unknown[] = []
@@ -167,7 +167,7 @@ test.each([
   ['a faulty record that was edited to be sealed', { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5, region: 1, sealedAt: TIME })) }],
   ['a record that was written by hand beside a sealed tombstone', { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5 })), [`${ID}.removed`]: `4 ${TIME}\n` }],
   ['a broken record beside a sealed tombstone', { [`${ID}.json`]: '{', [`${ID}.removed`]: `4 ${TIME}\n` }],
-])('%s keeps its seal, without a ledger too', async (_what, files) => {
+])('%s keeps its seal, also without a ledger', async (_what, files) => {
   const { store } = await aStore(files)
   expect(await store.put(anInstance({ revision: 6 }), 'none')).toMatchObject({ result: 'published', instance: { sealedAt: TIME } })
 })
@@ -175,12 +175,12 @@ test.each([
 test.each([
   ['a broken record beside a tombstone', { [`${ID}.json`]: '{', [`${ID}.removed`]: '5\n' }],
   ['a valid record without its user-data', { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5, userData: { size: 1, sha256: '0'.repeat(64) } })) }],
-])('%s keeps its revision, without a ledger too', async (_what, files) => {
+])('%s keeps its revision, also without a ledger', async (_what, files) => {
   const { store } = await aStore(files)
   expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ result: 'stale', revision: 5 })
 })
 
-test('a broken record that no writer ever knew is replaced by a good one', async () => {
+test('a broken record that no writer knows is replaced by a good one', async () => {
   const { store } = await aStore({ [`${ID}.yaml`]: '{' })
   expect(await store.put(anInstance({ revision: 1 }), 'none')).toMatchObject({ result: 'published' })
 })
@@ -254,7 +254,7 @@ function subsets<T>(list: readonly T[]): T[][] {
   return subsets(rest).flatMap((some) => [some, [first, ...some]])
 }
 
-test.each(Object.entries(SCENARIOS))('%s leaves the old state or the new one after a power cut at any moment, and the next writer finishes it', async (_what, { before, change }) => {
+test.each(Object.entries(SCENARIOS))('%s leaves the old or the new state after a power cut, and the next writer completes it', async (_what, { before, change }) => {
   const directory = aDirectory()
   await before(openFilePublisher(directory, 16384, QUICK), directory)
   await openFilePublisher(directory, 16384, QUICK).remove('srv-none') // the ledger of what was written by hand
@@ -296,7 +296,7 @@ test.each(Object.entries(SCENARIOS))('%s leaves the old state or the new one aft
 
 test.each([
   'a put that replaces user-data', 'a put that drops user-data', 'a put over a record in YAML', 'a removal',
-])('%s leaves the old state or the new one when any of its operations fails, and the next write works', async (what) => {
+])('%s leaves the old or the new state if any operation fails, and the next write works', async (what) => {
   const { before, change } = SCENARIOS[what]!
   for (let failing = 1; ; failing++) {
     const directory = aDirectory()

@@ -17,7 +17,7 @@ const ROOT = mkdtempSync(join(tmpdir(), 'imds-files-'))
 afterAll(() => { rmSync(ROOT, { recursive: true }) })
 const aDirectory = () => mkdtempSync(join(ROOT, 'store-'))
 
-test('what is read while a writer changes it is one state, not a record with the user-data of another', async () => {
+test('a read during a write returns one state, not a record with the user-data of another', async () => {
   const directory = aDirectory()
   const userData = join(directory, `${ID}.user-data`)
   writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
@@ -40,20 +40,20 @@ test.each<[string, Change]>([
   expect(parsePending(Buffer.from(formatPending(change)))).toEqual(change)
 })
 
-test.each(['', '\n', 'null\n', '[]\n', '{}\n', '{"userData":"all"}\n', '{"record":{},"userData":"set"', '{"tombstone":3}\n'])('what is no pending change is a fault of its instance alone: %j', async (text) => {
+test.each(['', '\n', 'null\n', '[]\n', '{}\n', '{"userData":"all"}\n', '{"record":{},"userData":"set"', '{"tombstone":3}\n'])('an invalid pending change is a fault of its instance only: %j', async (text) => {
   const directory = aDirectory()
   writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
   writeFileSync(join(directory, `${ID}.pending`), text)
   expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'unreadable', reason: `${ID}.pending is not a change that a writer left` })
 })
 
-test('a file that cannot be looked up is no absent one', async () => {
+test('a file that cannot be looked up does not count as absent', async () => {
   const directory = aDirectory()
   symlinkSync(`${ID}.json`, join(directory, `${ID}.json`))
   await expect(loadFiles(directory, ID)).rejects.toThrow('ELOOP')
 })
 
-test('a new file is complete on the disk before it has its name, is its owner\'s alone, and never follows a link', async () => {
+test('a new file is on disk before it has its name, is private, and never follows a link', async () => {
   const directory = aDirectory()
   const path = join(directory, 'new')
   const target = join(directory, 'target')
@@ -85,7 +85,7 @@ test('a new file is complete on the disk before it has its name, is its owner\'s
   await FILE_SYSTEM.remove(path)
 })
 
-test('user-data beyond the limit is a fault, it is not read, and the digest changes with its file', async () => {
+test('user-data beyond the limit is a fault, is not read, and changes the digest with its file', async () => {
   const directory = aDirectory()
   const path = join(directory, `${ID}.user-data`)
   writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
@@ -104,7 +104,7 @@ test('user-data beyond the limit is a fault, it is not read, and the digest chan
   expect(digests.size).toBe(3)
 })
 
-test.each(['.yaml', '.yml'])('a %s file of more than 64 KiB is a fault before it is parsed; the same record is read as JSON', async (ending) => {
+test.each(['.yaml', '.yml'])('a %s file of more than 64 KiB is a fault before it is parsed; as JSON it is read', async (ending) => {
   const directory = aDirectory()
   const path = join(directory, `${ID}${ending}`)
   const record = JSON.stringify(anInstance()) // JSON is YAML

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { describeUrl, redirection } from '../../../../src/store/redis/connection.ts'
 import { parseStoreUrl } from '../../../../src/store/redis/url.ts'
 
-describe('a URL of Redis says its shape', () => {
+describe('a Redis URL names its deployment shape', () => {
   test.each<[string, object]>([
     ['redis://r', { shape: 'standalone', tls: false, nodes: [{ host: 'r', port: 6379 }], database: 0 }],
     ['redis://127.0.0.1:1/', { nodes: [{ host: '127.0.0.1', port: 1 }], database: 0 }],
@@ -18,7 +18,7 @@ describe('a URL of Redis says its shape', () => {
 test.each([
   'redis://', 'redis://a,b', 'redis://r/db', 'redis://r:0', 'redis://r:70000', 'redis://r?x=1', 'redis://fd00::1', 'redis://%zz@r', 'redis:///run/redis.sock', 'mysql://r', 'redis-cluster://a/0',
   'redis-cluster://a,', 'redis-sentinel://a,b', 'redis-sentinel://a/b/c', 'redis+sentinel://a/b', 'file:', '',
-])('%s is no store', (url) => { expect(parseStoreUrl(url)).toBeUndefined() })
+])('%s is not a store', (url) => { expect(parseStoreUrl(url)).toBeUndefined() })
 
 test('invariant 9: a URL is described without its password', () => {
   expect(describeUrl('rediss://imds:secret@r:1')).toBe('rediss://imds:***@r:1')

@@ -128,6 +128,13 @@ test('variables, metrics and alerts that the documents name exist', () => {
   expect(found(texts, /\b(Imds[A-Z]\w+)/g).filter(([, name]) => !alerts.includes(name))).toEqual([])
 })
 
+test('the log texts that alerts and documents search for are logged', () => {
+  const searched = found([...DOCS, ['deploy/alerts.yml', read('deploy/alerts.yml')] as const], /grep "([^"]+)"/g)
+  const sources = CITING.filter(([path]) => path.startsWith('src/'))
+  expect(searched.length).toBeGreaterThan(1)
+  expect(searched.filter(([, text]) => !sources.some(([, source]) => source.includes(text)))).toEqual([])
+})
+
 describe('tables that people write have every row of the code', () => {
   test('the refusals, with their statuses', () => {
     const rows = rowsBelow('docs/guests.md', '## Statuses').slice(1).map(([reason, status]) => `${reason!} ${status!}`)

@@ -6,7 +6,7 @@ import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
 import { accessSync, constants, existsSync, readFileSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { parseConfig, settingOf, type ConfigFault, type Variable } from './config.ts'
-import { parseStoreUrl } from './store/redis/url.ts'
+import { parseStoreUrl } from './store/url.ts'
 
 /** What was found. `notes` are worth a look and stop nothing. */
 export interface Checked { readonly faults: readonly ConfigFault[], readonly notes: readonly string[] }

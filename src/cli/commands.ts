@@ -38,16 +38,16 @@ export async function remove({ store, json }: Context, id: string, revision: num
   checkId(id)
   await withStore(store, async (publisher) => {
     const removed = await publisher.remove(id, revision)
-    if (removed.result === 'stale') {
-      throw new Failure(EXIT.refused, `the store holds revision ${String(removed.revision)}: remove at that one or a higher one`, removed)
+    if (removed.kind === 'stale') {
+      throw new Failure(EXIT.refused, `the store holds revision ${String(removed.revision)}: remove at that one or a higher one`, jsonOf(removed))
     }
-    if (removed.result === 'absent') {
-      throw new Failure(EXIT.notFound, `the store has no ${id}; --revision leaves a tombstone for hosts that still answer for it`, { id, ...removed })
+    if (removed.kind === 'absent') {
+      throw new Failure(EXIT.notFound, `the store has no ${id}; --revision leaves a tombstone for hosts that still answer for it`, { id, ...jsonOf(removed) })
     }
-    const text = removed.result === 'removed'
+    const text = removed.kind === 'removed'
       ? `removed ${id} at revision ${String(removed.revision)}`
       : `the store held no ${id}; its tombstone at revision ${String(removed.revision)} tells hosts that still do`
-    print(json, { id, ...removed }, text)
+    print(json, { id, ...jsonOf(removed) }, text)
   })
 }
 
@@ -65,11 +65,12 @@ async function changeSeal(store: StoreSettings, json: boolean, id: string, chang
   checkId(id)
   await withStore(store, async (publisher) => {
     const changed = await change(publisher)
-    if (changed.result === 'absent') throw new Failure(EXIT.notFound, `the store has no ${id}`, { id })
-    if (changed.result === 'address-owned') throw new Failure(EXIT.refused, addressOwned(changed), changed)
-    const { result, revision, sealedAt } = changed
+    if (changed.kind === 'absent') throw new Failure(EXIT.notFound, `the store has no ${id}`, { id })
+    if (changed.kind === 'address-owned') throw new Failure(EXIT.refused, addressOwned(changed), jsonOf(changed))
+    const sealedAt = changed.kind === 'unsealed' ? null : changed.sealedAt ?? null
     const state = sealedAt === null ? 'is not sealed' : `has been sealed since ${sealedAt}`
-    print(json, { id, ...changed }, result === 'unchanged' ? `the user-data of ${id} ${state}: nothing to do` : `${result} ${id} at revision ${String(revision)}`)
+    const text = changed.kind === 'unchanged' ? `the user-data of ${id} ${state}: nothing to do` : `${changed.kind} ${id} at revision ${String(changed.revision)}`
+    print(json, { id, ...jsonOf(changed), sealedAt }, text)
   })
 }
 
@@ -102,15 +103,19 @@ export async function decrypt({ store, json }: Context): Promise<void> {
 
 /** Changes instances one after the other, and counts what each came to. Throws a Failure that names those that came to nothing of `done`. */
 async function changeEach<T extends string>(
-  ids: readonly string[], done: readonly [T, ...T[]], change: (id: string) => Promise<string>,
+  ids: readonly string[], done: readonly [T, ...T[]], change: (id: string) => Promise<{ readonly kind: string }>,
 ): Promise<Readonly<Record<T, number>>> {
   const counts = Object.fromEntries(done.map((result) => [result, 0])) as Record<T, number>
   const failures = new Map<string, string>()
   for (const id of ids) {
-    const came = await change(id).catch(String)
-    const result = done.find((one) => one === came)
-    if (result !== undefined) counts[result] += 1
-    else failures.set(id, NOT_CHANGED[came] ?? came)
+    try {
+      const { kind } = await change(id)
+      const counted = done.find((one) => one === kind)
+      if (counted !== undefined) counts[counted] += 1
+      else failures.set(id, NOT_CHANGED[kind] ?? kind)
+    } catch (error) {
+      failures.set(id, String(error))
+    }
   }
   if (failures.size === 0) return counts
   const lines = [...failures].map(([id, why]) => `\n  ${id}: ${why}`)
@@ -228,6 +233,11 @@ async function existing(publisher: Publisher, id: string): Promise<{ document: u
 /** Throws a Failure for wrong usage where that is no id. */
 export function checkId(id: string): void {
   if (!isId(id)) throw new Failure(EXIT.usage, `"${id}" is not ${ID_RULE}`)
+}
+
+/** An outcome as `--json` prints it. */
+export function jsonOf({ kind, ...rest }: { readonly kind: string }): Readonly<Record<string, unknown>> {
+  return { result: kind, ...rest }
 }
 
 function print(json: boolean, data: unknown, text: string): void {

@@ -7,7 +7,7 @@
 import { readFileSync } from 'node:fs'
 import { parseEnv } from 'node:util'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { STORE_URL_FORMS, type RedisFiles } from '../store/redis/url.ts'
+import { STORE_URL_FORMS, type RedisFiles } from '../store/url.ts'
 import { VERSION } from '../version.ts'
 import type { Context } from './commands.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'

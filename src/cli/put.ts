@@ -8,8 +8,9 @@ import { isId } from '../metadata/identifiers.ts'
 import { parse, sizeFaults, type Fault } from '../metadata/record.ts'
 import { sha256, userDataFaults } from '../metadata/user-data.ts'
 import { openStore, USER_DATA_MAX_BYTES } from '../store/open.ts'
-import { fillUserData, StoreUnavailable, type Publisher, type PutOptions, type PutResult, type UserDataChange } from '../store/publish.ts'
-import { addressOwned, type Context } from './commands.ts'
+import { StoreUnavailable, type Publisher, type PutOptions, type PutResult } from '../store/publisher.ts'
+import { fillUserData, type UserDataChange } from '../store/user-data.ts'
+import { addressOwned, jsonOf, type Context } from './commands.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
 import { readRecords, type ReadRecord, type RecordFault, type RecordInput } from './records.ts'
 
@@ -101,7 +102,7 @@ async function putAll(
     const work = (async () => {
       await before
       const put = await attempt()
-      if (put.result !== 'address-owned') return putOutcome(value, put, options)
+      if (put.kind !== 'address-owned') return putOutcome(value, put, options)
       await Promise.all(earlier)
       return putOutcome(value, await attempt(), options)
     })().catch((error: unknown) => {
@@ -119,23 +120,23 @@ async function putAll(
 }
 
 function putOutcome(input: RecordInput, put: PutResult, { dryRun }: Required<PutOptions>): Outcome {
-  switch (put.result) {
+  switch (put.kind) {
     case 'published':
     case 'unchanged': {
       const { id, revision, sealedAt } = put.instance
       const seal = sealedAt === undefined ? '' : `, its user-data sealed since ${sealedAt}`
       const warnings = put.unannounced.map((name) => `no daemon ever announced hypervisor ${name}: is the name right? (imdsctl hypervisors)`)
       return {
-        kind: put.result, status: EXIT.done, text: `${dryRun ? 'would be ' : ''}${put.result} ${id} revision ${String(revision)}${seal}`, warnings,
-        json: { result: put.result, ...dryRun && { dryRun }, id, revision, ...sealedAt !== undefined && { sealedAt }, ...warnings.length > 0 && { warnings } },
+        kind: put.kind, status: EXIT.done, text: `${dryRun ? 'would be ' : ''}${put.kind} ${id} revision ${String(revision)}${seal}`, warnings,
+        json: { result: put.kind, ...dryRun && { dryRun }, id, revision, ...sealedAt !== undefined && { sealedAt }, ...warnings.length > 0 && { warnings } },
       }
     }
     case 'invalid':
       return invalid(input, put.faults)
     case 'stale':
-      return refused(input, `the store holds revision ${String(put.revision)} or removed the instance at it: publish a higher one`, put)
+      return refused(input, `the store holds revision ${String(put.revision)} or removed the instance at it: publish a higher one`, jsonOf(put))
     case 'address-owned':
-      return refused(input, addressOwned(put), put)
+      return refused(input, addressOwned(put), jsonOf(put))
   }
 }
 

@@ -6,7 +6,7 @@
 import { statSync } from 'node:fs'
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { UserDataChange } from '../store/publish.ts'
+import type { UserDataChange } from '../store/user-data.ts'
 import { EXIT } from '../runtime/failure.ts'
 
 /** A record as it was read, not checked yet. `place` is a file, or `FILE:LINE`; `-` is standard input. `userData` undefined: nothing is said of it. */

@@ -4,14 +4,15 @@
 import { readFileSync } from 'node:fs'
 import { isName } from '../metadata/identifiers.ts'
 import { FILE_SYSTEM } from './files/operations.ts'
-import type { Publisher } from './publish.ts'
+import type { Publisher } from './publisher.ts'
 import { parseRecordKeys, RecordCipher } from './crypto/record-cipher.ts'
-import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './redis/url.ts'
+import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './url.ts'
 
 export type { Instance } from '../metadata/instance.ts'
 export type { Fault } from '../metadata/record.ts'
-export { USER_DATA_MAX_BYTES, type RedisFiles } from './redis/url.ts'
-export type { AnnouncedHypervisor, DecryptResult, EncryptResult, Listed, Published, Publisher, PutOptions, PutRefusal, PutResult, RemoveResult, SealResult, UserDataChange } from './publish.ts'
+export { USER_DATA_MAX_BYTES, type RedisFiles } from './url.ts'
+export type { AnnouncedHypervisor, DecryptResult, EncryptResult, Listed, Published, Publisher, PutOptions, PutRefusal, PutResult, RemoveResult, SealResult } from './publisher.ts'
+export type { UserDataChange } from './user-data.ts'
 
 /** How to open a store. */
 export interface StoreSettings extends RedisFiles {

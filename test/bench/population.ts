@@ -54,8 +54,8 @@ export async function populate(redisUrl: string, region: string, count: number, 
   try {
     for (let at = 0; at < count; at += AT_ONCE) {
       await Promise.all(Array.from({ length: Math.min(AT_ONCE, count - at) }, async (_, i) => {
-        const { result } = await store.put(recordOf(at + i, region, 1, kind), userDataOf(at + i, kind.userDataBytes))
-        if (result !== 'published') throw new Error(`${idOf(at + i)} could not be published: ${result}`)
+        const { kind: outcome } = await store.put(recordOf(at + i, region, 1, kind), userDataOf(at + i, kind.userDataBytes))
+        if (outcome !== 'published') throw new Error(`${idOf(at + i)} could not be published: ${outcome}`)
       }))
     }
   } finally {

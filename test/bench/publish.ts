@@ -51,9 +51,9 @@ async function measure(built: Built, redisUrl: string, region: string, isBusy: b
       const record = recordOf(0, region, revision)
       const sentMs = performance.now()
       let acknowledgedMs = NaN
-      const put = store.put(record, userDataOf(0)).then(({ result }) => {
+      const put = store.put(record, userDataOf(0)).then(({ kind }) => {
         acknowledgedMs = performance.now()
-        if (result !== 'published') throw new Error(`revision ${String(revision)} was not published: ${result}`)
+        if (kind !== 'published') throw new Error(`revision ${String(revision)} was not published: ${kind}`)
       })
       const seenMs = guest.untilSees(String(revision))
       await put

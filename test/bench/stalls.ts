@@ -79,8 +79,8 @@ async function measure(
   const publish = async (url: string, from: number, to: number, revision: number) => {
     const store = await openStore({ url, region: REGION, userDataMaxBytes: limit, recordKeysFile: isEncrypted ? keys : undefined })
     for (let position = from; position < to; position++) {
-      const { result } = await store.put(recordOf(position, REGION, revision), userDataOf(position, position === 0 ? 0 : bytes))
-      if (result !== 'published') throw new Error(`${String(position)} could not be published: ${result}`)
+      const { kind } = await store.put(recordOf(position, REGION, revision), userDataOf(position, position === 0 ? 0 : bytes))
+      if (kind !== 'published') throw new Error(`${String(position)} could not be published: ${kind}`)
     }
     await store.close()
   }

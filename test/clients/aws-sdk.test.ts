@@ -21,7 +21,7 @@ t.test('the AWS SDK', async (t) => {
   const url = `file:${directory}`
   const store = await openStore({ url })
   const interfaces = [{ id: 'int-aaaaa', macAddress: '02:00:00:00:00:01', ipv4Addresses: ['127.0.0.1/8'] }]
-  t.match(await store.put(anInstance({ interfaces, publicKeys: [{ user: 'usr-adaaa', key: ADA }] }), Buffer.from('#cloud-config\n# grüß\n')), { result: 'published' })
+  t.match(await store.put(anInstance({ interfaces, publicKeys: [{ user: 'usr-adaaa', key: ADA }] }), Buffer.from('#cloud-config\n# grüß\n')), { kind: 'published' })
   const daemon = await startDaemon({ IMDS_STORE: url })
   t.teardown(() => daemon.stop())
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the daemon to be ready')
@@ -47,14 +47,14 @@ t.test('the AWS SDK', async (t) => {
   })
 
   t.test('works when tokens are required, and gets 401 without a token', async (t) => {
-    t.match(await store.put(anInstance({ revision: 2, interfaces, options: { httpTokens: 'required' } })), { result: 'published' })
+    t.match(await store.put(anInstance({ revision: 2, interfaces, options: { httpTokens: 'required' } })), { kind: 'published' })
     const curl = async (...args: string[]) => (await must(['curl', '-s', '-o', '/dev/null', '-w', '%{http_code}', ...args, `${endpoint}/latest/meta-data/instance-id`])).toString()
     await until(async () => await curl() === '401', 'tokens to be required')
     t.equal(await new MetadataService({ endpoint, retries: 0 }).request('/latest/meta-data/instance-id', {}), 'srv-abcde')
     await t.rejects(new MetadataService({ endpoint, retries: 0, disableFetchToken: true }).request('/latest/meta-data/instance-id', {}), /status code 401/)
     const token = (await must(['curl', '-sf', '-X', 'PUT', '-H', 'X-aws-ec2-metadata-token-ttl-seconds: 21600', `${endpoint}/latest/api/token`])).toString()
     t.equal(await curl('-H', `X-aws-ec2-metadata-token: ${token}`), '200', 'as a shell script does it')
-    t.match(await store.put(anInstance({ revision: 3, interfaces })), { result: 'published' })
+    t.match(await store.put(anInstance({ revision: 3, interfaces })), { kind: 'published' })
     await until(async () => await curl() === '200', 'tokens to be optional')
   })
 

@@ -74,8 +74,8 @@ class Changes {
 
   async #publish(): Promise<void> {
     const revision = ++this.#revision
-    const { result } = await this.#store.put(aRecord(this.#tenant, revision), Buffer.from(userDataOf(this.#tenant, revision)))
-    if (result !== 'published') throw new Error(`revision ${String(revision)} of ${this.#tenant.word} is ${result}`)
+    const { kind } = await this.#store.put(aRecord(this.#tenant, revision), Buffer.from(userDataOf(this.#tenant, revision)))
+    if (kind !== 'published') throw new Error(`revision ${String(revision)} of ${this.#tenant.word} is ${kind}`)
   }
 }
 

@@ -76,7 +76,7 @@ t.test('the Redis user of the example environment may do everything that the dae
   t.teardown(() => store.close())
   const publish = async (id: string, address: string) => {
     const interfaces = [{ id: 'int-aaaaa', macAddress: '02:00:00:00:00:01', ipv4Addresses: [address] }]
-    t.match(await store.put(anInstance({ id, interfaces, hypervisors: [envFile['IMDS_HYPERVISOR']] }), Buffer.from('one')), { result: 'published' })
+    t.match(await store.put(anInstance({ id, interfaces, hypervisors: [envFile['IMDS_HYPERVISOR']] }), Buffer.from('one')), { kind: 'published' })
   }
   await publish('srv-aaaaa', '10.0.0.2/30')
   const daemon = await startDaemon({

@@ -112,7 +112,7 @@ for (const [where, { skip, first, second }] of Object.entries(kinds)) {
     t.match(await store.get(ID), { document: { revision: 2 } }, 'readers are not kept out')
     const put = store.put(local(3))
     process.kill(held.pid, 'SIGKILL')
-    t.match(await put, { result: 'published' })
+    t.match(await put, { kind: 'published' })
     t.equal(await stateOf(directory), 'r3.example.com two', 'after the change that it had committed')
   })
 }
@@ -126,13 +126,13 @@ t.test('a writer that waits for the lock does not block the event loop', async (
   await until(() => turns > 50, '50 turns')
   clearInterval(counting)
   await held.release()
-  t.match(await put, { result: 'published' })
+  t.match(await put, { kind: 'published' })
 })
 
 t.test('the lock of an older version that names a living process is ignored', async (t) => {
   const { directory, store } = await aStore(t)
   writeFileSync(join(directory, '.lock'), String(process.pid))
-  t.match(await store.put(local(1)), { result: 'published' })
+  t.match(await store.put(local(1)), { kind: 'published' })
 })
 
 t.test('a lock file that imds did not create is named, and the one that it creates stays empty', async (t) => {
@@ -146,7 +146,7 @@ t.test('a lock file that imds did not create is named, and the one that it creat
   symlinkSync(target, lock)
   await t.rejects(store.put(local(1)), { message: `cannot lock ${lock}: it is not a regular file, delete it` })
   rmSync(lock)
-  t.match(await store.put(local(1)), { result: 'published' })
+  t.match(await store.put(local(1)), { kind: 'published' })
   t.equal(statSync(lock).size, 0, 'which nothing is ever written into')
   t.equal(statSync(lock).mode & 0o777, 0o600)
   t.same(readdirSync(directory).filter((name) => name.startsWith('.publisher')).sort(), ['.publisher.json', '.publisher.lock'])
@@ -180,7 +180,7 @@ t.test('files that root writes into another user\'s directory belong to that use
   const skip = (await as(uid, ['test', '-r', WRITER, '-a', '-x', process.execPath])).status !== 0 && 'another user cannot read the sources here'
   await t.test('the user can write after root, and root after the user', { skip }, async (t) => {
     t.match(await as(uid, writer(directory, 'change', 'set two', 'kill', '0')), { stdout: Buffer.from('done\n') })
-    t.match(await store.put(local(3)), { result: 'published' })
+    t.match(await store.put(local(3)), { kind: 'published' })
     t.equal(await stateOf(directory), 'r3.example.com two')
   })
   await t.test('a lock file that is only readable is not locked', { skip }, async (t) => {

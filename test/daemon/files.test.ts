@@ -83,7 +83,7 @@ t.test('invariant 8: a missing record or directory removes nothing; a tombstone 
   await until(async () => await daemon.metric('imds_store_connected') === 0, 'the directory to be missed')
   t.equal(await hostname(daemon), 'kept.example.com')
   renameSync(`${directory}-away`, directory)
-  t.same(await store.remove('srv-abcde'), { result: 'removed', revision: 2 })
+  t.same(await store.remove('srv-abcde'), { kind: 'removed', revision: 2 })
   await until(async () => (await daemon.get('/')).status === 503, 'the removal')
 })
 
@@ -168,28 +168,28 @@ t.test('with a hypervisor\'s name only its instances are served', async (t) => {
 
 t.test('a file store has the same rules as Redis: revisions, address owners, tombstones, writers', async (t) => {
   const store = await openStore({ url: `file:${t.testdir()}` })
-  t.match(await store.put(local({ revision: 5 }), Buffer.from('five')), { result: 'published' })
-  t.match(await store.put(local({ revision: 5 }), Buffer.from('five')), { result: 'unchanged' })
-  t.same(await store.put(local({ revision: 5 }), Buffer.from('other')), { result: 'stale', revision: 5 })
-  t.same(await store.put(local({ revision: 4 })), { result: 'stale', revision: 5 })
-  t.same(await store.put(local({ id: 'srv-other' })), { result: 'address-owned', network: 'default', address: '127.0.0.1', owner: 'srv-abcde' })
+  t.match(await store.put(local({ revision: 5 }), Buffer.from('five')), { kind: 'published' })
+  t.match(await store.put(local({ revision: 5 }), Buffer.from('five')), { kind: 'unchanged' })
+  t.same(await store.put(local({ revision: 5 }), Buffer.from('other')), { kind: 'stale', revision: 5 })
+  t.same(await store.put(local({ revision: 4 })), { kind: 'stale', revision: 5 })
+  t.same(await store.put(local({ id: 'srv-other' })), { kind: 'address-owned', network: 'default', address: '127.0.0.1', owner: 'srv-abcde' })
   const owning = (range: object, network = 'default') => ({ id: 'srv-other', interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ...range }] })
-  t.match(await store.put(local({ id: 'srv-third', interfaces: owning({ ipv6Addresses: ['fd00:0:0:10::7/64'], ipv6Prefixes: ['fd00:0:0:20::/60'] }).interfaces })), { result: 'published' })
+  t.match(await store.put(local({ id: 'srv-third', interfaces: owning({ ipv6Addresses: ['fd00:0:0:10::7/64'], ipv6Prefixes: ['fd00:0:0:20::/60'] }).interfaces })), { kind: 'published' })
   for (const [address, range] of [
     ['fd00:0:0:10::7', { ipv6Addresses: ['fd00:0:0:10::7/64'] }], ['fd00:0:0:2f::1', { ipv6Addresses: ['fd00:0:0:2f::1'] }], ['fd00:0:0:10::/64', { ipv6Prefixes: ['fd00:0:0:10::/64'] }],
     ['fd00:0:0:2f::/64', { ipv6Prefixes: ['fd00:0:0:2f::/64'] }], ['fd00::/48', { ipv6Prefixes: ['fd00::/48'] }], ['fd00:0:0:20::/60', { ipv6Prefixes: ['fd00:0:0:20::/60'] }],
-  ] as const) t.same(await store.put(local(owning(range))), { result: 'address-owned', network: 'default', address, owner: 'srv-third' })
+  ] as const) t.same(await store.put(local(owning(range))), { kind: 'address-owned', network: 'default', address, owner: 'srv-third' })
   for (const free of [owning({ ipv6Prefixes: ['fd00:0:0:30::/64'] }), owning({ ipv6Prefixes: ['fd00::/48'] }, 'red')]) {
-    t.match(await store.put(local({ ...free, revision: 2 + Number(free.interfaces[0]?.network === 'red') })), { result: 'published' })
+    t.match(await store.put(local({ ...free, revision: 2 + Number(free.interfaces[0]?.network === 'red') })), { kind: 'published' })
   }
   await store.remove('srv-third')
-  t.match(await store.put(local({ ...owning({ ipv6Prefixes: ['fd00::/48'] }), revision: 4 })), { result: 'published' }, 'what was removed is free')
-  t.match(await store.put(local({ revision: 6 })), { result: 'published', instance: { userData: { size: 4 } } })
-  t.same(await store.remove('srv-abcde', 5), { result: 'stale', revision: 6 })
-  t.same(await store.remove('srv-abcde'), { result: 'removed', revision: 7 })
-  t.same(await store.put(local({ revision: 7 })), { result: 'stale', revision: 7 })
+  t.match(await store.put(local({ ...owning({ ipv6Prefixes: ['fd00::/48'] }), revision: 4 })), { kind: 'published' }, 'what was removed is free')
+  t.match(await store.put(local({ revision: 6 })), { kind: 'published', instance: { userData: { size: 4 } } })
+  t.same(await store.remove('srv-abcde', 5), { kind: 'stale', revision: 6 })
+  t.same(await store.remove('srv-abcde'), { kind: 'removed', revision: 7 })
+  t.same(await store.put(local({ revision: 7 })), { kind: 'stale', revision: 7 })
   const puts = await Promise.all(Array.from({ length: 20 }, (_, i) => store.put(local({ revision: 10 + i }), Buffer.from(String(i)))))
-  t.equal(puts.filter(({ result }) => result === 'published').length >= 1, true)
+  t.equal(puts.filter(({ kind }) => kind === 'published').length >= 1, true)
   t.match((await store.get('srv-abcde'))?.document, { revision: 29 })
   t.equal(Buffer.from((await store.get('srv-abcde'))!.userData!).toString(), '19')
 })
@@ -197,13 +197,13 @@ t.test('a file store has the same rules as Redis: revisions, address owners, tom
 t.test('removing an unknown id changes nothing unless a revision is given', async (t) => {
   const directory = t.testdir()
   const store = await openStore({ url: `file:${directory}` })
-  t.same(await store.remove('srv-abcde'), { result: 'absent' })
+  t.same(await store.remove('srv-abcde'), { kind: 'absent' })
   t.same(readdirSync(directory).filter((name) => name.startsWith('srv-')), [])
   t.match(await imdsctl(['-s', `file:${directory}`, 'remove', 'srv-abcde']), { status: 1, stderr: /^imdsctl: the store has no srv-abcde/ })
-  t.match(await store.put(local()), { result: 'published' }, 'the first publish is not stale')
-  t.same(await store.remove('srv-gone1', 3), { result: 'unchanged', revision: 3 })
-  t.same(await store.remove('srv-gone1'), { result: 'unchanged', revision: 3 })
-  t.same(await store.put(local({ id: 'srv-gone1', revision: 2 })), { result: 'stale', revision: 3 })
+  t.match(await store.put(local()), { kind: 'published' }, 'the first publish is not stale')
+  t.same(await store.remove('srv-gone1', 3), { kind: 'unchanged', revision: 3 })
+  t.same(await store.remove('srv-gone1'), { kind: 'unchanged', revision: 3 })
+  t.same(await store.put(local({ id: 'srv-gone1', revision: 2 })), { kind: 'stale', revision: 3 })
 })
 
 async function imdsctl(args: readonly string[], { input = '', env = {} }: { input?: string, env?: Record<string, string> } = {}): Promise<{ status: number | null, stdout: Buffer, stderr: string }> {

@@ -120,7 +120,7 @@ t.test('a daemon that can use no record offers no view: the rules in the kernel 
   const firewall = await host.startFirewall()
   const revision = await host.letIn(alpha)
   const published = await host.store.get('srv-alpha')
-  t.match(await host.store.put({ ...published!.document as object, revision: revision + 1 }, Buffer.from('ten bytes.')), { result: 'published' })
+  t.match(await host.store.put({ ...published!.document as object, revision: revision + 1 }, Buffer.from('ten bytes.')), { kind: 'published' })
   const rules = () => host.nft('list set inet imds guests4')
   const before = await rules()
   t.match(before, '"tap-int-alpha"')

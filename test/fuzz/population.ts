@@ -9,7 +9,7 @@ import { parseTarget } from '../../src/metadata/target.ts'
 import { buildTree, resolve, VERSION_LIST, type Tree } from '../../src/metadata/tree.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { sha256 } from '../../src/metadata/user-data.ts'
-import { fillUserData } from '../../src/store/publish.ts'
+import { fillUserData } from '../../src/store/user-data.ts'
 import { aFullInstance } from '../support/fixtures/instance.ts'
 import { diceOf } from './dice.ts'
 

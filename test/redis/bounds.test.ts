@@ -71,14 +71,14 @@ t.test('the library, the script and the daemon have the same limits', async (t) 
   for (const [what, at] of bounds) {
     await redis.client.flushall()
     t.match(await script('put', JSON.stringify(at(1)), 'none'), ['refused', 'invalid'], `the script refuses more ${what}`)
-    t.match(await store.put(at(1)), { result: 'invalid' }, 'so does the library')
+    t.match(await store.put(at(1)), { kind: 'invalid' }, 'so does the library')
     t.same(await redis.client.keys('*'), [])
     const fileStore = await openStore({ url: `file:${join(files, what.replaceAll(/\W/g, ''))}` })
-    t.match(await fileStore.put(at(1)), { result: 'invalid' }, 'and the file store')
-    t.match(await fileStore.put(at(0)), { result: 'published' }, 'which accepts as many')
+    t.match(await fileStore.put(at(1)), { kind: 'invalid' }, 'and the file store')
+    t.match(await fileStore.put(at(0)), { kind: 'published' }, 'which accepts as many')
     t.same([parse(at(0)).ok, sizeFaults(at(0))], [true, []], `a daemon accepts as many ${what}`)
     t.same(await script('put', JSON.stringify(at(0)), 'none'), ['published', '1'], 'so does the script')
-    t.match(await store.put(at(0)), { result: 'unchanged' }, 'and the library')
+    t.match(await store.put(at(0)), { kind: 'unchanged' }, 'and the library')
   }
   for (const [what, faulty] of [['no hypervisor', { hypervisors: [] }], ['no interface', { interfaces: [] }], ['tags that are a list', { tags: ['x'] }], ['tags that are a text', { tags: 'x' }], ['a tag that is a number', { tags: { a: 1 } }], ['cloud IPs that are a text', { interfaces: interfaces(1, { cloudIps: 'x' }) }]] as const) {
     t.match(await script('put', JSON.stringify(record(1, 2, faulty)), 'none'), ['refused', 'invalid'], what)
@@ -90,8 +90,8 @@ t.test('a seal that makes a record too long is refused with the reason', async (
   await store.put(sized({}, RECORD_MAX_BYTES))
   await t.rejects(store.seal('srv-n1'), /is \d+ bytes as JSON|longer than 262144 bytes/)
   await store.put(record(1, 2))
-  t.match(await store.seal('srv-n1'), { result: 'sealed', revision: 3 })
-  t.match(await store.put({ ...sized({}, RECORD_MAX_BYTES), revision: 4 }), { result: 'invalid', faults: [{ path: '', message: /longer than 262144 bytes with its seal/ }] })
+  t.match(await store.seal('srv-n1'), { kind: 'sealed', revision: 3 })
+  t.match(await store.put({ ...sized({}, RECORD_MAX_BYTES), revision: 4 }), { kind: 'invalid', faults: [{ path: '', message: /longer than 262144 bytes with its seal/ }] })
 })
 
 t.test('a file store refuses a seal that makes a record too long; a replacement keeps its user-data', async (t) => {
@@ -102,17 +102,17 @@ t.test('a file store refuses a seal that makes a record too long; a replacement 
   await store.put(sized({ userData }, RECORD_MAX_BYTES), bytes)
   await t.rejects(store.seal('srv-n1'), /is \d+ bytes as JSON, more than the limit of 262144/)
   writeFileSync(join(directory, 'srv-n1.json'), JSON.stringify(sized({ userData }, RECORD_MAX_BYTES + 1)))
-  t.match(await store.put(record(1, 2)), { result: 'published', instance: { userData } })
+  t.match(await store.put(record(1, 2)), { kind: 'published', instance: { userData } })
   await store.seal('srv-n1')
-  t.match(await store.put(sized({ userData, revision: 4 }, RECORD_MAX_BYTES)), { result: 'invalid', faults: [{ message: /more than the limit/ }] })
+  t.match(await store.put(sized({ userData, revision: 4 }, RECORD_MAX_BYTES)), { kind: 'invalid', faults: [{ message: /more than the limit/ }] })
 })
 
 t.test('a file store protects a record that predates the limits', async (t) => {
   const directory = t.testdir({ 'srv-n1.json': JSON.stringify(record(1, 5, { tags: tags(60) })) })
   const store = await openStore({ url: `file:${directory}` })
-  t.match(await store.put({ ...record(1, 9), id: 'srv-n2' }), { result: 'address-owned', owner: 'srv-n1' })
-  t.match(await store.put(record(1, 4)), { result: 'stale', revision: 5 })
-  t.match(await store.put(record(1, 6)), { result: 'published' })
+  t.match(await store.put({ ...record(1, 9), id: 'srv-n2' }), { kind: 'address-owned', owner: 'srv-n1' })
+  t.match(await store.put(record(1, 4)), { kind: 'stale', revision: 5 })
+  t.match(await store.put(record(1, 6)), { kind: 'published' })
 })
 
 t.test('encrypted records have the same limits', async (t) => {
@@ -120,9 +120,9 @@ t.test('encrypted records have the same limits', async (t) => {
   const store = await aStore(t, { recordKeysFile })
   const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RECORD_KEYS_FILE: recordKeysFile })
   t.teardown(() => daemon.stop())
-  t.match(await store.put(sized({}, RECORD_MAX_BYTES)), { result: 'published' })
+  t.match(await store.put(sized({}, RECORD_MAX_BYTES)), { kind: 'published' })
   await until(async () => await hostname(daemon) === 'r1.example.com', 'the largest record to be served')
-  t.match(await store.put(sized({}, RECORD_MAX_BYTES + 1)), { result: 'invalid', faults: [{ message: /262145 bytes as JSON, more than the limit of 262144/ }] })
+  t.match(await store.put(sized({}, RECORD_MAX_BYTES + 1)), { kind: 'invalid', faults: [{ message: /262145 bytes as JSON, more than the limit of 262144/ }] })
   const facts = JSON.stringify({ schema: 1, id: 'srv-n1', region: 'gb1', revision: 2, interfaces: interfaces(1), hypervisors: ['hv1'] })
   const value = aCipher('gb1', 'k1').encrypt('record', 'srv-n1', 2, Buffer.alloc(RECORD_MAX_BYTES + ENCRYPTION_MAX_OVERHEAD_BYTES, 'x'))
   t.match(await script('put-encrypted', facts, value, ''), ['refused', 'invalid', /longer than 262144/])
@@ -198,7 +198,7 @@ t.test('a record served before the limits existed stays served across restarts a
   await stop(withoutStore)
 
   const last = await start()
-  t.match(await store.put(record(1, 2)), { result: 'published', instance: { userData: { size: 4 } } }, 'a record within the bounds repairs it, and keeps the user-data')
+  t.match(await store.put(record(1, 2)), { kind: 'published', instance: { userData: { size: 4 } } }, 'a record within the bounds repairs it, and keeps the user-data')
   await until(async () => await hostname(last) === 'r2.example.com', 'the repair')
   await until(async () => await last.metric('imds_view_faulty_records') === 0, 'no fault')
 })

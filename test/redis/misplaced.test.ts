@@ -35,7 +35,7 @@ async function served(t: Test) {
 t.test('a record of another region is refused by imdsctl, the library and the script; the guest stays', async (t) => {
   const { daemon, store } = await served(t)
   t.match(await imdsctl('gb1', record(2, { region: 'gb2' }), 'put', '-'), { status: 65, stderr: /\/region must be gb1, the region of this store/ })
-  t.match(await store.put(record(2, { region: 'gb2' })), { result: 'invalid', faults: [{ path: '/region' }] })
+  t.match(await store.put(record(2, { region: 'gb2' })), { kind: 'invalid', faults: [{ path: '/region' }] })
   const script = (...args: string[]) => redis.client.eval(SCRIPT, 1, ...args) as Promise<string[]>
   t.same(await script(KEYS.region, 'put', JSON.stringify(record(2, { region: 'gb2' })), 'keep'), ['refused', 'invalid', 'region is not gb1, the region of the key'])
   t.same(await script(KEYS.region, 'put', JSON.stringify(record(2, { hypervisors: [] })), 'keep'), ['refused', 'invalid', 'interfaces and hypervisors are lists, and not empty'])
@@ -78,7 +78,7 @@ t.test('a daemon that may not write to the store serves its guests, and logs onc
   await redis.client.call('ACL', 'SETUSER', 'reader', 'on', '>secret', '~*', '&*', '+@all', '-hset')
   const daemon = await aDaemon(t, redis.url.replace('//', '//reader:secret@'))
   const store = await aStore(t, redis.url)
-  t.match(await store.put(record(1)), { result: 'published', unannounced: ['hv1'] })
+  t.match(await store.put(record(1)), { kind: 'published', unannounced: ['hv1'] })
   await serves(daemon, 1)
   await redis.client.call('CLIENT', 'KILL', 'USER', 'reader')
   await until(() => daemon.log.filter(({ msg }) => msg === 'store connected').length === 2, 'the daemon to come back')

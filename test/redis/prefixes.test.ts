@@ -61,19 +61,19 @@ for (const [what, theirs, mine] of [
     const store = await aStore(t)
     await store.put(owning('owner', [theirs]))
     const before = await members()
-    t.same(await store.put(owning('other', ['fd00:9::/64', mine, 'fd00:9::9'])), { result: 'address-owned', network: 'default', address: mine, owner: 'srv-owner' })
+    t.same(await store.put(owning('other', ['fd00:9::/64', mine, 'fd00:9::9'])), { kind: 'address-owned', network: 'default', address: mine, owner: 'srv-owner' })
     t.same(await members(), before)
     t.equal(await redis.client.exists(KEYS.instance('srv-other')), 0)
-    t.match(await store.put(owning('other', [mine], { network: 'red' })), { result: 'published' }, 'on another network it is free')
+    t.match(await store.put(owning('other', [mine], { network: 'red' })), { kind: 'published' }, 'on another network it is free')
     await store.remove('srv-owner')
-    t.match(await store.put(owning('other', [mine], { revision: 2 })), { result: 'published' }, 'once its owner is removed it is free')
+    t.match(await store.put(owning('other', [mine], { revision: 2 })), { kind: 'published' }, 'once its owner is removed it is free')
   })
 }
 
 t.test('adjacent ranges do not overlap', async (t) => {
   const store = await aStore(t)
   for (const [i, range] of ['2a02:1348:178:1::/64', '2a02:1348:178:2::/64', '2a02:1348:178:10::/60', '2a02:1348:178::1', '2a02:1348:178:3::', '2a02:1348:178:20::/124', '2a02:1348:178:20::10'].entries()) {
-    t.match(await store.put(owning(`n${String(i)}`, [range])), { result: 'published' }, range)
+    t.match(await store.put(owning(`n${String(i)}`, [range])), { kind: 'published' }, range)
   }
 })
 
@@ -82,10 +82,10 @@ t.test('an instance with many ranges does not hide another\'s among them', async
   const own = Array.from({ length: 60 }, (_, i) => `2a02:1348:178:1::${(i * 2 + 2).toString(16)}`)
   await store.put(owning('first', own))
   await store.put(owning('second', ['2a02:1348:178:1::79']))
-  t.same(await store.put(owning('first', ['2a02:1348:178:1::/64'], { revision: 2 })), { result: 'address-owned', network: 'default', address: '2a02:1348:178:1::/64', owner: 'srv-second' })
+  t.same(await store.put(owning('first', ['2a02:1348:178:1::/64'], { revision: 2 })), { kind: 'address-owned', network: 'default', address: '2a02:1348:178:1::/64', owner: 'srv-second' })
   t.equal((await members()).length, 61)
   await store.remove('srv-second')
-  t.match(await store.put(owning('first', ['2a02:1348:178:1::/64'], { revision: 2 })), { result: 'published' })
+  t.match(await store.put(owning('first', ['2a02:1348:178:1::/64'], { revision: 2 })), { kind: 'published' })
   t.same(await members(), ['2a02134801780001 srv-first'])
 })
 
@@ -96,11 +96,11 @@ t.test('an instance that changes, moves or passes on its ranges leaves no stale 
   matchAll(t, await store.list(), [{ addresses: ['default 2a02:1348:178:1::7', 'default fd00::7', 'default 2a02:1348:178::/48', 'default 2a02:1348:178:1::/64'] }])
   await store.put(owning('first', ['2a02:1348:178:1::/64', '2a02:1348:178:1::7'], { revision: 2 }))
   t.same(await members(), ['2a02134801780001 srv-first'])
-  t.match(await store.put(owning('second', ['2a02:1348:178:2::/64'])), { result: 'published' }, 'what it gave up is free')
+  t.match(await store.put(owning('second', ['2a02:1348:178:2::/64'])), { kind: 'published' }, 'what it gave up is free')
   await store.put(owning('first', ['2a02:1348:178:1::7'], { revision: 3 }))
-  t.match(await store.put(owning('second', ['2a02:1348:178:2::/64', '2a02:1348:178:1::8'], { revision: 2 })), { result: 'published' })
+  t.match(await store.put(owning('second', ['2a02:1348:178:2::/64', '2a02:1348:178:1::8'], { revision: 2 })), { kind: 'published' })
   await store.put(owning('first', ['2a02:1348:178:1::7'], { revision: 4, network: 'red' }))
-  t.match(await store.put(owning('second', ['2a02:1348:178::/48'], { revision: 3 })), { result: 'published' })
+  t.match(await store.put(owning('second', ['2a02:1348:178::/48'], { revision: 3 })), { kind: 'published' })
   t.same([await members(), await members('red')], [['2a0213480178 srv-second'], ['2a021348017800010000000000000007 srv-first']])
   for (const id of ['srv-first', 'srv-second']) await store.remove(id)
   t.equal(await redis.client.exists(KEYS.ranges('default'), KEYS.ranges('red')), 0)
@@ -109,7 +109,7 @@ t.test('an instance that changes, moves or passes on its ranges leaves no stale 
 t.test('a record without IPv6 causes no check of ranges', async (t) => {
   const store = await aStore(t)
   await redis.client.config('RESETSTAT')
-  t.match(await store.put(anInstance()), { result: 'published' })
+  t.match(await store.put(anInstance()), { kind: 'published' })
   t.notMatch(await redis.client.info('commandstats'), /cmdstat_z/)
 })
 
@@ -153,8 +153,8 @@ t.test('invariant 7: random publishes and removals leave each address with exact
       const put = await store.put(owning(id, wanted, { revision }))
       if (inTheWay.length === 0) held.set(id, wanted)
       else refused += 1
-      if (put.result !== (inTheWay.length === 0 ? 'published' : 'address-owned')) t.fail(JSON.stringify({ held: [...held], id, wanted, put }))
-      if (put.result === 'address-owned' && !inTheWay.includes(put.owner)) t.fail(`${put.owner} is not in the way`)
+      if (put.kind !== (inTheWay.length === 0 ? 'published' : 'address-owned')) t.fail(JSON.stringify({ held: [...held], id, wanted, put }))
+      if (put.kind === 'address-owned' && !inTheWay.includes(put.owner)) t.fail(`${put.owner} is not in the way`)
     }
     const address = pick(addresses)
     const owner = [...held].find(([, theirs]) => theirs.some((range) => overlap(range, address)))?.[0]

@@ -62,7 +62,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     const daemon = await aDaemon(t, env)
     const userData = async () => (await daemon.get('/latest/user-data')).status
     await until(async () => await userData() === 200, 'the user-data')
-    t.match(await store.seal('srv-abcde'), { result: 'sealed', revision: 2, sealedAt: /^\d{4}-.*Z$/ })
+    t.match(await store.seal('srv-abcde'), { kind: 'sealed', revision: 2, sealedAt: /^\d{4}-.*Z$/ })
     await until(async () => await userData() === 404, 'the seal')
     for (const path of [...VERSIONS.map((version) => `/${version}/user-data`), '/latest/user-data/', '//latest/user-data', '/openstack/latest/user_data']) {
       t.equal((await daemon.get(path)).status, 404, path)
@@ -71,44 +71,44 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     t.equal((await daemon.get('/latest/meta-data/hostname')).body.toString(), 'r1.example.com', 'the rest is answered as before')
     t.equal(await bytesOf(store), 'S3CRET', 'the store has it still')
     const before = await documentOf(store)
-    t.match(await store.seal('srv-abcde'), { result: 'unchanged', revision: 2, sealedAt: before!['sealedAt'] }, 'sealing twice keeps the first time')
-    t.same(await store.unseal('srv-abcde'), { result: 'unsealed', revision: 3, sealedAt: null })
+    t.match(await store.seal('srv-abcde'), { kind: 'unchanged', revision: 2, sealedAt: before!['sealedAt'] }, 'sealing twice keeps the first time')
+    t.same(await store.unseal('srv-abcde'), { kind: 'unsealed', revision: 3 })
     await until(async () => (await daemon.get('/latest/user-data')).body.toString() === 'S3CRET', 'the user-data')
-    t.same(await store.unseal('srv-abcde'), { result: 'unchanged', revision: 3, sealedAt: null })
+    t.same(await store.unseal('srv-abcde'), { kind: 'unchanged', revision: 3, sealedAt: undefined })
     t.same(await documentOf(store), { ...record(3), fqdn: 'r1.example.com', userData: before!['userData'] })
-    t.same([await store.seal('srv-nobody'), await store.unseal('srv-nobody')], [{ result: 'absent' }, { result: 'absent' }])
+    t.same([await store.seal('srv-nobody'), await store.unseal('srv-nobody')], [{ kind: 'absent' }, { kind: 'absent' }])
   })
 
   t.test(`${kind.name}: no put lifts a seal or changes its time, whatever user-data it has`, async (t) => {
     const { store, env } = await aStore(t, kind)
-    t.match(await store.put(record(1, { sealedAt: TIME }), Buffer.from('one')), { result: 'published', instance: { sealedAt: TIME } }, 'a record that carries a seal seals')
+    t.match(await store.put(record(1, { sealedAt: TIME }), Buffer.from('one')), { kind: 'published', instance: { sealedAt: TIME } }, 'a record that carries a seal seals')
     const daemon = await aDaemon(t, env)
     await serves(daemon, 1)
     for (const [revision, change, userData, bytes] of [
       [2, {}, 'keep', 'one'], [3, {}, Buffer.from('two'), 'two'], [4, { sealedAt: LATER }, 'keep', 'two'], [5, {}, 'none', ''], [6, {}, Buffer.from('three'), 'three'],
     ] as const) {
-      t.match(await store.put(record(revision, change), userData), { result: 'published', instance: { revision, sealedAt: TIME } })
+      t.match(await store.put(record(revision, change), userData), { kind: 'published', instance: { revision, sealedAt: TIME } })
       t.match(await documentOf(store), { revision, sealedAt: TIME })
       t.equal(await bytesOf(store), bytes)
       await serves(daemon, revision)
       t.equal((await daemon.get('/latest/user-data')).status, 404)
     }
-    t.match(await store.put(record(6), Buffer.from('three')), { result: 'unchanged', instance: { sealedAt: TIME } }, 'a repeated publish is no error')
-    t.same(await store.put(record(1)), { result: 'stale', revision: 6 }, 'a late writer is stale')
-    t.match(await store.unseal('srv-abcde'), { result: 'unsealed', revision: 7 })
-    t.same(await store.put(record(6), Buffer.from('three')), { result: 'stale', revision: 7 })
-    t.match(await store.put(record(8, { sealedAt: LATER })), { result: 'published', instance: { sealedAt: LATER } }, 'the next seal has a time of its own')
+    t.match(await store.put(record(6), Buffer.from('three')), { kind: 'unchanged', instance: { sealedAt: TIME } }, 'a repeated publish is no error')
+    t.same(await store.put(record(1)), { kind: 'stale', revision: 6 }, 'a late writer is stale')
+    t.match(await store.unseal('srv-abcde'), { kind: 'unsealed', revision: 7 })
+    t.same(await store.put(record(6), Buffer.from('three')), { kind: 'stale', revision: 7 })
+    t.match(await store.put(record(8, { sealedAt: LATER })), { kind: 'published', instance: { sealedAt: LATER } }, 'the next seal has a time of its own')
   })
 
   t.test(`${kind.name}: a removal does not lift a seal while its tombstone exists`, async (t) => {
     const { store } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
     const sealed = await store.seal('srv-abcde')
-    t.match(await store.remove('srv-abcde'), { result: 'removed', revision: 3 })
-    t.match(await store.remove('srv-abcde'), { result: 'unchanged', revision: 3 }, 'nor does another')
-    t.same(await store.unseal('srv-abcde'), { result: 'absent' })
-    t.match(await store.put(record(4), Buffer.from('two')), { result: 'published', instance: { sealedAt: (sealed as { sealedAt: string }).sealedAt } })
-    t.match(await store.unseal('srv-abcde'), { result: 'unsealed', revision: 5 })
+    t.match(await store.remove('srv-abcde'), { kind: 'removed', revision: 3 })
+    t.match(await store.remove('srv-abcde'), { kind: 'unchanged', revision: 3 }, 'nor does another')
+    t.same(await store.unseal('srv-abcde'), { kind: 'absent' })
+    t.match(await store.put(record(4), Buffer.from('two')), { kind: 'published', instance: { sealedAt: (sealed as { sealedAt: string }).sealedAt } })
+    t.match(await store.unseal('srv-abcde'), { kind: 'unsealed', revision: 5 })
     await store.remove('srv-abcde')
     t.equal((await store.put(record(7)) as { instance: { sealedAt?: string } }).instance.sealedAt, undefined)
   })
@@ -126,7 +126,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
       }
     }
     const [, sealed] = await Promise.all([write(), store.seal('srv-abcde')])
-    t.equal(sealed.result, 'sealed')
+    t.equal(sealed.kind, 'sealed')
     t.ok((await documentOf(store))!['sealedAt'])
     const { revision } = (await documentOf(store)) as { revision: number }
     await other.put(record(revision + 1, { tags: { n: 'last' } }), Buffer.from('last'))
@@ -145,18 +145,18 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
         const put = await store.put(record(++revision, act === 'put' ? {} : { sealedAt: TIME }), userData)
         isSealed ||= act !== 'put'
         isThere = true
-        if (put.result !== 'published' || ('sealedAt' in put.instance) !== isSealed) t.fail(`${String(step)} ${act}: ${JSON.stringify(put)}`)
+        if (put.kind !== 'published' || ('sealedAt' in put.instance) !== isSealed) t.fail(`${String(step)} ${act}: ${JSON.stringify(put)}`)
       } else if (act === 'late put') {
-        if (revision > 1) t.equal((await store.put(record(revision - 1), userData)).result, 'stale')
+        if (revision > 1) t.equal((await store.put(record(revision - 1), userData)).kind, 'stale')
       } else if (act === 'remove') {
         if (isThere) revision += 1
-        t.match(await store.remove('srv-abcde'), revision === 0 ? { result: 'absent' } : { result: isThere ? 'removed' : 'unchanged', revision })
+        t.match(await store.remove('srv-abcde'), revision === 0 ? { kind: 'absent' } : { kind: isThere ? 'removed' : 'unchanged', revision })
         isThere = false
       } else {
         const isChange = isThere && isSealed !== (act === 'seal')
         if (isChange) revision += 1
         if (isChange && act === 'unseal') unsealed += 1
-        t.match(await (act === 'seal' ? store.seal('srv-abcde') : store.unseal('srv-abcde')), isThere ? { result: isChange ? `${act}ed` : 'unchanged', revision } : { result: 'absent' })
+        t.match(await (act === 'seal' ? store.seal('srv-abcde') : store.unseal('srv-abcde')), isThere ? { kind: isChange ? `${act}ed` : 'unchanged', revision } : { kind: 'absent' })
         if (isThere) isSealed = act === 'seal'
       }
       const held = await documentOf(store)
@@ -212,7 +212,7 @@ t.test('a seal with an invalid time, written by hand, is a fault and does not st
     writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(record(revision - 1, { sealedAt })))
     await t.rejects(store.seal('srv-abcde'), /record of srv-abcde is faulty: publish a good one/)
     const put = await store.put(record(revision))
-    t.match(put, { result: 'published' })
+    t.match(put, { kind: 'published' })
     t.notOk('instance' in put && 'sealedAt' in put.instance)
   }
 })

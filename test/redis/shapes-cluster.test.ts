@@ -59,7 +59,7 @@ t.test('while the region\'s slot moves, guests notice nothing, reads work, and a
 
   t.equal(await resyncs('failed'), 0)
   await cluster.moveRest()
-  t.match(await publishing, [{ result: 'published' }, { result: 'published' }, { result: 'removed' }])
+  t.match(await publishing, [{ kind: 'published' }, { kind: 'published' }, { kind: 'removed' }])
   await serves(daemon, 2)
   await until(async () => (await daemon.get('/latest/meta-data/instance-id', '127.0.1.51')).status === 200, 'the new instance')
   await until(async () => (await daemon.get('/latest/meta-data/instance-id', '127.0.1.1')).status === 503, 'the removal')

@@ -2,7 +2,7 @@
  * Redis behind Sentinel: the primary is killed, gives its place away, and the Sentinels themselves go and come back.
  */
 import t, { type Test } from 'tap'
-import type { RedisFiles } from '../../src/store/redis/url.ts'
+import type { RedisFiles } from '../../src/store/url.ts'
 import { until } from '../support/programs/daemon.ts'
 import type { TestRedis } from '../support/redis/redis.ts'
 import { startWatched, type Watched } from '../support/redis/sentinel.ts'

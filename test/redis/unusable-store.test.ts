@@ -120,7 +120,7 @@ t.test('a few good records among faulty ones replace neither the snapshot nor th
   const other = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: join(t.testdirName, 'keys-k2') })
   t.teardown(() => other.close())
   await store.remove('srv-n1')
-  t.match(await other.put(record(51)), { result: 'published' })
+  t.match(await other.put(record(51)), { kind: 'published' })
   await until(async () => (await readiness(wrong)).instances === 1, 'the new instance')
   await resynced(wrong, 2)
   t.match(await readiness(wrong), { status: 503, faulty: COUNT - 1 })
@@ -147,7 +147,7 @@ t.test('keys introduced before the records are encrypted: the plain snapshot is 
 
   const publisher = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: join(t.testdirName, 'keys-k1') })
   t.teardown(() => publisher.close())
-  for (let n = 1; n <= COUNT; n++) t.equal(await publisher.encrypt(`srv-n${String(n)}`, true), 'encrypted')
+  for (let n = 1; n <= COUNT; n++) t.same(await publisher.encrypt(`srv-n${String(n)}`, true), { kind: 'encrypted' })
   await isReady(daemon)
   matchAll(t, daemon.log.filter(({ msg }) => msg.startsWith('first resync completed')), [{ instances: COUNT }])
   await until(() => snapshot().startsWith('imds1 k1 0\n'), 'the encrypted snapshot')
@@ -175,7 +175,7 @@ t.test('records that this version cannot read keep the last good state, and read
   for (const [id, { record, digest }] of values) await write(id, { record: record! }, digest!.toString())
   await isReady(daemon)
   matchAll(t, daemon.log.filter(({ msg }) => msg === 'the records of the store can be used again'), [{ level: 'info', faulty: 0 }])
-  t.match(await store.put(record(1, 2)), { result: 'published' })
+  t.match(await store.put(record(1, 2)), { kind: 'published' })
 })
 
 t.test('a new host whose only record is faulty is not ready; without a record it is ready', async (t) => {

@@ -69,6 +69,25 @@ test('no file imports itself through others', () => {
   expect([...new Set(circles.map((circle) => circle.join(' -> ')))]).toEqual([])
 })
 
+/** In the store, what the daemon reads with, and what publishers write with. The other files serve both. */
+const READ_SIDE = ['store/source.ts', 'store/redis/source.ts', 'store/files/source.ts', 'store/crypto/stored.ts', 'store/crypto/record-cipher.ts']
+const WRITE_SIDE = [
+  'store/publisher.ts', 'store/publish.ts', 'store/backend.ts', 'store/seal.ts', 'store/open.ts', 'store/redis/publisher.ts', 'store/redis/script.ts',
+  'store/files/publisher.ts', 'store/files/writer.ts', 'store/files/ledger.ts', 'store/files/lock.ts', 'store/files/operations.ts', 'store/crypto/encrypted-codec.ts',
+]
+
+test('the read side of the store imports nothing of the write side, directly or through others', () => {
+  expect([...READ_SIDE, ...WRITE_SIDE].filter((file) => !imports.has(file))).toEqual([])
+  const reached = new Set<string>()
+  const visit = (file: string) => {
+    if (reached.has(file)) return
+    reached.add(file)
+    imports.get(file)?.forEach(visit)
+  }
+  READ_SIDE.forEach(visit)
+  expect(WRITE_SIDE.filter((file) => reached.has(file))).toEqual([])
+})
+
 test('only the entries of the two programs read the environment', () => {
   const readers = files.filter((file) => readFileSync(join(SRC, file), 'utf8').includes('process.env'))
   expect(readers.sort()).toEqual(['cli/imdsctl.ts', 'main.ts'])

@@ -1,18 +1,16 @@
 /**
- * What do the two values of an instance in Redis say?
- *
- * Read by the daemon and by publishers alike. Without keys they are plain, as they always were. With keys nothing is believed but what
- * was encrypted for this id, record and user-data for one revision; a plain value is a fault.
+ * Reads the two values of an instance in Redis, for the daemon and for publishers. Without keys the values are plain. With keys only values
+ * are accepted that were encrypted for this id, record and user-data for the same revision; a plain value is rejected.
  */
 import { isEncrypted, type Decrypted, type RecordCipher } from './record-cipher.ts'
-import type { TurnBudget } from '../../runtime/turn-budget.ts'
+import { TurnBudget } from '../../runtime/turn-budget.ts'
 
-/** What was found. `keys` names the keys of both values; empty where they are plain. */
+/** The contents of the values. `keys`: the names of the keys of both; empty where they are plain. */
 export type Stored =
   | { readonly kind: 'record', readonly document: unknown, readonly userData: Buffer | null, readonly keys: readonly string[] }
   | { readonly kind: 'unreadable' | 'rejected', readonly reason: string }
 
-/** Reads a record and its user-data (null: there is none), which is decrypted in slices. */
+/** Reads a record and its user-data (null: none). Decrypts user-data in slices. */
 export async function readStored(id: string, record: Buffer, userData: Buffer | null, cipher: RecordCipher | null, budget: TurnBudget): Promise<Stored> {
   if (cipher === null) {
     return isEncrypted(record) ? { kind: 'unreadable', reason: 'the record is encrypted, and no keys are configured' } : readDocument(record, userData, [])
@@ -27,6 +25,16 @@ export async function readStored(id: string, record: Buffer, userData: Buffer | 
   const stored = readDocument(decrypted.bytes, bytes?.bytes ?? null, values.map(({ key }) => key))
   if (stored.kind !== 'record' || (stored.document as { revision?: unknown } | null)?.revision === revision) return stored
   return { kind: 'rejected', reason: 'the record says another revision than it was encrypted for' }
+}
+
+/** The same for a publisher: undefined where there are no values. Rejects when they cannot be read. */
+export async function readPublished(
+  id: string, values: { readonly record: Buffer, readonly userData: Buffer | null } | undefined, cipher: RecordCipher | null,
+): Promise<{ readonly document: unknown, readonly userData: Buffer | null } | undefined> {
+  if (values === undefined) return undefined
+  const stored = await readStored(id, values.record, values.userData, cipher, new TurnBudget())
+  if (stored.kind !== 'record') throw new Error(`${id} cannot be read: ${stored.reason}`)
+  return { document: stored.document, userData: stored.userData }
 }
 
 function readDocument(record: Buffer, userData: Buffer | null, keys: readonly string[]): Stored {

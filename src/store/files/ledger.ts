@@ -13,6 +13,7 @@ import { rangesOf, type Instance } from '../../metadata/instance.ts'
 import { parse, restore, sealOf } from '../../metadata/record.ts'
 import { userDataFaults } from '../../metadata/user-data.ts'
 import { idOfFile, loadFiles } from './source.ts'
+import { firstSeal, parseTombstone } from '../seal.ts'
 import type { Loaded } from '../source.ts'
 
 const ProtectionSchema = Type.Object({
@@ -65,11 +66,6 @@ export function removedAt(revision: number, sealedAt: string | undefined): Prote
   return { revision, ...sealedAt !== undefined && { sealedAt }, ranges: [], isRemoved: true }
 }
 
-/** The text of a tombstone. */
-export function formatTombstone({ revision, sealedAt }: Protection): string {
-  return sealedAt === undefined ? String(revision) : `${String(revision)} ${sealedAt}`
-}
-
 async function protectionOf(directory: string, id: string, remembered: Protection | undefined): Promise<Protection | undefined> {
   const loaded = await loadFiles(directory, id).catch((error: unknown) => {
     if (remembered === undefined) throw error
@@ -77,10 +73,10 @@ async function protectionOf(directory: string, id: string, remembered: Protectio
   })
   if (loaded === undefined) return remembered
   if (loaded.kind === 'absent') return remembered?.isRemoved === true ? undefined : remembered
-  const tombstone = parseTombstone(await readFile(join(directory, `${id}.removed`), 'utf8').catch(() => ''))
+  const tombstone = await tombstoneOf(directory, id)
   if (loaded.kind === 'removed') return tombstone ?? (remembered && removedAt(remembered.revision, remembered.sealedAt))
   const valid = validInstance(loaded)
-  return valid === undefined ? faulty(loaded, remembered ?? tombstone) : publishedAs(valid, valid.sealedAt ?? tombstone?.sealedAt)
+  return valid === undefined ? faulty(loaded, remembered ?? tombstone) : publishedAs(valid, firstSeal(valid.sealedAt, tombstone?.sealedAt))
 }
 
 function validInstance(loaded: Loaded): Instance | undefined {
@@ -93,13 +89,13 @@ function validInstance(loaded: Loaded): Instance | undefined {
 function faulty(loaded: Loaded, known: Protection | undefined): Protection | undefined {
   const document = loaded.kind === 'record' ? loaded.document : undefined
   const instance = restore(document) // a daemon may serve what only exceeds a bound of today
-  const sealedAt = sealOf(document) ?? known?.sealedAt
+  const sealedAt = firstSeal(sealOf(document), known?.sealedAt)
   if (known !== undefined) return { ...known, ...sealedAt !== undefined && { sealedAt } }
   if (instance !== undefined) return publishedAs(instance, sealedAt)
   return sealedAt === undefined ? undefined : { revision: 0, sealedAt, ranges: [], isRemoved: false }
 }
 
-function parseTombstone(text: string): Protection | undefined {
-  const [revision = '', sealedAt] = text.trim().split(' ')
-  return /^\d+$/.test(revision) ? removedAt(Number(revision), sealOf({ sealedAt })) : undefined
+async function tombstoneOf(directory: string, id: string): Promise<Protection | undefined> {
+  const tombstone = parseTombstone(await readFile(join(directory, `${id}.removed`), 'utf8').catch(() => ''))
+  return tombstone && removedAt(tombstone.revision, tombstone.sealedAt)
 }

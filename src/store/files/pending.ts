@@ -5,7 +5,7 @@
  * The first line is JSON, `{ "record": ..., "userData": "set" | "keep" | "none" }` or `{ "tombstone": "REVISION [SEALED-AT]" }`; with
  * "set" the user-data follows it, byte for byte.
  */
-import type { UserDataChange } from '../publish.ts'
+import type { UserDataChange } from '../user-data.ts'
 
 /** What happens to the files of an instance. */
 export type Change =

@@ -18,7 +18,7 @@ import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
 import { sizeFaults } from '../../metadata/record.ts'
 import { formatTooLong } from '../../metadata/user-data.ts'
 import { parsePending } from './pending.ts'
-import { fillUserData } from '../publish.ts'
+import { fillUserData } from '../user-data.ts'
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
 import { sha256InSlices, TurnBudget } from '../../runtime/turn-budget.ts'
 

@@ -11,7 +11,7 @@ import { isIP } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis, type RedisOptions } from 'ioredis'
 import { formatHostPort } from '../../runtime/host-port.ts'
-import { parseStoreUrl, STORE_URL_FORMS, type Node, type RedisFiles, type RedisStore } from './url.ts'
+import { parseStoreUrl, STORE_URL_FORMS, type Node, type RedisFiles, type RedisStore } from '../url.ts'
 
 /** How to reach a Redis: a URL of url.ts and the files that go with it. */
 export interface RedisSettings extends RedisFiles { readonly url: string }

@@ -1,77 +1,74 @@
 /**
- * The write side in Redis: the one place that changes it, through publish.lua alone. With keys, publish-encrypted.ts makes what it writes.
+ * The write side in Redis. Changes the region through publish.lua alone, and repeats a command on a new connection while the store moves from
+ * one server to another.
  */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Redis } from 'ioredis'
-import type { Instance } from '../../metadata/instance.ts'
+import { PLAIN, type Backend, type Change, type PlainWriter, type Written } from '../backend.ts'
+import {
+  buildEncryptedCodec, type Converted, type EncryptedValues, type EncryptedWriter, type EncryptedWritten, type Values, type WriteOptions,
+} from '../crypto/encrypted-codec.ts'
+import type { RecordCipher } from '../crypto/record-cipher.ts'
+import { readPublished } from '../crypto/stored.ts'
+import { buildPublisher } from '../publish.ts'
+import { StoreUnavailable, type AnnouncedHypervisor, type Listed, type Published, type Publisher, type RemoveResult } from '../publisher.ts'
 import { again, close, connectToRegion, isDenied, reasonOf, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf, type Keys } from './keys.ts'
-import { decryptAnew, encryptAnew, writeEncrypted, type ScriptAnswer, type ScriptedStore, type Values } from '../crypto/publisher.ts'
 import {
-  changeSeal, publish, StoreUnavailable, type AnnouncedHypervisor, type Backend, type DecryptResult, type EncryptResult, type Listed, type Publisher,
-  type Published, type PutOptions, type PutResult, type RemoveResult, type SealResult, type UserDataChange, type Written,
-} from '../publish.ts'
-import { readStored } from '../crypto/stored.ts'
-import type { RecordCipher } from '../crypto/record-cipher.ts'
-import { TurnBudget } from '../../runtime/turn-budget.ts'
+  parseConverted, parsePut, parsePutEncrypted, parseRemoved, putArguments, putEncryptedArguments, valueArguments, type ScriptAnswer, type ScriptArguments,
+} from './script.ts'
 
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
-/** For so long a failover, or a slot that a Cluster moves, is waited for. */
+/** How long a command waits for a failover, or for a slot that a Cluster moves. */
 const PATIENCE_MS = 10_000
 const RETRY_MS = 200
-/** A watcher reports the notices of one instance at most this often: a migration notifies two hypervisors of each change. */
+/** The shortest interval between two reports of one instance to a watcher: a migration sends two notices of each change. */
 const REPORT_INTERVAL_MS = 50
-/** Answers of a server that cannot take the command now, or is not the one to ask any more. The last is the script's, from within. */
+/** Errors of a server that cannot take the command now, or no longer has the region. The script itself raises the last one. */
 const PASSING = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|LOADING|MASTERDOWN) |non local key/
 
-/** Connects to a region's store for writing; `cipher` null: plain. Rejects when it cannot be reached. */
+/** Connects to a region's store for writing. `cipher` null: records are plain. Rejects when the store cannot be reached. */
 export async function openRedisPublisher(settings: RedisSettings, region: string, userDataMaxBytes: number, cipher: RecordCipher | null): Promise<Publisher> {
-  const publisher = new RedisPublisher(settings, region, userDataMaxBytes, cipher)
+  const backend = new RedisBackend(settings, region)
   try {
-    await publisher.connected()
-    return publisher
+    await backend.connected()
   } catch (error) {
     throw unusable(error)
   }
+  return cipher === null ? buildPublisher(backend, PLAIN, userDataMaxBytes) : buildPublisher(backend, buildEncryptedCodec(cipher), userDataMaxBytes)
 }
 
-class RedisPublisher implements Publisher, Backend, ScriptedStore {
+class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWriter {
   readonly region: string
+  readonly whyPlain = 'no record keys are configured'
   readonly #settings: RedisSettings
   readonly #keys: Keys
-  readonly #userDataMaxBytes: number
-  readonly #cipher: RecordCipher | null
   #connection: Promise<Connection> | undefined
   #closed = false
   /** Hypervisors that are known to have announced themselves. */
   readonly #announced = new Set<string>()
 
-  constructor(settings: RedisSettings, region: string, userDataMaxBytes: number, cipher: RecordCipher | null) {
+  constructor(settings: RedisSettings, region: string) {
     this.#settings = settings
     this.region = region
     this.#keys = keysOf(region)
-    this.#userDataMaxBytes = userDataMaxBytes
-    this.#cipher = cipher
   }
 
-  /** The connection, made anew when there is none. Rejects with what is wrong. */
+  /** Returns the connection, and makes one if there is none. Rejects with what is wrong. */
   connected(): Promise<Connection> {
     if (this.#closed) return Promise.reject(new Error('the publisher is closed'))
     this.#connection ??= this.#connect('imds-publisher')
     return this.#connection
   }
 
-  put(document: unknown, userData: UserDataChange = 'keep', options?: PutOptions): Promise<PutResult> {
-    return publish(this, document, userData, this.#userDataMaxBytes, options)
+  /** Needs no lock: each run of the script is atomic, and refuses a write whose premise no longer holds. */
+  transaction<T>(task: (writer: this) => Promise<T>): Promise<T> {
+    return task(this)
   }
 
   async get(id: string): Promise<Published | undefined> {
-    const values = await this.values(id)
-    if (values === undefined) return undefined
-    const stored = await readStored(id, values.record, values.userData, this.#cipher, new TurnBudget())
-    if (stored.kind !== 'record') throw new Error(`${id} cannot be read: ${stored.reason}`)
-    return { document: stored.document, userData: stored.userData }
+    return readPublished(id, await this.values(id), null)
   }
 
   async values(id: string): Promise<Values | undefined> {
@@ -79,61 +76,36 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
     return record == null ? undefined : { record, userData: userData ?? null, digest: digest?.toString() ?? 'none' }
   }
 
-  seal(id: string): Promise<SealResult> {
-    return changeSeal(this, id, new Date().toISOString())
+  async write(change: Change): Promise<Written> {
+    return parsePut(await this.#script(putArguments(change)))
   }
 
-  unseal(id: string): Promise<SealResult> {
-    return changeSeal(this, id, undefined)
+  async writeEncrypted(values: EncryptedValues, options: WriteOptions): Promise<EncryptedWritten> {
+    return parsePutEncrypted(await this.#script(putEncryptedArguments(values, options)))
   }
 
-  async encrypt(id: string, fromPlain: boolean): Promise<EncryptResult> {
-    if (this.#cipher === null) throw new Error('no record keys are configured')
-    return encryptAnew(this, this.#cipher, id, fromPlain)
+  async remove(id: string, revision: number | undefined): Promise<RemoveResult> {
+    return parseRemoved(await this.#script(['remove', id, ...revision === undefined ? [] : [String(revision)]]))
   }
 
-  async decrypt(id: string): Promise<DecryptResult> {
-    if (this.#cipher === null) throw new Error('no record keys are configured')
-    return decryptAnew(this, this.#cipher, id)
+  async removeEncrypted(id: string, revision: number | undefined): Promise<RemoveResult> {
+    return parseRemoved(await this.#script(['remove-encrypted', id, ...revision === undefined ? [] : [String(revision)]]))
   }
 
-  async markPlain(): Promise<void> {
-    if (this.#cipher === null) throw new Error('no record keys are configured')
-    await this.script('mark-plain')
+  async convertToEncrypted(values: EncryptedValues, digest: string): Promise<Converted> {
+    return parseConverted(await this.#script(['encrypt', ...valueArguments(values), digest]))
   }
 
-  async markEncrypted(): Promise<void> {
-    if (this.#cipher === null) throw new Error('no record keys are configured')
-    await this.script('mark-encrypted')
+  async convertToPlain(document: unknown, userData: Buffer | null, digest: string): Promise<Converted> {
+    return parseConverted(await this.#script(['decrypt', JSON.stringify(document), userData ?? Buffer.alloc(0), digest]))
   }
 
-  async write(instance: Instance, document: unknown, userData: UserDataChange, lifts: boolean, { dryRun = false }: PutOptions = {}): Promise<Written> {
-    const script = (...args: (string | Buffer)[]) => this.script(...dryRun ? ['dry-run'] : [], ...args)
-    const bytes = typeof userData === 'string' ? [userData] : ['set', Buffer.from(userData)]
-    const answer = this.#cipher === null
-      ? await script(lifts ? 'unseal' : 'put', JSON.stringify(document), ...bytes)
-      : await writeEncrypted({ values: (id) => this.values(id), script }, this.#cipher, instance, document, userData, lifts)
-    if ('result' in answer) return answer
-    const [verdict, ...details] = answer
-    if (verdict === 'published' || verdict === 'unchanged') return { result: verdict, sealedAt: details[1] }
-    const [reason, a = '', b = '', c = ''] = details
-    if (reason === 'stale') return { result: 'stale', revision: Number(a) }
-    if (reason === 'address-owned') return { result: 'address-owned', network: a, address: b, owner: c }
-    if (reason === 'invalid') return { result: 'invalid', faults: [{ path: '', message: `the store's script refused it: ${a}` }] }
-    if (reason === 'user-data') return { result: 'user-data-changed' }
-    throw refusal(details)
-  }
-
-  async remove(id: string, revision?: number): Promise<RemoveResult> {
-    const [verdict, ...details] = await this.script(this.#cipher === null ? 'remove' : 'remove-encrypted', id, ...revision === undefined ? [] : [String(revision)])
-    if (verdict === 'removed' || verdict === 'unchanged') return { result: verdict, revision: Number(details[0]) }
-    if (verdict === 'absent') return { result: 'absent' }
-    if (details[0] === 'stale') return { result: 'stale', revision: Number(details[1]) }
-    throw refusal(details)
+  async mark(as: 'plain' | 'encrypted'): Promise<void> {
+    await this.#script([`mark-${as}`])
   }
 
   async initialise(): Promise<boolean> {
-    const [verdict] = await this.script('init')
+    const [verdict] = await this.#script(['init'])
     return verdict === 'initialised'
   }
 
@@ -143,7 +115,7 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
       const found = await this.#patiently((redis) => redis.hmget(this.#keys.hypervisors, ...names))
       names.forEach((name, i) => { if (found[i] != null) this.#announced.add(name) })
       return names.filter((name) => !this.#announced.has(name))
-    } catch { // the record is published: what can only be warned of does not turn that into a failure
+    } catch { // the record is published: a missing warning must not make that a failure
       return []
     }
   }
@@ -161,7 +133,7 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
   async watch(changed: (id: string) => void): Promise<() => Promise<void>> {
     const pending = new Map<string, NodeJS.Timeout>()
     const report = (id: string) => {
-      // Notices that come before the timer ends are covered by its report; a later one starts the next timer. So the last report is never early.
+      // The report covers every notice before it; a later notice starts another timer. So the last report comes after the last change.
       if (pending.has(id)) return
       pending.set(id, setTimeout(() => {
         pending.delete(id)
@@ -178,7 +150,7 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
           connection.redis.on('pmessage', (_pattern: string, _channel: string, id: string) => { report(id) })
           await connection.redis.psubscribe(this.#keys.notices('*'))
           const now = await this.#patiently((redis) => redis.hgetall(this.#keys.instances))
-          // No notice came while there was no connection: compare the store with what it held at the last one.
+          // Notices were lost while there was no connection: report what differs from the index of the last one.
           if (known !== undefined) for (const id of new Set([...Object.keys(known), ...Object.keys(now)])) if (known[id] !== now[id]) report(id)
           known = now
           resolve()
@@ -187,7 +159,7 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
           close(connection)
         }
       }
-      const ended = (reason: string) => { reject(unusable(reason)) } // after the first session began this says nothing any more
+      const ended = (reason: string) => { reject(unusable(reason)) } // no effect after the first session has begun
       void again(session, ended, stopping.signal)
     }).catch((error: unknown) => {
       stopping.abort()
@@ -207,11 +179,11 @@ class RedisPublisher implements Publisher, Backend, ScriptedStore {
     if (connection !== undefined) close(connection)
   }
 
-  script(...args: (string | Buffer)[]): Promise<ScriptAnswer> {
+  #script(args: ScriptArguments): Promise<ScriptAnswer> {
     return this.#patiently((redis) => (redis as ScriptedRedis).imdsPublish(this.#keys.region, ...args))
   }
 
-  /** Does what can be done twice; again, on a new connection, while the store is on the way from one server to another. */
+  /** Runs a task that may run twice, and repeats it on a new connection while the store moves from one server to another. */
   async #patiently<T>(task: (redis: Redis) => Promise<T>): Promise<T> {
     for (const deadlineMs = performance.now() + PATIENCE_MS; ;) {
       const connecting = this.connected()
@@ -242,22 +214,17 @@ function unusable(error: unknown): Error {
   return new StoreUnavailable(`cannot use the store: ${typeof error === 'string' ? error : reasonOf(error)}`, { cause: error })
 }
 
-/** A refusal that says how the store must be used. */
-function refusal(details: readonly string[]): Error {
-  return new Error(details[0] === 'encrypted' ? 'the region is encrypted: give its record keys (--record-keys, IMDS_RECORD_KEYS_FILE)' : `the store refused: ${details.join(' ')}`)
-}
-
-/** A daemon writes this, so it is not believed to have any shape. */
+/** Reads an announcement. Daemons write these, so any shape is possible. */
 function announced(name: string, text: string): AnnouncedHypervisor {
   let state: Partial<Record<string, unknown>> = {}
   try {
     state = JSON.parse(text) as typeof state
-  } catch { /* shown as unknown */ }
+  } catch { /* reported with empty fields */ }
   const { version, instances, seenAt } = state
   return { name, version: typeof version === 'string' ? version : '', instances: typeof instances === 'number' ? instances : 0, seenAt: typeof seenAt === 'string' ? seenAt : '' }
 }
 
-/** The script writes an empty list as `{}`: its JSON knows no difference. */
+/** Reads an entry of the index. Lua's JSON writes an empty list as `{}`. */
 function listed(id: string, text: string): Listed {
   const { revision, addresses, hypervisors } = JSON.parse(text) as { revision: string, addresses: object, hypervisors: object }
   return { id, revision: Number(revision), hypervisors: Object.values(hypervisors) as string[], addresses: Object.values(addresses) as string[] }

@@ -78,8 +78,8 @@ export async function startFaultHost(t: Test): Promise<FaultHost> {
     return { id, revision, text: JSON.stringify(record), userData }
   }
   const put = async ({ id, text, userData }: State) => {
-    const { result } = await store.put(JSON.parse(text), userData)
-    if (result !== 'published' && result !== 'unchanged') throw new Error(`the publish of ${id} is ${result}`)
+    const { kind } = await store.put(JSON.parse(text), userData)
+    if (kind !== 'published' && kind !== 'unchanged') throw new Error(`the publish of ${id} is ${kind}`)
   }
   const next = (n: number) => {
     guests[n]!.revision += 1

@@ -71,8 +71,8 @@ export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly
 
   const put: FirewallHost['put'] = async ({ word, address, macAddress }, change = {}) => {
     const interfaces = [{ id: `int-${word}`, macAddress, ipv4Addresses: [address] }]
-    const { result } = await store.put(anInstance({ id: `srv-${word}`, revision: ++revision, fqdn: `${word}.example.com`, interfaces, ...change }))
-    if (result !== 'published') throw new Error(`${word}'s record is ${result}`)
+    const { kind } = await store.put(anInstance({ id: `srv-${word}`, revision: ++revision, fqdn: `${word}.example.com`, interfaces, ...change }))
+    if (kind !== 'published') throw new Error(`${word}'s record is ${kind}`)
     return revision
   }
   return {

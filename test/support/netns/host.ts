@@ -43,8 +43,8 @@ export async function startHost(t: Test): Promise<Host> {
       return { guest: await hypervisor.addGuest(wire), first: { id: `int-aaaa${n}`, macAddress: wire.macAddress, ipv4Addresses: [wire.address] } }
     },
     put: async (record, userData) => {
-      const { result } = await store.put(record, userData)
-      if (result !== 'published') throw new Error(`the record of ${String(record['id'])} is ${result}`)
+      const { kind } = await store.put(record, userData)
+      if (kind !== 'published') throw new Error(`the record of ${String(record['id'])} is ${kind}`)
       const { length } = await store.list()
       await until(async () => (JSON.parse(await operator('/readyz')) as { instances: number }).instances === length, 'the record to be served')
     },

@@ -12,7 +12,7 @@ import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { FILE_SYSTEM, type FileOperations } from '../../../src/store/files/operations.ts'
 import { openFilePublisher } from '../../../src/store/files/publisher.ts'
-import type { Publisher } from '../../../src/store/publish.ts'
+import type { Publisher } from '../../../src/store/publisher.ts'
 import { anInstance } from '../fixtures/instance.ts'
 
 const [directory = '', mode, ...rest] = process.argv.slice(2)
@@ -32,7 +32,7 @@ if (mode === 'change') {
   console.log('up')
   await once(process.stdin, 'data')
   for (let revision = 1; revision <= Number(last);) {
-    if ((await store.put(record(revision), Buffer.from(mark))).result === 'published') published.push(revision)
+    if ((await store.put(record(revision), Buffer.from(mark))).kind === 'published') published.push(revision)
     revision = await revisionOf(store) + 1
   }
   console.log(published.join(' '))

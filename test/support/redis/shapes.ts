@@ -3,7 +3,7 @@
  * pause.
  */
 import type { Test } from 'tap'
-import type { RedisFiles } from '../../../src/store/redis/url.ts'
+import type { RedisFiles } from '../../../src/store/url.ts'
 import { openStore, type Publisher } from '../../../src/store/open.ts'
 import type { Announcement } from '../../../src/store/redis/source.ts'
 import { startDaemon, until, type TestDaemon } from '../programs/daemon.ts'

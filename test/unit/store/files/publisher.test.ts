@@ -11,7 +11,8 @@ import { loadFiles } from '../../../../src/store/files/source.ts'
 import type { FileOperations } from '../../../../src/store/files/operations.ts'
 import { openStore } from '../../../../src/store/open.ts'
 import { openFilePublisher } from '../../../../src/store/files/publisher.ts'
-import type { Publisher, UserDataChange } from '../../../../src/store/publish.ts'
+import type { Publisher } from '../../../../src/store/publisher.ts'
+import type { UserDataChange } from '../../../../src/store/user-data.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 
 const ID = 'srv-abcde'
@@ -48,10 +49,10 @@ describe.each(Object.entries(NOT_ONES))('%s', (_what, spoil) => {
     const { directory, store } = await aStore()
     await store.put(anInstance({ revision: 5, sealedAt: TIME }), Buffer.from('five'))
     spoil(join(directory, `${ID}.json`))
-    expect(await store.put(other(1, '10.0.0.2/30'))).toEqual({ result: 'address-owned', network: 'default', address: '10.0.0.2', owner: ID })
-    expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ result: 'stale', revision: 5 })
-    expect(await store.put(anInstance({ revision: 5 }), 'none')).toEqual({ result: 'stale', revision: 5 })
-    expect(await store.put(anInstance({ revision: 6 }), Buffer.from('six'))).toMatchObject({ result: 'published', instance: { sealedAt: TIME } })
+    expect(await store.put(other(1, '10.0.0.2/30'))).toEqual({ kind: 'address-owned', network: 'default', address: '10.0.0.2', owner: ID })
+    expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
+    expect(await store.put(anInstance({ revision: 5 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
+    expect(await store.put(anInstance({ revision: 6 }), Buffer.from('six'))).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
     expect((await store.get(ID))?.document).toMatchObject({ revision: 6, sealedAt: TIME })
   })
 
@@ -59,10 +60,10 @@ describe.each(Object.entries(NOT_ONES))('%s', (_what, spoil) => {
     const { directory, store } = await aStore()
     await store.put(anInstance({ revision: 5, sealedAt: TIME }))
     spoil(join(directory, `${ID}.json`))
-    expect(await store.remove(ID, 4)).toEqual({ result: 'stale', revision: 5 })
-    expect(await store.remove(ID)).toEqual({ result: 'removed', revision: 6 })
-    expect(await store.put(other(1, '10.0.0.2/30'))).toMatchObject({ result: 'published' })
-    expect(await store.put(anInstance({ revision: 7, interfaces: other(1, '10.0.0.9/30')['interfaces'] }))).toMatchObject({ result: 'published', instance: { sealedAt: TIME } })
+    expect(await store.remove(ID, 4)).toEqual({ kind: 'stale', revision: 5 })
+    expect(await store.remove(ID)).toEqual({ kind: 'removed', revision: 6 })
+    expect(await store.put(other(1, '10.0.0.2/30'))).toMatchObject({ kind: 'published' })
+    expect(await store.put(anInstance({ revision: 7, interfaces: other(1, '10.0.0.9/30')['interfaces'] }))).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
   })
 })
 
@@ -71,12 +72,12 @@ test('a hand-edited record counts as it is, and is remembered if it becomes unre
   await store.put(anInstance({ revision: 5, sealedAt: TIME }))
   const edited = anInstance({ revision: 9, interfaces: other(1, '10.0.0.10/30')['interfaces'] })
   writeFileSync(join(directory, `${ID}.json`), JSON.stringify(edited))
-  expect(await store.put(other(1, '10.0.0.2/30'))).toMatchObject({ result: 'published' })
+  expect(await store.put(other(1, '10.0.0.2/30'))).toMatchObject({ kind: 'published' })
   writeFileSync(join(directory, `${ID}.json`), '{')
-  expect(await store.put(other(2, '10.0.0.10/30'))).toMatchObject({ result: 'address-owned', owner: ID })
-  expect(await store.put(anInstance({ revision: 8 }), 'none')).toEqual({ result: 'stale', revision: 9 })
+  expect(await store.put(other(2, '10.0.0.10/30'))).toMatchObject({ kind: 'address-owned', owner: ID })
+  expect(await store.put(anInstance({ revision: 8 }), 'none')).toEqual({ kind: 'stale', revision: 9 })
   const put = await store.put({ ...edited, revision: 10 }, 'none')
-  expect(put).toMatchObject({ result: 'published' })
+  expect(put).toMatchObject({ kind: 'published' })
   expect(put).not.toHaveProperty('instance.sealedAt')
 })
 
@@ -84,7 +85,7 @@ test('a record edited by hand to a lower revision counts as it is', async () => 
   const { directory, store } = await aStore()
   await store.put(anInstance({ revision: 5 }))
   writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance({ revision: 2 })))
-  expect(await store.put(anInstance({ revision: 3 }))).toMatchObject({ result: 'published' })
+  expect(await store.put(anInstance({ revision: 3 }))).toMatchObject({ kind: 'published' })
 })
 
 test('user-data that no longer fits its record makes the record faulty, not unprotected', async () => {
@@ -92,8 +93,8 @@ test('user-data that no longer fits its record makes the record faulty, not unpr
   await store.put(anInstance({ revision: 5 }), Buffer.from('five'))
   writeFileSync(join(directory, `${ID}.json`), JSON.stringify({ ...(await store.get(ID))?.document as object, revision: 1, interfaces: other(1)['interfaces'] }))
   writeFileSync(join(directory, `${ID}.user-data`), 'edited')
-  expect(await store.put(other(1, '10.0.0.2/30'))).toMatchObject({ result: 'address-owned', owner: ID })
-  expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ result: 'stale', revision: 5 })
+  expect(await store.put(other(1, '10.0.0.2/30'))).toMatchObject({ kind: 'address-owned', owner: ID })
+  expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
 })
 
 test('a tombstone that cannot be read keeps its revision and its seal', async () => {
@@ -101,8 +102,8 @@ test('a tombstone that cannot be read keeps its revision and its seal', async ()
   await store.put(anInstance({ revision: 5, sealedAt: TIME }))
   await store.remove(ID)
   writeFileSync(join(directory, `${ID}.removed`), '')
-  expect(await store.put(anInstance({ revision: 6 }))).toEqual({ result: 'stale', revision: 6 })
-  expect(await store.put(anInstance({ revision: 7 }))).toMatchObject({ result: 'published', instance: { sealedAt: TIME } })
+  expect(await store.put(anInstance({ revision: 6 }))).toEqual({ kind: 'stale', revision: 6 })
+  expect(await store.put(anInstance({ revision: 7 }))).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
 })
 
 test('a tombstone that is deleted is forgotten', async () => {
@@ -110,9 +111,9 @@ test('a tombstone that is deleted is forgotten', async () => {
   await store.put(anInstance({ revision: 5, sealedAt: TIME }))
   await store.remove(ID)
   rmSync(join(directory, `${ID}.removed`))
-  expect(await store.remove(ID)).toEqual({ result: 'absent' })
+  expect(await store.remove(ID)).toEqual({ kind: 'absent' })
   const put = await store.put(anInstance({ revision: 1 }))
-  expect(put).toMatchObject({ result: 'published' })
+  expect(put).toMatchObject({ kind: 'published' })
   expect(put).not.toHaveProperty('instance.sealedAt')
 })
 
@@ -130,10 +131,10 @@ test.each([
   const ledger = join(directory, '.publisher.json')
   const before = readFileSync(ledger, 'utf8')
   spoil(ledger)
-  expect(await store.put(anInstance({ revision: 4 }))).toEqual({ result: 'stale', revision: 5 })
+  expect(await store.put(anInstance({ revision: 4 }))).toEqual({ kind: 'stale', revision: 5 })
   expect(readFileSync(ledger, 'utf8')).toBe(before)
   writeFileSync(join(directory, `${ID}.json`), '{')
-  expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ result: 'stale', revision: 5 })
+  expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
 })
 
 test('a file that cannot be opened protects its instance; without a memory of it, writes are refused', async () => {
@@ -141,8 +142,8 @@ test('a file that cannot be opened protects its instance; without a memory of it
   await store.put(anInstance({ revision: 5 }))
   rmSync(join(directory, `${ID}.json`))
   mkdirSync(join(directory, `${ID}.json`))
-  expect(await store.put(other(1, '10.0.0.2/30'))).toMatchObject({ result: 'address-owned', owner: ID })
-  expect(await store.put(other(1))).toMatchObject({ result: 'published' })
+  expect(await store.put(other(1, '10.0.0.2/30'))).toMatchObject({ kind: 'address-owned', owner: ID })
+  expect(await store.put(other(1))).toMatchObject({ kind: 'published' })
   await expect(store.put(anInstance({ revision: 6 }), 'none')).rejects.toThrow('EISDIR')
   rmSync(join(directory, '.publisher.json'))
   await expect(store.put(other(2))).rejects.toThrow('EISDIR')
@@ -169,7 +170,7 @@ test.each([
   ['a broken record beside a sealed tombstone', { [`${ID}.json`]: '{', [`${ID}.removed`]: `4 ${TIME}\n` }],
 ])('%s keeps its seal, also without a ledger', async (_what, files) => {
   const { store } = await aStore(files)
-  expect(await store.put(anInstance({ revision: 6 }), 'none')).toMatchObject({ result: 'published', instance: { sealedAt: TIME } })
+  expect(await store.put(anInstance({ revision: 6 }), 'none')).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
 })
 
 test.each([
@@ -177,12 +178,12 @@ test.each([
   ['a valid record without its user-data', { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5, userData: { size: 1, sha256: '0'.repeat(64) } })) }],
 ])('%s keeps its revision, also without a ledger', async (_what, files) => {
   const { store } = await aStore(files)
-  expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ result: 'stale', revision: 5 })
+  expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
 })
 
 test('a broken record that no writer knows is replaced by a good one', async () => {
   const { store } = await aStore({ [`${ID}.yaml`]: '{' })
-  expect(await store.put(anInstance({ revision: 1 }), 'none')).toMatchObject({ result: 'published' })
+  expect(await store.put(anInstance({ revision: 1 }), 'none')).toMatchObject({ kind: 'published' })
 })
 
 /** What a test does to a directory, and what that directory holds before. */
@@ -311,7 +312,7 @@ test.each([
     const outcome = await change(store).then(() => 'done', String)
     const state = await stateOf(directory)
     const names = idsOf(directory)
-    expect(await openFilePublisher(directory, 16384, QUICK).put(other(7))).toMatchObject({ result: 'published' })
+    expect(await openFilePublisher(directory, 16384, QUICK).put(other(7))).toMatchObject({ kind: 'published' })
     expect(await stateOf(directory)).toEqual(state)
     expect(readdirSync(directory).filter((name) => name.endsWith('.pending') || name.endsWith('.tmp'))).toEqual([])
     rmSync(directory, { recursive: true })

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { describeUrl, redirection } from '../../../../src/store/redis/connection.ts'
-import { parseStoreUrl } from '../../../../src/store/redis/url.ts'
+import { describeUrl, redirection } from '../../../src/store/redis/connection.ts'
+import { parseStoreUrl } from '../../../src/store/url.ts'
 
 describe('a Redis URL names its deployment shape', () => {
   test.each<[string, object]>([

@@ -9,7 +9,7 @@
  * `rediss` in place of `redis` is TLS to everything that is named or found, Sentinels too.
  */
 import { fileURLToPath } from 'node:url'
-import { parseHostPort } from '../../runtime/host-port.ts'
+import { parseHostPort } from '../runtime/host-port.ts'
 
 /** The user-data limit unless another is configured: EC2's own, in bytes (docs/ec2.md#user-data). */
 export const USER_DATA_MAX_BYTES = 16384

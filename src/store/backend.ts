@@ -1,0 +1,77 @@
+/**
+ * The two parts of a Publisher. A Backend is a place where records go: Redis, or a directory of files. A Codec is the form in which they go
+ * there: plain or encrypted. A store that can read a plain record applies the rules of seals and user-data itself, atomically; for an encrypted
+ * record the codec applies them, and the store compares what it is given.
+ */
+import type { Instance } from '../metadata/instance.ts'
+import type { Seal } from './seal.ts'
+import type { AnnouncedHypervisor, DecryptResult, EncryptResult, Listed, Published, PutRefusal, RemoveResult } from './publisher.ts'
+import type { UserDataChange } from './user-data.ts'
+
+/** A checked record to write: `document` parses to `instance`. The seal in the store stays unless `liftsSeal`. */
+export interface Change {
+  readonly instance: Instance
+  readonly document: unknown
+  readonly userData: UserDataChange
+  readonly liftsSeal: boolean
+  readonly dryRun: boolean
+}
+
+/** The outcome of a write, with the seal that the record has now. `user-data-changed`: the user-data to keep is not the expected one any more. */
+export type Written =
+  | { readonly kind: 'published', readonly sealedAt: Seal }
+  | { readonly kind: 'unchanged', readonly sealedAt: Seal }
+  | { readonly kind: 'user-data-changed' }
+  | PutRefusal
+
+/** A place where records go. Writing needs a `Writer`; the plain and the encrypted codec each name the one that they need. */
+export interface Backend<Writer> {
+  /** The region that every record must name; undefined: any. */
+  readonly region: string | undefined
+  /** Why nothing can be encrypted or decrypted here with the plain codec, for messages. */
+  readonly whyPlain: string
+  /** Runs a task that may read and then write. A backend with a lock holds it until the task ends. */
+  transaction<T>(task: (writer: Writer) => Promise<T>): Promise<T>
+  /** Returns those of some hypervisors that no daemon has announced. */
+  unannounced(names: readonly string[]): Promise<readonly string[]>
+  initialise(): Promise<boolean>
+  hypervisors(): Promise<readonly AnnouncedHypervisor[]>
+  list(): Promise<readonly Listed[]>
+  watch(changed: (id: string) => void): Promise<() => Promise<void>>
+  close(): Promise<void>
+}
+
+/** The form in which records go to a backend. */
+export interface Codec<Reader, Writer extends Reader> {
+  get(reader: Reader, id: string): Promise<Published | undefined>
+  write(writer: Writer, change: Change): Promise<Written>
+  remove(writer: Writer, id: string, revision: number | undefined): Promise<RemoveResult>
+  /** Absent: this codec has no keys. */
+  readonly conversion: Conversion<Writer> | undefined
+}
+
+/** Changes between plain and encrypted records, at the same revision. */
+export interface Conversion<Writer> {
+  encrypt(writer: Writer, id: string, fromPlain: boolean): Promise<EncryptResult>
+  decrypt(writer: Writer, id: string): Promise<DecryptResult>
+  mark(writer: Writer, as: 'plain' | 'encrypted'): Promise<void>
+}
+
+/** A store whose records are plain. */
+export interface PlainReader {
+  get(id: string): Promise<Published | undefined>
+}
+
+/** A store that can read the records that it writes. */
+export interface PlainWriter extends PlainReader {
+  write(change: Change): Promise<Written>
+  remove(id: string, revision: number | undefined): Promise<RemoveResult>
+}
+
+/** The plain codec: the store does everything. */
+export const PLAIN: Codec<PlainReader, PlainWriter> = {
+  get: (reader, id) => reader.get(id),
+  write: (writer, change) => writer.write(change),
+  remove: (writer, id, revision) => writer.remove(id, revision),
+  conversion: undefined,
+}

@@ -1,0 +1,153 @@
+/**
+ * The codec of encrypted records.
+ *
+ * The store cannot read what it writes, so this does what publish.lua does for plain records: it encrypts user-data that stays for the new
+ * revision, and puts the seal of the store into the record. Beside the values the store gets the fields that it compares (id, revision,
+ * addresses, hypervisors, seal), which daemons do not trust. The store refuses the write if the instance changed meanwhile; then it is repeated.
+ */
+import type { Instance } from '../../metadata/instance.ts'
+import { parse, sealOf } from '../../metadata/record.ts'
+import { sha256, userDataFaults } from '../../metadata/user-data.ts'
+import type { Change, Codec, Conversion, Written } from '../backend.ts'
+import type { DecryptResult, EncryptResult, RemoveResult } from '../publisher.ts'
+import { sealAfter, withSeal, type Seal } from '../seal.ts'
+import { isEncrypted, type RecordCipher } from './record-cipher.ts'
+import { readPublished, readStored, type Stored } from './stored.ts'
+import { TurnBudget } from '../../runtime/turn-budget.ts'
+
+/** The values of an instance as the store has them. `digest` is `none` where the store has none. */
+export interface Values { readonly record: Buffer, readonly userData: Buffer | null, readonly digest: string }
+
+/** Encrypted values to write. The store compares `instance` and `sealedAt`. */
+export interface EncryptedValues { readonly instance: Instance, readonly sealedAt: Seal, readonly record: Buffer, readonly userData: Buffer | null }
+
+/** `onlyIf`: the digest that the instance must have now, `none` where it must be absent; undefined: any. */
+export interface WriteOptions { readonly liftsSeal: boolean, readonly onlyIf: string | undefined, readonly dryRun: boolean }
+
+/** The outcome of a write. `sealed`: the store has a seal, which the record must have too. `changed`: the digest is another. */
+export type EncryptedWritten = Exclude<Written, { kind: 'user-data-changed' }> | { readonly kind: 'sealed', readonly sealedAt: string } | { readonly kind: 'changed' }
+
+/** The outcome of a conversion. `invalid` is final; after `refused` another attempt may succeed. */
+export type Converted = { readonly kind: 'converted' } | { readonly kind: 'invalid' | 'refused', readonly reason: string }
+
+/** A store of values that it may not be able to read. */
+export interface EncryptedReader {
+  values(id: string): Promise<Values | undefined>
+}
+
+/** A store that writes values which it cannot read. */
+export interface EncryptedWriter extends EncryptedReader {
+  writeEncrypted(values: EncryptedValues, options: WriteOptions): Promise<EncryptedWritten>
+  removeEncrypted(id: string, revision: number | undefined): Promise<RemoveResult>
+  /** Replaces the values with others of the same contents and revision, if the instance has this digest. */
+  convertToEncrypted(values: EncryptedValues, digest: string): Promise<Converted>
+  convertToPlain(document: unknown, userData: Buffer | null, digest: string): Promise<Converted>
+  mark(as: 'plain' | 'encrypted'): Promise<void>
+}
+
+const ATTEMPTS = 5
+
+/** Builds the codec. Reads only what the cipher accepts. */
+export function buildEncryptedCodec(cipher: RecordCipher): Codec<EncryptedReader, EncryptedWriter> {
+  return new EncryptedCodec(cipher)
+}
+
+class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Conversion<EncryptedWriter> {
+  readonly conversion = this
+  readonly #cipher: RecordCipher
+
+  constructor(cipher: RecordCipher) {
+    this.#cipher = cipher
+  }
+
+  async get(reader: EncryptedReader, id: string): ReturnType<typeof readPublished> {
+    return readPublished(id, await reader.values(id), this.#cipher)
+  }
+
+  async write(writer: EncryptedWriter, { instance, document, userData, liftsSeal, dryRun }: Change): Promise<Written> {
+    const { id, revision } = instance
+    const before = await writer.values(id)
+    const stored = before && await this.#read(id, before)
+    const current = stored?.kind === 'record' ? stored : undefined
+    const bytes = userData === 'keep' ? current?.userData ?? null : userData === 'none' ? null : userData
+    if (userData === 'keep' && (bytes === null ? undefined : sha256(bytes)) !== instance.userData?.sha256) return { kind: 'user-data-changed' }
+    const onlyIf = userData === 'keep' ? before?.digest ?? 'none' : undefined
+    let sealedAt = sealAfter(sealOf(current?.document), instance.sealedAt, liftsSeal)
+    for (let attempt = 1; ; attempt++) {
+      const sealed = withSeal(document, sealedAt)
+      const written = await writer.writeEncrypted(this.#encrypt(instance, sealed, bytes), { liftsSeal, onlyIf, dryRun })
+      if (written.kind === 'changed') return { kind: 'user-data-changed' }
+      if (written.kind === 'stale' && written.revision === revision && await this.#holds(writer, id, sealed, bytes)) return { kind: 'unchanged', sealedAt }
+      if (written.kind !== 'sealed') return written
+      if (attempt === ATTEMPTS) throw new Error('another writer keeps changing the seal of this instance: try again')
+      sealedAt = written.sealedAt // from a tombstone, or from another writer
+    }
+  }
+
+  remove(writer: EncryptedWriter, id: string, revision: number | undefined): Promise<RemoveResult> {
+    return writer.removeEncrypted(id, revision)
+  }
+
+  async encrypt(writer: EncryptedWriter, id: string, fromPlain: boolean): Promise<EncryptResult> {
+    for (let attempt = 1; ; attempt++) {
+      const before = await writer.values(id)
+      if (before === undefined) return { kind: 'absent' }
+      const isPlain = !isEncrypted(before.record)
+      if (isPlain && !fromPlain) return { kind: 'plain' }
+      const stored = await this.#read(id, before, isPlain ? null : this.#cipher)
+      if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
+      if (!isPlain && stored.keys.every((name) => name === this.#cipher.current)) return { kind: 'unchanged' }
+      const values = this.#encrypt(validInstance(id, stored), stored.document, stored.userData)
+      const converted = await writer.convertToEncrypted(values, before.digest)
+      if (converted.kind === 'converted') return { kind: 'encrypted' }
+      if (attempt === ATTEMPTS || converted.kind === 'invalid') throw new Error(`the store refused to have ${id} encrypted: ${converted.reason}`)
+    }
+  }
+
+  async decrypt(writer: EncryptedWriter, id: string): Promise<DecryptResult> {
+    for (let attempt = 1; ; attempt++) {
+      const before = await writer.values(id)
+      if (before === undefined) return { kind: 'absent' }
+      if (!isEncrypted(before.record)) return { kind: 'unchanged' }
+      const stored = await this.#read(id, before)
+      if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
+      const converted = await writer.convertToPlain(stored.document, stored.userData, before.digest)
+      if (converted.kind === 'converted') return { kind: 'decrypted' }
+      if (attempt === ATTEMPTS || converted.kind === 'invalid') throw new Error(`the store refused to have ${id} decrypted: ${converted.reason}`)
+    }
+  }
+
+  mark(writer: EncryptedWriter, as: 'plain' | 'encrypted'): Promise<void> {
+    return writer.mark(as)
+  }
+
+  #read(id: string, { record, userData }: Values, cipher: RecordCipher | null = this.#cipher): Promise<Stored> {
+    return readStored(id, record, userData, cipher, new TurnBudget())
+  }
+
+  #encrypt(instance: Instance, document: unknown, userData: Uint8Array | null): EncryptedValues {
+    const { id, revision } = instance
+    return {
+      instance,
+      sealedAt: (document as { sealedAt?: string }).sealedAt,
+      record: this.#cipher.encrypt('record', id, revision, Buffer.from(JSON.stringify(document))),
+      userData: userData === null ? null : this.#cipher.encrypt('user-data', id, revision, userData),
+    }
+  }
+
+  /** Whether the store has exactly these contents. Their ciphertext differs each time. */
+  async #holds(reader: EncryptedReader, id: string, document: unknown, userData: Uint8Array | null): Promise<boolean> {
+    const values = await reader.values(id)
+    const stored = values && await this.#read(id, values)
+    if (stored?.kind !== 'record' || JSON.stringify(stored.document) !== JSON.stringify(document)) return false
+    return userData === null || stored.userData === null ? userData === stored.userData : stored.userData.equals(userData)
+  }
+}
+
+function validInstance(id: string, { document, userData }: Extract<Stored, { kind: 'record' }>): Instance {
+  const parsed = parse(document)
+  if (!parsed.ok || parsed.instance.id !== id || userDataFaults(parsed.instance, userData, userData && sha256(userData), Infinity).length > 0) {
+    throw new Error(`the store's record of ${id} is faulty: publish a good one`)
+  }
+  return parsed.instance
+}

@@ -1,0 +1,75 @@
+/**
+ * The commands of publish.lua as typed functions: formats their arguments and parses their answers. The header of the script is their reference.
+ */
+import type { Converted, EncryptedValues, EncryptedWritten, WriteOptions } from '../crypto/encrypted-codec.ts'
+import type { Change, Written } from '../backend.ts'
+import type { RemoveResult } from '../publisher.ts'
+
+/** A run of the script: its arguments after the key. */
+export type ScriptArguments = readonly (string | Buffer)[]
+/** An answer of the script. */
+export type ScriptAnswer = readonly [verdict: string, ...details: string[]]
+
+/** The arguments that publish a plain record. */
+export function putArguments({ document, userData, liftsSeal, dryRun }: Change): ScriptArguments {
+  const bytes = typeof userData === 'string' ? [userData] : ['set', Buffer.from(userData)]
+  return [...dryRun ? ['dry-run'] : [], liftsSeal ? 'unseal' : 'put', JSON.stringify(document), ...bytes]
+}
+
+/** The outcome of a plain publish. */
+export function parsePut(answer: ScriptAnswer): Written {
+  if (answer[0] === 'refused' && answer[1] === 'user-data') return { kind: 'user-data-changed' }
+  return parseWritten(answer)
+}
+
+/** The arguments that publish an encrypted record. */
+export function putEncryptedArguments(values: EncryptedValues, { liftsSeal, onlyIf = '', dryRun }: WriteOptions): ScriptArguments {
+  return [...dryRun ? ['dry-run'] : [], liftsSeal ? 'unseal-encrypted' : 'put-encrypted', ...valueArguments(values), onlyIf]
+}
+
+/** The outcome of an encrypted publish. */
+export function parsePutEncrypted(answer: ScriptAnswer): EncryptedWritten {
+  const [verdict, reason, detail = ''] = answer
+  if (verdict === 'refused' && reason === 'changed') return { kind: 'changed' }
+  if (verdict === 'refused' && reason === 'sealed') return { kind: 'sealed', sealedAt: detail }
+  return parseWritten(answer)
+}
+
+/** The facts that the script compares, the record, and the user-data (empty where there is none). */
+export function valueArguments({ instance, sealedAt, record, userData }: EncryptedValues): ScriptArguments {
+  const { id, revision, region, interfaces, hypervisors } = instance
+  const facts = {
+    schema: 1, id, revision, region, hypervisors, sealedAt,
+    interfaces: interfaces.map(({ network, ipv4Addresses, ipv6Addresses, ipv6Prefixes }) => ({ network, ipv4Addresses, ipv6Addresses, ipv6Prefixes })),
+  }
+  return [JSON.stringify(facts), record, userData ?? Buffer.alloc(0)]
+}
+
+/** The outcome of `encrypt` and `decrypt`. */
+export function parseConverted([verdict, ...details]: ScriptAnswer): Converted {
+  if (verdict !== 'refused') return { kind: 'converted' }
+  return { kind: details[0] === 'invalid' ? 'invalid' : 'refused', reason: details.join(' ') }
+}
+
+/** The outcome of a removal. Throws for a refusal that is no result. */
+export function parseRemoved([verdict, ...details]: ScriptAnswer): RemoveResult {
+  if (verdict === 'removed' || verdict === 'unchanged') return { kind: verdict, revision: Number(details[0]) }
+  if (verdict === 'absent') return { kind: 'absent' }
+  if (details[0] === 'stale') return { kind: 'stale', revision: Number(details[1]) }
+  throw misuse(details)
+}
+
+function parseWritten([verdict, ...details]: ScriptAnswer): Exclude<Written, { kind: 'user-data-changed' }> {
+  if (verdict === 'published' || verdict === 'unchanged') return { kind: verdict, sealedAt: details[1] }
+  const [reason, a = '', b = '', c = ''] = details
+  if (reason === 'stale') return { kind: 'stale', revision: Number(a) }
+  if (reason === 'address-owned') return { kind: 'address-owned', network: a, address: b, owner: c }
+  if (reason === 'invalid') return { kind: 'invalid', faults: [{ path: '', message: `the store's script refused it: ${a}` }] }
+  throw misuse(details)
+}
+
+/** A refusal because the publisher uses the store in a wrong way. */
+function misuse(details: readonly string[]): Error {
+  const isEncrypted = details[0] === 'encrypted'
+  return new Error(isEncrypted ? 'the region is encrypted: give its record keys (--record-keys, IMDS_RECORD_KEYS_FILE)' : `the store refused: ${details.join(' ')}`)
+}

@@ -1,0 +1,49 @@
+/**
+ * The rule of seals, for every store. publish.lua repeats it for records that it can read.
+ *
+ * A seal on user-data stays until `unseal` lifts it: a record that is published without one gets the seal of the store, and a removal
+ * keeps the seal in the tombstone. Sealing and unsealing publish a new revision, so every host takes the change, a late writer is stale, and the
+ * launch gate can wait for it.
+ */
+import { sealOf } from '../metadata/record.ts'
+
+/** Since when user-data is sealed (RFC 3339); undefined: it is not. */
+export type Seal = string | undefined
+
+/** The seal that a record gets: the one in the store (unless this write lifts it), else its own. */
+export function sealAfter(inStore: Seal, ofRecord: Seal, lifts: boolean): Seal {
+  return lifts ? ofRecord : inStore ?? ofRecord
+}
+
+/** The seal of an instance whose record, tombstone and ledger may each have one. Any one is enough; the first counts. */
+export function firstSeal(...seals: readonly Seal[]): Seal {
+  return seals.find((seal) => seal !== undefined)
+}
+
+/** Returns the document with a seal; unchanged where there is none. */
+export function withSeal(document: unknown, sealedAt: Seal): unknown {
+  return sealedAt === undefined ? document : { ...document as object, sealedAt }
+}
+
+/** Returns the next revision of a document, with its seal set or (undefined) removed. */
+export function changeSealOf(document: unknown, revision: number, sealedAt: Seal): unknown {
+  const next: Record<string, unknown> = { ...document as object, revision }
+  delete next['sealedAt']
+  return withSeal(next, sealedAt)
+}
+
+/** What a tombstone holds: the revision of the removal and the seal that stays. */
+export interface Tombstone { readonly revision: number, readonly sealedAt?: string }
+
+/** Formats a tombstone: `REVISION` or `REVISION SEALED-AT`. */
+export function formatTombstone({ revision, sealedAt }: Tombstone): string {
+  return sealedAt === undefined ? String(revision) : `${String(revision)} ${sealedAt}`
+}
+
+/** Parses a tombstone; undefined for any other text. A faulty time is no seal. */
+export function parseTombstone(text: string): Tombstone | undefined {
+  const [revision = '', time] = text.trim().split(' ')
+  if (!/^\d+$/.test(revision)) return undefined
+  const sealedAt = sealOf({ sealedAt: time })
+  return { revision: Number(revision), ...sealedAt !== undefined && { sealedAt } }
+}

@@ -1,0 +1,35 @@
+import { expect, test } from 'vitest'
+import { changeSealOf, firstSeal, formatTombstone, parseTombstone, sealAfter, withSeal } from '../../../src/store/seal.ts'
+
+const [STORE, RECORD] = ['2026-11-20T15:04:05Z', '2026-11-21T00:00:00Z']
+
+test.each([
+  [undefined, undefined, false, undefined],
+  [undefined, RECORD, false, RECORD],
+  [STORE, undefined, false, STORE],
+  [STORE, RECORD, false, STORE],
+  [STORE, undefined, true, undefined],
+  [STORE, RECORD, true, RECORD],
+])('with the seal %s in the store and %s in the record, lifted: %s, the record gets %s', (inStore, ofRecord, lifts, seal) => {
+  expect(sealAfter(inStore, ofRecord, lifts)).toBe(seal)
+})
+
+test('any one seal is enough, and the first counts', () => {
+  expect([firstSeal(), firstSeal(undefined, STORE), firstSeal(STORE, RECORD)]).toEqual([undefined, STORE, STORE])
+})
+
+test('a document gets a seal, the next revision changes it, and the document given stays as it is', () => {
+  const document = Object.freeze({ id: 'srv-abcde', revision: 1, tags: {} })
+  expect(withSeal(document, undefined)).toBe(document)
+  const sealed = changeSealOf(document, 2, STORE)
+  expect(JSON.stringify(sealed)).toBe(`{"id":"srv-abcde","revision":2,"tags":{},"sealedAt":"${STORE}"}`)
+  expect(JSON.stringify(changeSealOf(sealed, 3, undefined))).toBe('{"id":"srv-abcde","revision":3,"tags":{}}')
+})
+
+test.each([{ revision: 7 }, { revision: 7, sealedAt: STORE }])('a tombstone is read back as it was written: %j', (tombstone) => {
+  expect(parseTombstone(`${formatTombstone(tombstone)}\n`)).toEqual(tombstone)
+})
+
+test.each([['', undefined], ['seven', undefined], ['-7', undefined], ['7 yesterday', { revision: 7 }]])('the text %j is the tombstone %j', (text, tombstone) => {
+  expect(parseTombstone(text)).toEqual(tombstone)
+})

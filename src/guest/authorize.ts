@@ -53,8 +53,8 @@ export function authorize(
   const token = headers[TOKEN_HEADER]
   if (typeof token === 'string' && token !== '') {
     const ttlSeconds = rules.tokens.verify(token, network, guest.instance.id)
-    meter.session(ttlSeconds === null ? 'refused' : 'token')
-    return ttlSeconds === null ? refused('token-invalid', target.route) : { kind: 'authorized', guest, target, ttlSeconds }
+    meter.session(ttlSeconds === undefined ? 'refused' : 'token')
+    return ttlSeconds === undefined ? refused('token-invalid', target.route) : { kind: 'authorized', guest, target, ttlSeconds }
   }
   // Scripts that failed to get a token send an empty one: it counts as none.
   const isRequired = guest.instance.options.httpTokens === 'required'

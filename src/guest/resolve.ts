@@ -31,7 +31,7 @@ function resolveToken({ network, request: { method, headers, socket } }: Pick<Ex
   if (!limitHops(socket)) return refused('hop-limit-failed', route)
   const wanted = headers[TTL_REQUEST_HEADER]
   const ttlSeconds = parseTtl(typeof wanted === 'string' ? wanted : undefined)
-  if (ttlSeconds === null) return refused('bad-token-ttl', route)
+  if (ttlSeconds === undefined) return refused('bad-token-ttl', route)
   const body = tokens.mint(network, guest.instance.id, ttlSeconds)
   return { kind: 'served', route, content: { body, headers: ['Content-Type', 'text/plain', 'Content-Length', String(body.length)] }, ttlSeconds }
 }

@@ -1,126 +1,120 @@
 /**
- * The fair share of a peer: a token bucket of requests, one of bytes that are only discarded, and a number of connections (contract F1).
+ * The fair share of a peer: a rate of requests, a rate of bytes that are discarded, and a number of open connections (contract F1).
  *
- * An instance has one share for all of its addresses, so a guest that asks too much is slowed down and nobody else is (invariant 6).
- * An unknown peer has a smaller one for its address, or for its /64 of IPv6, since one peer has all addresses of a /64. All unknown peers
- * together have a limit too, of which one peer can take only a fraction; the penalty of one never holds for another. The number of
- * shares in memory is bounded: one that was not used for a while is full again, and forgotten.
+ * An instance has one share for all of its addresses, so a guest that exceeds it slows down no other (invariant 6). An unknown peer has a
+ * smaller share for its address, or for its /64 of IPv6, since one peer owns a whole /64. All unknown peers together have a limit too, of which
+ * one peer can use only a fraction; a penalty applies to one peer only.
+ *
+ * Memory is bounded: a share that is full again is forgotten, and at most MAX_UNKNOWN shares of unknown peers are kept. They are in a Map and
+ * not in the library's LRU cache, which would evict a share with open connections: its peer could open as many again.
  */
 import { ipv6Digits } from '../metadata/address.ts'
+import { TokenBucket } from '../runtime/token-bucket.ts'
 
-/** What a share is made of. */
+/** The size of a share. */
 export interface Allowance {
-  /** So many requests may come at once. */
+  /** Requests at once. */
   readonly burst: number
-  /** So many more every second. */
+  /** Requests a second after that. */
   readonly perSecond: number
-  /** So many connections may be open. */
+  /** Open connections. */
   readonly connections: number
 }
 
-/** What one unknown peer may use, and all of them together. */
+/** The share of one unknown peer, and of all of them together. */
 export interface UnknownAllowance { readonly each: Allowance, readonly together: Allowance }
 
 /**
- * An unknown peer is only ever answered 503, or becomes a known guest at its first request. `each` is below the questions per second that
- * the store is asked about unknown peers, so that the addresses of one /64 leave some to the others.
+ * An unknown peer only ever gets 503, or becomes a known guest with its first request. `each` is less than the look-ups per second in the
+ * store (view/peer-lookup.ts), so that the addresses of one /64 leave some to others.
  */
 export const UNKNOWN_PEERS: UnknownAllowance = {
   each: { burst: 64, perSecond: 32, connections: 16 },
   together: { burst: 4_000, perSecond: 2_000, connections: 1_024 },
 }
 
-/** A guest with many interfaces has a large tree: it may read all of it so many times at once. */
+/** A guest may read its whole tree so many times at once, however large the tree is. */
 const TREES_AT_ONCE = 5
-/** A peer that goes on sending requests beyond its share is not read for so long. */
+/** A penalty lasts so long, in ms. */
 const PENALTY_MS = 5_000
-/** A peer that may make a request may also send so many bytes that are read and discarded: one read of them costs less than a request. */
+/** For each request of its share, a peer may send so many bytes that are discarded: to read them costs less than a request. */
 const DISCARDED_PER_REQUEST = 131_072
-/** So many shares of unknown peers are remembered, and those with open connections. One takes some 300 bytes. */
-const MOST_UNKNOWN = 4_096
+/** The number of unknown peers whose shares are kept, besides those with open connections. A share takes some 400 bytes. */
+const MAX_UNKNOWN = 4_096
 
-/** What one peer, or all unknown peers together, may still use. Times are milliseconds that only grow. */
+/** The share of one peer, or of all unknown peers together. Times are milliseconds of a monotonic clock. */
 export class Share {
   readonly #allowance: Allowance
-  /** What all peers of a kind have together; null where there is no such limit. */
+  /** The share of all peers of a kind together; null where there is no such limit. */
   readonly #together: Share | null
-  #spent = 0
-  /** In requests, of DISCARDED_PER_REQUEST bytes. */
-  #discarded = 0
+  readonly #requests: TokenBucket
+  /** In requests, of DISCARDED_PER_REQUEST bytes each. */
+  readonly #discarded: TokenBucket
   #penaltyUntilMs = 0
-  #atMs = 0
   #connections = 0
 
   constructor(allowance: Allowance, together: Share | null) {
     this.#allowance = allowance
     this.#together = together
+    this.#requests = new TokenBucket(allowance.burst, allowance.perSecond)
+    this.#discarded = new TokenBucket(allowance.burst, allowance.perSecond)
   }
 
-  /** Takes one request out. False, and nothing taken, when there is none left. `paths`: the size of the guest's tree; null for unknown peers. */
+  /** Takes one request out. False, and nothing is taken, where none is left. `paths`: the size of the guest's tree; null for unknown peers. */
   spend(nowMs: number, guest: { readonly paths: number } | null): boolean {
-    this.#settle(nowMs)
-    if (this.#spent > this.#allowance.burst - 1 && this.#spent > TREES_AT_ONCE * (guest?.paths ?? 0) - 1) return false
+    const hasToken = this.#requests.hasToken(nowMs) || (guest !== null && this.#requests.hasToken(nowMs, TREES_AT_ONCE * guest.paths))
+    if (!hasToken) return false
     if (this.#together !== null && !this.#together.spend(nowMs, null)) return false
-    this.#spent += 1
+    this.#requests.take(1)
     return true
   }
 
-  /** Takes bytes out that are read and discarded. False when there are none left: then nothing more is to be read. */
+  /** Takes discarded bytes out. False where none are left: then the peer is not read any more. */
   discard(nowMs: number, bytes: number): boolean {
-    this.#settle(nowMs)
-    if (this.#discarded > this.#allowance.burst - 1) return false
+    if (!this.#discarded.hasToken(nowMs)) return false
     if (this.#together !== null && !this.#together.discard(nowMs, bytes)) return false
-    this.#discarded += bytes / DISCARDED_PER_REQUEST
+    this.#discarded.take(bytes / DISCARDED_PER_REQUEST)
     return true
   }
 
-  /** Closes it for some seconds. */
+  /** Begins a penalty: connections of the peer are not read while it lasts. */
   penalize(nowMs: number): void {
     this.#penaltyUntilMs = nowMs + PENALTY_MS
   }
 
-  /** Whether its peer is not to be read for now. */
   isPenalized(nowMs: number): boolean {
     return nowMs < this.#penaltyUntilMs
   }
 
-  /** A connection was opened: how many there are now, as a part of those that may be. Above 1: too many. */
+  /** Counts a new connection. Gives the used part of the allowed connections: above 1 there are too many. */
   opened(): number {
     const used = ++this.#connections / this.#allowance.connections
     return this.#together === null || used > 1 ? used : Math.max(used, this.#together.opened())
   }
 
   closed(): void {
-    if (this.#connections <= this.#allowance.connections) this.#together?.closed() // those beyond its share were never counted there
+    if (this.#connections <= this.#allowance.connections) this.#together?.closed() // those beyond its share were not counted there
     this.#connections -= 1
   }
 
-  /** Whether a connection of it is open. */
+  /** Whether it has an open connection. */
   get isOpen(): boolean {
     return this.#connections > 0
   }
 
-  /** Whether nothing of it is in use. */
+  /** Whether nothing of it is used. */
   isWhole(nowMs: number): boolean {
-    this.#settle(nowMs)
-    return this.#connections === 0 && this.#spent === 0 && this.#discarded === 0 && !this.isPenalized(nowMs)
-  }
-
-  #settle(nowMs: number): void {
-    const earned = (nowMs - this.#atMs) / 1000 * this.#allowance.perSecond
-    this.#spent = Math.max(0, this.#spent - earned)
-    this.#discarded = Math.max(0, this.#discarded - earned)
-    this.#atMs = nowMs
+    return this.#connections === 0 && this.#requests.isFull(nowMs) && this.#discarded.isFull(nowMs) && !this.isPenalized(nowMs)
   }
 }
 
-/** Everybody's share. */
+/** The shares of all peers. */
 export class Shares {
   readonly #each: Allowance
   readonly #eachUnknown: Allowance
   readonly #together: Share
   readonly #guests = new Map<string, Share>()
-  /** By network and `sourceOf`, the one that was used last at the end. */
+  /** By network and `sourceOf`, the least recently used first. */
   readonly #unknown = new Map<string, Share>()
 
   constructor(each: Allowance, unknown: UnknownAllowance) {
@@ -136,19 +130,19 @@ export class Shares {
     return share
   }
 
-  /** The share of an address that belongs to no instance, or to two. */
+  /** The share of an unknown peer, or of a contested address. */
   ofUnknown(network: string, address: string): Share {
     const key = `${network} ${sourceOf(address)}`
     let share = this.#unknown.get(key)
     if (share === undefined) {
-      if (this.#unknown.size >= MOST_UNKNOWN) this.#evict()
+      if (this.#unknown.size >= MAX_UNKNOWN) this.#evict()
       share = new Share(this.#eachUnknown, this.#together)
     } else this.#unknown.delete(key)
     this.#unknown.set(key, share)
     return share
   }
 
-  /** Forgets those that are whole. */
+  /** Forgets the shares that are whole. */
   sweep(nowMs: number): void {
     for (const shares of [this.#guests, this.#unknown]) {
       for (const [key, share] of shares) {
@@ -157,12 +151,12 @@ export class Shares {
     }
   }
 
-  /** How many shares are remembered. */
+  /** The number of shares in memory. */
   get size(): number {
     return this.#guests.size + this.#unknown.size
   }
 
-  /** Forgets the one that was used least recently. One with a connection is kept: its peer would get as many again. */
+  /** Forgets the least recently used share without an open connection. */
   #evict(): void {
     for (const [key, share] of this.#unknown) {
       if (share.isOpen) continue
@@ -172,7 +166,7 @@ export class Shares {
   }
 }
 
-/** What tells unknown peers apart: an IPv4 address, or the first 64 bits of an IPv6 address. */
+/** The part of an address that identifies an unknown peer: an IPv4 address, or the first 64 bits of an IPv6 address, as hexadecimal digits. */
 export function sourceOf(address: string): string {
   return address.includes(':') ? ipv6Digits(address).slice(0, 16) : address
 }

@@ -1,24 +1,23 @@
 /**
- * How does a guest show that it may ask?
+ * Session tokens (EC2's IMDSv2; contract D1 to D4). A token is stateless: its network, its instance and its end are protected by a MAC and kept in no
+ * table. So it is valid on every listener and after a restart, and minting costs no memory. It is bound to the instance and not to the
+ * address: another instance that gets the address cannot use it (E3).
  *
- * By a session token (EC2's IMDSv2; contract D1 to D4). It is stateless: whom it was given to and until when is under a MAC, not in a
- * table, so it is valid on every listener and after a restart, and a guest that mints without end costs nothing. Bound to network and
- * instance, not to the address: another instance that gets the address cannot use it (E3).
- *
- * 40 bytes, in base64url with padding as EC2's are: 4 of the key's id, 4 of the end (seconds since 1970, big-endian), 32 of
+ * A token has 40 bytes, in base64url with padding as EC2's: 4 of the key's id, 4 of the end (seconds since 1970, big-endian), and 32 of
  * HMAC-SHA-256 over a label, the network, the instance's id and the first 8 bytes.
  */
+import { LRUCache } from 'lru-cache'
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
 
-/** The longest life of a token, in seconds. */
+/** The longest life of a token. */
 export const MAX_TTL_SECONDS = 21_600
 /** Bytes of a key's secret. */
 export const KEY_BYTES = 32
 
 const FORM = /^[A-Za-z0-9_-]{54}==$/
 const HEAD_BYTES = 8
-/** So many tokens are known to be good without computing. One entry is some 200 bytes. */
-const MOST_KNOWN = 4_096
+/** The number of verified tokens that are remembered, so that their MAC is not computed again. An entry takes some 200 bytes. */
+const MAX_KNOWN = 4_096
 
 interface Key { readonly id: number, readonly secret: Uint8Array }
 interface Known { readonly network: string, readonly instance: string, readonly endSeconds: number }
@@ -27,7 +26,7 @@ interface Known { readonly network: string, readonly instance: string, readonly 
 export class Tokens {
   readonly #keys: readonly Key[]
   readonly #nowSeconds: () => number
-  readonly #known = new Map<string, Known>()
+  readonly #known = new LRUCache<string, Known>({ max: MAX_KNOWN })
 
   /** `nowSeconds`: since 1970, from `tokenTime`. Throws without a key. */
   constructor(secrets: readonly Uint8Array[], nowSeconds: () => number) {
@@ -45,20 +44,20 @@ export class Tokens {
     return `${Buffer.concat([token, mac(key, network, instance, token)]).toString('base64url')}==`
   }
 
-  /** The seconds that a token still has, at least 1; null where it is not of this instance and network, or not any more. */
-  verify(token: string, network: string, instance: string): number | null {
+  /** The seconds that a token has left, at least 1; undefined where it is not valid for this instance and network. */
+  verify(token: string, network: string, instance: string): number | undefined {
     let known = this.#known.get(token)
     if (known === undefined) {
       known = this.#check(token, network, instance)
-      if (known === undefined) return null
-      this.#remember(token, known)
+      if (known === undefined) return undefined
+      this.#known.set(token, known)
     }
-    if (known.network !== network || known.instance !== instance) return null
+    if (known.network !== network || known.instance !== instance) return undefined
     const left = known.endSeconds - Math.floor(this.#nowSeconds())
-    return left > 0 && left <= MAX_TTL_SECONDS ? left : null // more is left only where the clock was ahead when it was minted
+    return left > 0 && left <= MAX_TTL_SECONDS ? left : undefined // more is left where the clock was ahead when it was minted
   }
 
-  /** How many tokens are remembered. */
+  /** The number of tokens that are remembered. */
   get remembered(): number {
     return this.#known.size
   }
@@ -71,35 +70,30 @@ export class Tokens {
     if (key === undefined || !timingSafeEqual(bytes.subarray(HEAD_BYTES), mac(key, network, instance, head))) return undefined
     return { network, instance, endSeconds: head.readUInt32BE(4) }
   }
-
-  #remember(token: string, known: Known): void {
-    if (this.#known.size >= MOST_KNOWN) this.#known.delete(this.#known.keys().next().value!)
-    this.#known.set(token, known)
-  }
 }
 
 /**
- * The time of tokens, in seconds since 1970: the wall clock as it is now, and from then on a clock that only grows. When the wall clock is set
- * later, no token of this process expires early and none becomes valid again. Hosts that share keys must agree on the time when they start.
+ * The time of tokens, in seconds since 1970: the wall clock at the start, advanced by a monotonic clock. So a wall clock that is set later expires
+ * no token of this process early and makes none valid again. Hosts that share keys must agree on the time when they start.
  */
 export function tokenTime(wallMs: () => number, steadyMs: () => number): () => number {
   const offsetMs = wallMs() - steadyMs()
   return () => (offsetMs + steadyMs()) / 1000
 }
 
-/** No name of a network or an instance holds a line feed: no two pairs give the same text. */
+/** Names of networks and instances have no line feed, so no two pairs give the same text. */
 function mac({ secret }: Key, network: string, instance: string, head: Uint8Array): Buffer {
   return createHmac('sha256', secret).update(`imds session token\n${network}\n${instance}\n`).update(head).digest()
 }
 
 /**
- * The life that a PUT asks for, in seconds; null where it asks for none or a wrong one (contract D1). Node joins what is said twice
- * with a comma, so that is no number either.
+ * The life in seconds that a PUT asks for; undefined where it asks for none, or for one that is not allowed (contract D1). Node joins repeated
+ * headers with a comma, so these are not numbers either.
  */
-export function parseTtl(header: string | undefined): number | null {
-  if (header === undefined || !/^[0-9]{1,9}$/.test(header)) return null
+export function parseTtl(header: string | undefined): number | undefined {
+  if (header === undefined || !/^[0-9]{1,9}$/.test(header)) return undefined
   const ttl = Number(header)
-  return ttl >= 1 && ttl <= MAX_TTL_SECONDS ? ttl : null
+  return ttl >= 1 && ttl <= MAX_TTL_SECONDS ? ttl : undefined
 }
 
 /** The keys of a file's text. It is not said what stands there instead. */

@@ -7,13 +7,16 @@
  * instances. Beyond a fixed rate, or while the store is away, nothing is asked: a flood from unknown addresses costs the store no more
  * than that rate.
  */
+import { LRUCache } from 'lru-cache'
+import { TokenBucket } from '../runtime/token-bucket.ts'
 import type { Found } from './view.ts'
 
 /** Look-ups a second, and at once: a host has some hundred guests, which do not all boot in one second. */
 const RATE = 100
 const PATIENCE_MS = 1000
 const MEMORY_MS = 1000
-const MOST_REMEMBERED = 4096
+/** Ten times what RATE allows within PATIENCE_MS and MEMORY_MS: no answer is forgotten too early. */
+const MAX_REMEMBERED = 4096
 
 /** What asking needs. `lookUp` reads the instance that owns an address into the view, `find` is the view's; `now` is monotonic, in milliseconds. */
 export interface PeerLookupParts {
@@ -28,9 +31,9 @@ export interface PeerLookupParts {
 export class PeerLookup {
   readonly #parts: PeerLookupParts
   readonly #pending = new Map<string, Promise<Found>>()
-  readonly #answered = new Map<string, number>()
-  #tokens = RATE
-  #filledAtMs = 0
+  /** Until when each answer is remembered. */
+  readonly #answered = new LRUCache<string, number>({ max: MAX_REMEMBERED })
+  readonly #rate = new TokenBucket(RATE, RATE)
 
   constructor(parts: PeerLookupParts) {
     this.#parts = parts
@@ -75,16 +78,8 @@ export class PeerLookup {
   #mayAsk(key: string): boolean {
     const now = this.#parts.now()
     if (!this.#parts.canAsk() || now < (this.#answered.get(key) ?? 0)) return false
-    if (this.#answered.size >= MOST_REMEMBERED) {
-      for (const [other, untilMs] of this.#answered) {
-        if (untilMs <= now) this.#answered.delete(other)
-      }
-      if (this.#answered.size >= MOST_REMEMBERED) return false
-    }
-    this.#tokens = Math.min(RATE, this.#tokens + (now - this.#filledAtMs) * RATE / 1000)
-    this.#filledAtMs = now
-    if (this.#tokens < 1) return false
-    this.#tokens -= 1
+    if (!this.#rate.hasToken(now)) return false
+    this.#rate.take(1)
     return true
   }
 }

@@ -18,7 +18,7 @@ interface Request { readonly found: Found, readonly method: string, readonly tar
 /** Authorizes and resolves a request; gives its outcome, the seconds of its token, and what was counted. */
 function resolved({ found = GUEST, method = 'GET', target = '/latest/meta-data/mac', headers = {}, httpVersion = '1.1' }: Partial<Request> = {}, change: Partial<Rules> = {}) {
   const meter = new RequestMeter()
-  const tokens = { mint: () => 'minted', verify: (token: string) => token === 'good' ? 7 : null }
+  const tokens = { mint: () => 'minted', verify: (token: string) => token === 'good' ? 7 : undefined }
   const rules: Rules = { tokens, forwarded: 'refuse', limitHops: () => true, ...change }
   const exchange: Pick<Exchange, 'network' | 'address' | 'found' | 'request'> = { network: 'default', address: '10.0.0.2', found, request: { method, headers, httpVersion, socket: new Socket() } }
   const authorization = authorize(exchange, parseTarget(target), rules, meter)
@@ -55,7 +55,7 @@ describe('D6: on a connection whose hops cannot be limited', () => {
   const target = '/latest/api/token'
   test('no token is minted', () => {
     let minted = 0
-    const tokens = { mint: () => String(minted += 1), verify: () => null }
+    const tokens = { mint: () => String(minted += 1), verify: () => undefined }
     expect(resolved({ method: 'PUT', target, headers: { 'x-aws-ec2-metadata-token-ttl-seconds': '60' } }, { limitHops, tokens })).toMatchObject({ outcome: 'hop-limit-failed', ttlSeconds: undefined })
     expect(minted).toBe(0)
   })

@@ -6,7 +6,7 @@ const [FIRST, SECOND] = [Buffer.alloc(32, 1), Buffer.alloc(32, 2)]
 test('D3: a token is valid on every daemon that shares the key, and on no other', () => {
   const token = new Tokens([FIRST], () => 1_000).mint('default', 'srv-abcde', 60)
   expect(new Tokens([FIRST], () => 1_001).verify(token, 'default', 'srv-abcde')).toBe(59)
-  expect(new Tokens([SECOND], () => 1_001).verify(token, 'default', 'srv-abcde')).toBeNull()
+  expect(new Tokens([SECOND], () => 1_001).verify(token, 'default', 'srv-abcde')).toBeUndefined()
 })
 
 test('D3: keys rotate with an overlap: the first mints, all verify', () => {
@@ -14,7 +14,7 @@ test('D3: keys rotate with an overlap: the first mints, all verify', () => {
   const rotated = new Tokens([SECOND, FIRST], () => 0)
   expect(rotated.verify(old, 'default', 'srv-abcde')).toBe(60)
   expect(new Tokens([SECOND], () => 0).verify(rotated.mint('default', 'srv-abcde', 60), 'default', 'srv-abcde')).toBe(60)
-  expect(new Tokens([SECOND], () => 0).verify(old, 'default', 'srv-abcde')).toBeNull()
+  expect(new Tokens([SECOND], () => 0).verify(old, 'default', 'srv-abcde')).toBeUndefined()
 })
 
 test('D3: a token is bound to instance and network, also once it is cached as valid', () => {
@@ -22,8 +22,8 @@ test('D3: a token is bound to instance and network, also once it is cached as va
   const token = tokens.mint('default', 'srv-abcde', 60)
   for (let i = 0; i < 2; i++) {
     expect(tokens.verify(token, 'default', 'srv-abcde')).toBe(60)
-    expect(tokens.verify(token, 'other', 'srv-abcde')).toBeNull()
-    expect(tokens.verify(token, 'default', 'srv-abcdf')).toBeNull()
+    expect(tokens.verify(token, 'other', 'srv-abcde')).toBeUndefined()
+    expect(tokens.verify(token, 'default', 'srv-abcdf')).toBeUndefined()
   }
 })
 
@@ -33,7 +33,7 @@ test('D3: changing any bit of a token makes it invalid', () => {
   for (let bit = 0; bit < bytes.length * 8; bit++) {
     const changed = Buffer.from(bytes)
     changed[bit >> 3]! ^= 1 << (bit & 7)
-    expect(tokens.verify(`${changed.toString('base64url')}==`, 'default', 'srv-abcde')).toBeNull()
+    expect(tokens.verify(`${changed.toString('base64url')}==`, 'default', 'srv-abcde')).toBeUndefined()
   }
 })
 
@@ -56,9 +56,9 @@ test('D4: a wall clock that jumps forward or back changes no token of a running 
     host.wallMs += jumpMs
     expect([left(tokens, short), left(tokens, long), left(tokens, tokens.mint('default', 'srv-abcde', 60))]).toEqual([1, MAX_TTL_SECONDS - 59, 60])
     pass(1)
-    expect(left(tokens, short), 'expired').toBeNull()
+    expect(left(tokens, short), 'expired').toBeUndefined()
     host.wallMs -= jumpMs
-    expect([left(tokens, short), left(tokens, long)]).toEqual([null, MAX_TTL_SECONDS - 60])
+    expect([left(tokens, short), left(tokens, long)]).toEqual([undefined, MAX_TTL_SECONDS - 60])
   }
 })
 
@@ -70,7 +70,7 @@ test('D3: a token keeps its remaining lifetime after a restart and a reboot', ()
   host.steadyMs = 0
   expect(left(host.restart(), token)).toBe(40)
   pass(40)
-  expect(left(host.restart(), token)).toBeNull()
+  expect(left(host.restart(), token)).toBeUndefined()
 })
 
 test('D4: a daemon started after a clock jump uses the new time, and no token exceeds the maximum', () => {
@@ -78,9 +78,9 @@ test('D4: a daemon started after a clock jump uses the new time, and no token ex
   const tokens = host.restart()
   const [short, long] = [60, MAX_TTL_SECONDS].map((ttl) => tokens.mint('default', 'srv-abcde', ttl)) as [string, string]
   host.wallMs += 60_000
-  expect([left(host.restart(), short), left(host.restart(), long)], 'forward').toEqual([null, MAX_TTL_SECONDS - 60])
+  expect([left(host.restart(), short), left(host.restart(), long)], 'forward').toEqual([undefined, MAX_TTL_SECONDS - 60])
   host.wallMs -= 120_000
-  expect([left(host.restart(), short), left(host.restart(), long)], 'back').toEqual([120, null])
+  expect([left(host.restart(), short), left(host.restart(), long)], 'back').toEqual([120, undefined])
   pass(60)
   expect(left(host.restart(), long)).toBe(MAX_TTL_SECONDS)
 })
@@ -102,5 +102,5 @@ test('an invalid token is not cached', () => {
 
 test('D1: only a whole number of 1 to 21600 seconds is a lifetime', () => {
   expect(['1', '21600', '007'].map(parseTtl)).toEqual([1, 21_600, 7])
-  expect([undefined, '', ' ', '0', '21601', '60s', '6e1', '1e999', '６０'].map(parseTtl).every((ttl) => ttl === null)).toBe(true)
+  expect([undefined, '', ' ', '0', '21601', '60s', '6e1', '1e999', '６０'].map(parseTtl).every((ttl) => ttl === undefined)).toBe(true)
 })

@@ -1,0 +1,39 @@
+/**
+ * A token bucket: a rate limit that allows bursts. It begins full.
+ *
+ * All times are milliseconds of one monotonic clock. Nothing is scheduled: each call first adds what was earned since the last one.
+ */
+
+/** A bucket of `burst` tokens that gains `perSecond` tokens a second. */
+export class TokenBucket {
+  readonly #burst: number
+  readonly #perSecond: number
+  #spent = 0
+  #atMs = 0
+
+  constructor(burst: number, perSecond: number) {
+    this.#burst = burst
+    this.#perSecond = perSecond
+  }
+
+  /** Whether a whole token is there. `burst`: the size of the bucket for this call, where it is larger than usual. */
+  hasToken(nowMs: number, burst = this.#burst): boolean {
+    this.#refill(nowMs)
+    return this.#spent <= burst - 1
+  }
+
+  /** Takes tokens out, whether they are there or not. */
+  take(tokens: number): void {
+    this.#spent += tokens
+  }
+
+  isFull(nowMs: number): boolean {
+    this.#refill(nowMs)
+    return this.#spent === 0
+  }
+
+  #refill(nowMs: number): void {
+    this.#spent = Math.max(0, this.#spent - (nowMs - this.#atMs) / 1000 * this.#perSecond)
+    this.#atMs = nowMs
+  }
+}

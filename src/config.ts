@@ -12,6 +12,7 @@ import type { Allowance } from './guest/share.ts'
 import { parseTokenKeys } from './guest/token.ts'
 import { canonicalAddress } from './metadata/address.ts'
 import { DEFAULT_NETWORK, isName } from './metadata/identifiers.ts'
+import type { Parsed } from './metadata/parsed.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 import { parseRecordKeys, type RecordKeys } from './store/crypto/record-cipher.ts'
 import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './store/url.ts'
@@ -57,7 +58,6 @@ export type ParsedConfig =
   | { readonly ok: false, readonly faults: readonly ConfigFault[] }
 
 /** What a file of keys holds, or what it should. */
-type ParsedKeys<T> = { readonly ok: true, readonly keys: T } | { readonly ok: false, readonly message: string }
 
 /** Every variable, with its default. */
 export const SETTINGS = {
@@ -130,13 +130,13 @@ export function parseConfig(
     return value
   }
 
-  const keysOf = <T>(variable: Variable, parse: (text: string) => ParsedKeys<T>): T | null => {
+  const keysOf = <T>(variable: Variable, parse: (text: string) => Parsed<T, string>): T | null => {
     const path = read(variable)
     if (path === undefined) return null
     try {
       const parsed = parse(readText(path))
-      if (parsed.ok) return parsed.keys
-      fault(variable, parsed.message)
+      if (parsed.ok) return parsed.value
+      for (const message of parsed.faults) fault(variable, message)
     } catch (error) {
       fault(variable, `cannot be read: ${(error as NodeJS.ErrnoException).code ?? 'error'}`)
     }

@@ -89,7 +89,7 @@ async function startGuestSide(config: Config, log: Logger, now: () => number): P
   const keys = { cipher: cipherOf(config.store), key: secrets[0]! }
   const snapshot = await readSnapshot(snapshotPath(config.stateDirectory), snapshotOwner(config.store), keys, config.snapshotMaxAgeMs, Date.now(), log)
   for (const assembled of snapshot?.instances ?? []) view.replace(assembled)
-  let ask: Directory['ask'] = () => null
+  let ask: Directory['ask'] = () => undefined
   const directory: Directory = { find: (network, address) => view.find(network, address), ask: (network, address) => ask(network, address) }
   const most = maxConnections(existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : '', config.listen.length)
   const shares = new Shares(config.share, UNKNOWN_PEERS)

@@ -131,7 +131,7 @@ export async function lastRevision({ store }: Context, id: string): Promise<numb
   return withStore(store, async (publisher) => {
     const parsed = parse((await existing(publisher, id)).document)
     if (!parsed.ok) throw new Failure(EXIT.badData, `the store's record of ${id} is faulty: publish a good one`)
-    return parsed.instance.revision
+    return parsed.value.revision
   })
 }
 

@@ -64,9 +64,9 @@ function checked(input: RecordInput, userDataMaxBytes: number): Outcome {
   const document = fillUserData(input.document, bytes, digest)
   const parsed = parse(document)
   if (!parsed.ok) return invalid(input, parsed.faults)
-  const faults = [...sizeFaults(document), ...userData === undefined ? [] : userDataFaults(parsed.instance, bytes, digest, userDataMaxBytes)]
+  const faults = [...sizeFaults(document), ...userData === undefined ? [] : userDataFaults(parsed.value, bytes, digest, userDataMaxBytes)]
   if (faults.length > 0) return invalid(input, faults)
-  const { id, revision } = parsed.instance
+  const { id, revision } = parsed.value
   return { status: EXIT.done, kind: 'valid', text: `${input.place}: valid, ${id} revision ${String(revision)}`, json: { place: input.place, result: 'valid', id, revision } }
 }
 

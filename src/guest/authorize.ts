@@ -7,7 +7,7 @@
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Socket } from 'node:net'
-import type { Target } from '../metadata/target.ts'
+import type { parseTarget, Target } from '../metadata/target.ts'
 import { refused, type Exchange, type Refused } from './exchange.ts'
 import { refusalOf, type Guest } from './identify.ts'
 import type { RequestMeter } from './meter.ts'
@@ -34,19 +34,20 @@ const TOKEN_HEADER = 'x-aws-ec2-metadata-token'
 
 /** Authorizes a request, or refuses it. */
 export function authorize(
-  { network, address, found, request }: Pick<Exchange, 'network' | 'address' | 'found' | 'request'>, target: Target | 'malformed',
+  { network, address, found, request }: Pick<Exchange, 'network' | 'address' | 'found' | 'request'>, parsed: ReturnType<typeof parseTarget>,
   rules: Rules, meter: Pick<RequestMeter, 'session' | 'forwarded'>,
 ): Authorized | Refused {
   const { method, headers, httpVersion } = request
   const refusal = refusalOf(found, address)
-  if (refusal !== null) return refused(refusal, 'unknown')
-  const guest = found as Guest
+  if (refusal !== undefined || found.kind !== 'owned') return refused(refusal ?? 'unknown-peer', 'unknown')
+  const guest = found.owner
   if (headers['transfer-encoding'] !== undefined && !isFramed(headers['transfer-encoding'], httpVersion)) return refused('malformed-request', 'unknown')
   if (headers['x-forwarded-for'] !== undefined || headers.forwarded !== undefined) {
     meter.forwarded()
-    if (isForwardedRefused(rules, headers, target)) return refused('forwarded', target === 'malformed' ? 'unknown' : target.route)
+    if (isForwardedRefused(rules, headers, parsed)) return refused('forwarded', parsed.ok ? parsed.value.route : 'unknown')
   }
-  if (target === 'malformed') return refused('malformed-target', 'unknown')
+  if (!parsed.ok) return refused('malformed-target', 'unknown')
+  const target = parsed.value
   if (target.route === '/latest/api/token') return { kind: 'authorized', guest, target, ttlSeconds: undefined }
   if (target.route === '/{version}/api/token' && method === 'PUT') return refused('dated-token-path', target.route)
 
@@ -67,7 +68,7 @@ function isFramed(transferEncoding: string, httpVersion: string): boolean {
   return httpVersion === '1.1' && /(?:^|,)[ \t]*chunked$/i.test(transferEncoding)
 }
 
-function isForwardedRefused({ forwarded }: Rules, headers: IncomingHttpHeaders, target: Target | 'malformed'): boolean {
+function isForwardedRefused({ forwarded }: Rules, headers: IncomingHttpHeaders, parsed: ReturnType<typeof parseTarget>): boolean {
   if (forwarded !== 'refuse-tokens') return forwarded === 'refuse'
-  return headers[TOKEN_HEADER] !== undefined || (target !== 'malformed' && target.route === '/latest/api/token')
+  return headers[TOKEN_HEADER] !== undefined || (parsed.ok && parsed.value.route === '/latest/api/token')
 }

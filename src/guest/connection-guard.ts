@@ -95,7 +95,7 @@ export class ConnectionGuard {
 
   /** Takes a request out of the share of its peer. False where the share is used up. */
   hasShare({ found, address, startedMs }: Exchange): boolean {
-    return this.#shareOf(found, address).spend(startedMs, typeof found === 'string' ? null : found)
+    return this.#shareOf(found, address).spend(startedMs, found.kind === 'owned' ? found.owner : null)
   }
 
   /** Holds a connection for HOLD_MS, then refuses it. */
@@ -220,7 +220,7 @@ export class ConnectionGuard {
 
   #shareOf(found: Found, address: string): Share {
     const { network, shares } = this.#parts
-    return typeof found === 'string' ? shares.ofUnknown(network, address) : shares.of(found.instance.id)
+    return found.kind === 'owned' ? shares.of(found.owner.instance.id) : shares.ofUnknown(network, address)
   }
 }
 

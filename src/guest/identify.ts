@@ -21,14 +21,14 @@ export interface Guest {
 }
 
 /** The owner of an address; `contested`: more than one instance claims it. */
-export type Found = Guest | 'unknown' | 'contested'
+export type Found = { readonly kind: 'owned', readonly owner: Guest } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
 
 /** Maps addresses to guests. */
 export interface Directory {
   /** Reads memory only. */
   find(network: string, address: string): Found
-  /** Looks an unknown peer up in the store, within a second; null where the store may not be asked now. Never rejects. */
-  ask(network: string, address: string): Promise<Found> | null
+  /** Looks an unknown peer up in the store, within a second; undefined where the store may not be asked now. Never rejects. */
+  ask(network: string, address: string): Promise<Found> | undefined
 }
 
 /**
@@ -43,18 +43,18 @@ export function peerAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'
 }
 
 /**
- * Why every request from an address is refused; null where a guest was found that may ask. Both ends of a connection are of one family, so
+ * Why every request from an address is refused; undefined where a guest was found that may ask. Both ends of a connection are of one family, so
  * an IPv6 address means that the guest connected to an IPv6 address.
  */
-export function refusalOf(found: Found, address: string): Refusal | null {
-  if (found === 'unknown') return 'unknown-peer'
-  if (found === 'contested') return 'contested-address'
-  const { httpEndpoint, httpProtocolIpv6 } = found.instance.options
+export function refusalOf(found: Found, address: string): Refusal | undefined {
+  if (found.kind === 'unknown') return 'unknown-peer'
+  if (found.kind === 'contested') return 'contested-address'
+  const { httpEndpoint, httpProtocolIpv6 } = found.owner.instance.options
   if (httpEndpoint === 'disabled') return 'endpoint-disabled'
-  return httpProtocolIpv6 === 'disabled' && address.includes(':') ? 'ipv6-disabled' : null
+  return httpProtocolIpv6 === 'disabled' && address.includes(':') ? 'ipv6-disabled' : undefined
 }
 
 /** The id of the instance that was found, for logs. */
 export function idOf(found: Found): string | undefined {
-  return typeof found === 'string' ? undefined : found.instance.id
+  return found.kind === 'owned' ? found.owner.instance.id : undefined
 }

@@ -80,8 +80,8 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
       guard.hold(exchange.request.socket, () => { responder.send(exchange, refused('over-share', 'unknown')) })
       return
     }
-    const lookup = exchange.found === 'unknown' ? directory.ask(network, exchange.address) : null
-    if (lookup === null) finish(exchange)
+    const lookup = exchange.found.kind === 'unknown' ? directory.ask(network, exchange.address) : undefined
+    if (lookup === undefined) finish(exchange)
     else void lookup.then((found) => { finish({ ...exchange, found }) })
   }
 

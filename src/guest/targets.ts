@@ -3,7 +3,7 @@
  * remembered path. Memory is bounded, whatever guests ask for.
  */
 import { LRUCache } from 'lru-cache'
-import { parseTarget, type Target } from '../metadata/target.ts'
+import { parseTarget } from '../metadata/target.ts'
 
 /** The number of targets that are remembered, and the length of the longest. */
 const MAX_TARGETS = 1_024
@@ -11,13 +11,13 @@ const MAX_LENGTH = 256
 
 /** Parses targets, as `parseTarget` does. */
 export class Targets {
-  readonly #parsed = new LRUCache<string, Target>({ max: MAX_TARGETS })
+  readonly #parsed = new LRUCache<string, ReturnType<typeof parseTarget>>({ max: MAX_TARGETS })
 
-  parse(text: string): Target | 'malformed' {
+  parse(text: string): ReturnType<typeof parseTarget> {
     const known = this.#parsed.get(text)
     if (known !== undefined) return known
-    const target = parseTarget(text)
-    if (target !== 'malformed' && text.length <= MAX_LENGTH) this.#parsed.set(text, target)
-    return target
+    const parsed = parseTarget(text)
+    if (parsed.ok && text.length <= MAX_LENGTH) this.#parsed.set(text, parsed)
+    return parsed
   }
 }

@@ -41,7 +41,7 @@ function readKey(path: string, log: Logger): Uint8Array | undefined {
     throw error
   }
   const kept = parseTokenKeys(text)
-  if (kept.ok) return kept.keys[0]!
+  if (kept.ok) return kept.value[0]!
   log.warn({ path }, 'the key of session tokens is not readable: a new one takes its place, and guests must fetch new tokens')
   rmSync(path)
   return undefined

@@ -8,6 +8,7 @@
  */
 import { LRUCache } from 'lru-cache'
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
+import type { Parsed } from '../metadata/parsed.ts'
 
 /** The longest life of a token. */
 export const MAX_TTL_SECONDS = 21_600
@@ -96,9 +97,9 @@ export function parseTtl(header: string | undefined): number | undefined {
   return ttl >= 1 && ttl <= MAX_TTL_SECONDS ? ttl : undefined
 }
 
-/** The keys of a file's text. It is not said what stands there instead. */
-export function parseTokenKeys(text: string): { readonly ok: true, readonly keys: readonly Uint8Array[] } | { readonly ok: false, readonly message: string } {
+/** Parses the keys of a file. A fault never has a part of the text. */
+export function parseTokenKeys(text: string): Parsed<readonly Uint8Array[], string> {
   const keys = text.split('\n').map((line) => line.trim()).filter((line) => line !== '').map((line) => Buffer.from(line, 'base64'))
-  if (keys.length > 0 && keys.every((key) => key.length === KEY_BYTES)) return { ok: true, keys }
-  return { ok: false, message: 'must hold 32 random bytes in base64 on each line (openssl rand -base64 32): the first line\'s key makes tokens, all are accepted' }
+  if (keys.length > 0 && keys.every((key) => key.length === KEY_BYTES)) return { ok: true, value: keys }
+  return { ok: false, faults: ['must hold 32 random bytes in base64 on each line (openssl rand -base64 32): the first line\'s key makes tokens, all are accepted'] }
 }

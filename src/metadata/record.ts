@@ -15,13 +15,11 @@ import { Settings } from 'typebox/system'
 import Value from 'typebox/value'
 import { isIpv4, isIpv6, isIpv6Prefix, splitPrefix } from './address.ts'
 import { frozen, RECORD_MAX_BYTES, type Instance } from './instance.ts'
+import type { Parsed } from './parsed.ts'
 import { FormerSchema, InstanceSchema, TIME } from './schema.ts'
 
 /** One thing that is wrong with a record: where (a JSON pointer) and what would be right. Never holds the record's own values. */
 export interface Fault { readonly path: string, readonly message: string }
-
-/** The result of `parse`. */
-export type Parsed = { readonly ok: true, readonly instance: Instance } | { readonly ok: false, readonly faults: readonly Fault[] }
 
 /** Since when a document, be the rest of it good or not, says that its user-data is sealed; undefined where it does not, or in no time that is one. */
 export function sealOf(document: unknown): string | undefined {
@@ -50,14 +48,14 @@ const check = Compile(InstanceSchema)
  * Checks an untrusted document (what JSON.parse or a YAML reader gave) and returns it as a frozen Instance with every default filled
  * in, or all of its faults. Does not change or keep its argument.
  */
-export function parse(untrusted: unknown): Parsed {
+export function parse(untrusted: unknown): Parsed<Instance, Fault> {
   if (typeof untrusted !== 'object' || untrusted === null || Array.isArray(untrusted)) {
     return { ok: false, faults: [{ path: '', message: 'must be a JSON object' }] }
   }
   const value = Value.Default(InstanceSchema, known(InstanceSchema as Shape, untrusted))
   if (!check.Check(value)) return { ok: false, faults: check.Errors(value).flatMap(faultsOf) }
   const faults = contradictions(value)
-  return faults.length > 0 ? { ok: false, faults } : { ok: true, instance: frozen(value) }
+  return faults.length > 0 ? { ok: false, faults } : { ok: true, value: frozen(value) }
 }
 
 /** The fault of a document that is larger than RECORD_MAX_BYTES as JSON; empty where it is not. */
@@ -110,7 +108,7 @@ function known({ properties, patternProperties, items, maxItems = 0, maxProperti
 export function restore(value: unknown): Instance | undefined {
   if (check.Check(value)) return contradictions(value).length === 0 ? frozen(value) : undefined
   const parsed = parse(value)
-  if (parsed.ok) return parsed.instance
+  if (parsed.ok) return parsed.value
   const former: unknown = Value.Default(FormerSchema, value)
   return Value.Check(FormerSchema, former) && contradictions(former).length === 0 ? frozen(former) : undefined
 }

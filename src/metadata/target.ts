@@ -1,32 +1,34 @@
 /**
- * Which path does a request target name?
+ * Parses the target of a request into its canonical form: a version, and a path of the tree (contract A3; docs/ec2.md#urls).
  *
- * Real clients double slashes, add or drop the last one, send absolute URLs and escape what needs none; the tree knows one path
- * for each thing (contract A3; docs/ec2.md#urls). Splitting comes before decoding, so an escaped slash separates nothing.
- * The path decides what is said, never who is asking: an absolute target's host is dropped.
+ * Real clients double slashes, add or omit the last one, send absolute URLs, and escape characters that need no escape. The target is split
+ * before it is decoded, so an escaped slash separates nothing. The host of an absolute URL is ignored: it identifies nobody.
  */
+import type { Parsed } from './parsed.ts'
 import { LATEST, versionPosition } from './versions.ts'
 
-/** The closed set of what a target can be, as metrics and log lines name it. */
+/** The kinds of targets, as metrics and log lines name them: a closed set. */
 export const ROUTES = ['/', '/{version}', '/{version}/meta-data', '/{version}/user-data', '/openstack/latest/user_data', '/latest/api/token', '/{version}/api/token', 'unknown'] as const
 /** One of ROUTES. */
 export type Route = typeof ROUTES[number]
 
-/** A parsed target: the position of its version, and the path below it without slashes at its ends (empty for the version's root). */
+/** A parsed target: the position of its version, and the path below it without slashes at its ends (empty for the root of the version). */
 export interface Target { readonly route: Route, readonly version: number, readonly path: string }
 
-const UNKNOWN: Target = Object.freeze({ route: 'unknown', version: LATEST, path: '' })
-const ROOT: Target = Object.freeze({ route: '/', version: LATEST, path: '' })
-const OPENSTACK_USER_DATA: Target = Object.freeze({ route: '/openstack/latest/user_data', version: LATEST, path: 'user-data' })
+type ParsedTarget = Parsed<Target, string>
 
-const TOKEN: Target = Object.freeze({ route: '/latest/api/token', version: LATEST, path: 'api/token' })
+const MALFORMED: ParsedTarget = Object.freeze({ ok: false, faults: ['has an escape that does not decode to UTF-8'] })
+const UNKNOWN = latest('unknown', '')
+const ROOT = latest('/', '')
+const OPENSTACK_USER_DATA = latest('/openstack/latest/user_data', 'user-data')
+const TOKEN = latest('/latest/api/token', 'api/token')
 
-const NEEDS_WORK = /^[^/]|[%?#]|\/\/|\/$/
+const NOT_CANONICAL = /^[^/]|[%?#]|\/\/|\/$/
 
-/** Parses a request target as it stood in the request line. `malformed`: an escape that does not decode to UTF-8 (400). */
-export function parseTarget(target: string): Target | 'malformed' {
-  const path = NEEDS_WORK.test(target) ? normalise(target) : target.slice(1)
-  if (path === undefined) return 'malformed'
+/** Parses the target of a request line. The only fault is an escape that does not decode to UTF-8. */
+export function parseTarget(target: string): ParsedTarget {
+  const path = NOT_CANONICAL.test(target) ? normalise(target) : target.slice(1)
+  if (path === undefined) return MALFORMED
   if (path === '') return ROOT
   if (path === 'openstack/latest/user_data') return OPENSTACK_USER_DATA
   if (path === 'latest/api/token') return TOKEN
@@ -34,7 +36,11 @@ export function parseTarget(target: string): Target | 'malformed' {
   const version = versionPosition(slash === -1 ? path : path.slice(0, slash))
   if (version === undefined) return UNKNOWN
   const below = slash === -1 ? '' : path.slice(slash + 1)
-  return { route: routeOf(below), version, path: below }
+  return { ok: true, value: { route: routeOf(below), version, path: below } }
+}
+
+function latest(route: Route, path: string): ParsedTarget {
+  return Object.freeze({ ok: true, value: Object.freeze({ route, version: LATEST, path }) })
 }
 
 function routeOf(path: string): Route {
@@ -44,7 +50,7 @@ function routeOf(path: string): Route {
   return path === 'meta-data' || path.startsWith('meta-data/') ? '/{version}/meta-data' : 'unknown'
 }
 
-/** The segments of a target, decoded, joined by single slashes; undefined when an escape is malformed. */
+/** The segments of a target, decoded, joined by single slashes; undefined where an escape is malformed. */
 function normalise(target: string): string | undefined {
   const path = target.replace(/^[A-Za-z][A-Za-z0-9+.-]*:\/\/[^/?#]*/, '').replace(/[?#].*$/s, '')
   try {
@@ -54,7 +60,7 @@ function normalise(target: string): string | undefined {
   }
 }
 
-/** A segment that hides a slash stays encoded: no name of the tree holds one. */
+/** A segment with an escaped slash stays encoded: no name of the tree has a slash. */
 function decodeSegment(segment: string): string {
   const decoded = decodeURIComponent(segment)
   return decoded.includes('/') ? segment : decoded

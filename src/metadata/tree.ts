@@ -1,36 +1,37 @@
 /**
- * What does a path of one instance answer?
+ * The metadata tree of one instance: every path and its content.
  *
- * A tree is built once from one record, its user-data and the catalogue, and never changes: a listing and the leaves that it names
- * come from the same object (contract B4). Listings derive from what was built, so nothing is listed that does not answer (B3).
- * A node shows from the position of a version on; a directory from that of its first child.
+ * A tree is built once, from a record, its user-data and the catalogue, and does not change: a listing and the leaves that it names come from the
+ * same object (contract B4). Listings are made from the nodes, so every listed path has content (B3). A leaf is visible from the position of
+ * a version on, a directory from the position of its first child.
  *
- * Bodies are held ready to be sent: one character per byte, with the header list that goes with them.
+ * Bodies are ready to be sent: one character per byte, with their list of headers.
  */
 import { CATEGORIES, type Provider } from './categories.ts'
 import type { Instance } from './instance.ts'
 import { VERSIONS, visibleFrom } from './versions.ts'
 
-/** What is sent for a path: `body` has one character per byte (latin1), or is the bytes; `headers` alternates names and values. */
+/** The content of a path. `body`: text with one character per byte (latin1), or bytes. `headers` alternates names and values. */
 export interface Content { readonly body: string | Uint8Array, readonly headers: readonly string[] }
 
-interface Leaf { readonly from: number, readonly content: Content, readonly earlier?: { readonly before: number, readonly content: Content } }
+/** `earlier`: the content for the versions before a change of format. */
+interface Leaf { readonly kind: 'leaf', readonly from: number, readonly content: Content, readonly earlier?: { readonly before: number, readonly content: Content } }
 interface Directory {
+  readonly kind: 'directory'
   from: number
   readonly children: Map<string, { readonly listedAs: string, readonly node: Node }>
   readonly listings: Map<number, Content>
 }
 type Node = Leaf | Directory
 
-/** Everything that one state of one instance answers, by path below a version. Treat it as opaque: `resolve` reads it. */
+/** The nodes of an instance, by path below a version. Opaque: use `resolve`. */
 export type Tree = ReadonlyMap<string, Node>
 
-/** The content of `/`: every version, one a line (contract A1). */
+/** The content of `/`: the versions, one per line (contract A1). */
 export const VERSION_LIST: Content = textContent(VERSIONS.join('\n'))
 
 /**
- * Builds the tree of an instance. `userData` is null where it has none, empty where it was set to nothing. Sealed user-data is not in it,
- * whatever is given.
+ * Builds the tree of an instance. `userData` is null where it has none. Sealed user-data is left out.
  */
 export function buildTree(instance: Instance, userData: Uint8Array | null, provider: Provider): Tree {
   const nodes = new Map<string, Node>()
@@ -38,31 +39,31 @@ export function buildTree(instance: Instance, userData: Uint8Array | null, provi
     for (const { parameters, value, earlier } of entries({ instance, provider })) {
       const from = visibleFrom(since)
       const former = earlier && { earlier: { before: visibleFrom(earlier.since), content: textContent(earlier.value) } }
-      const leaf: Leaf = { from, content: textContent(value), ...former }
+      const leaf: Leaf = { kind: 'leaf', from, content: textContent(value), ...former }
       add(nodes, fill(pattern, parameters), leaf, instance)
     }
   }
   if (userData !== null && instance.sealedAt === undefined) {
-    add(nodes, 'user-data', { from: 0, content: { body: userData, headers: headers('application/octet-stream', userData.length) } }, instance)
+    add(nodes, 'user-data', { kind: 'leaf', from: 0, content: { body: userData, headers: headers('application/octet-stream', userData.length) } }, instance)
   }
   instance.publicKeys.forEach(({ user }, index) => { alias(nodes, `meta-data/public-keys/${user}`, `meta-data/public-keys/${String(index)}`) })
   return nodes
 }
 
-/** The content of a path (as `parseTarget` gives it) at a version's position; undefined where there is nothing. */
+/** The content of a path (as `parseTarget` gives it) at a version's position; undefined where it has none. */
 export function resolve(tree: Tree, version: number, path: string): Content | undefined {
   const node = tree.get(path)
   if (node === undefined || node.from > version) return undefined
-  if ('children' in node) return listing(node, version)
+  if (node.kind === 'directory') return listing(node, version)
   return node.earlier !== undefined && version < node.earlier.before ? node.earlier.content : node.content
 }
 
-/** What stands under `meta-data/` in `before` and no longer in `after`: a crawl under way may still ask for it (contract B5). */
+/** The paths under `meta-data/` that `after` lacks: a crawl in flight may still request them (contract B5). */
 export function removedPaths(before: Tree, after: Tree): Tree {
   return new Map(before.entries().filter(([path]) => path.startsWith('meta-data/') && !after.has(path)))
 }
 
-/** Puts a leaf in its place and makes the directories above it. */
+/** Adds a leaf, and the directories above it. */
 function add(nodes: Map<string, Node>, path: string, leaf: Leaf, instance: Instance): void {
   nodes.set(path, leaf)
   let child: Node = leaf
@@ -80,13 +81,13 @@ function add(nodes: Map<string, Node>, path: string, leaf: Leaf, instance: Insta
   }
 }
 
-/** Directories end in a slash, with two exceptions: the trees of a version's root, and keys as `0=usr-x1y2z` (contract B1, C2). */
+/** How a listing shows a name: a directory ends in a slash, except in the root of a version; a key is `0=usr-x1y2z` (contract B1, C2). */
 function listedAs(parentPath: string, name: string, node: Node, { publicKeys }: Instance): string {
   if (parentPath === 'meta-data/public-keys') return `${name}=${publicKeys[Number(name)]?.user ?? ''}`
-  return parentPath !== '' && 'children' in node ? `${name}/` : name
+  return parentPath !== '' && node.kind === 'directory' ? `${name}/` : name
 }
 
-/** Lets a second, unlisted path answer what a directory and its leaves answer: the interface document names keys by user (C2). */
+/** Adds a second, unlisted path for a directory and its leaves: the interface document names keys by user (C2). */
 function alias(nodes: Map<string, Node>, path: string, target: string): void {
   const node = nodes.get(target) as Directory
   nodes.set(path, node)
@@ -103,7 +104,7 @@ function listing(node: Directory, version: number): Content {
 }
 
 function directory(): Directory {
-  return { from: Infinity, children: new Map(), listings: new Map() }
+  return { kind: 'directory', from: Infinity, children: new Map(), listings: new Map() }
 }
 
 function fill(pattern: string, parameters: readonly string[]): string {

@@ -28,23 +28,23 @@ export async function explain(
   if (address === undefined) return undefined
   const found = view.find(network, address)
   const refusal = refusalOf(found, address)
-  const answer = { network, address, answer: refusal ?? 'metadata', status: refusal === null ? 200 : statusOf(refusal) } as const
+  const answer = { network, address, answer: refusal ?? 'metadata', status: refusal === undefined ? 200 : statusOf(refusal) } as const
   if (!networks.includes(network)) return { ...answer, because: `this daemon does not serve network ${network}; it serves ${networks.join(', ')}` }
-  if (found === 'unknown') {
-    const elsewhere = networks.filter((other) => view.find(other, address) !== 'unknown')
+  if (found.kind === 'unknown') {
+    const elsewhere = networks.filter((other) => view.find(other, address).kind !== 'unknown')
     const hint = elsewhere.length > 0 ? `an instance has it on ${elsewhere.join(', ')}` : await diagnosis.address(network, address)
     return { ...answer, because: `no instance that is known here has this address on network ${network}; ${hint}` }
   }
-  if (found === 'contested') return { ...answer, because: `more than one instance claims it: ${claimants(view, network, address)}` }
+  if (found.kind === 'contested') return { ...answer, because: `more than one instance claims it: ${claimants(view, network, address)}` }
 
-  const { instance, userData } = found
+  const { instance, userData } = found.owner
   const { httpTokens, httpPutResponseHopLimit: limit } = instance.options
   const heldBy = firewall.holds(instance)
   const listener = unreachable(instance)
   const store = await diagnosis.instance(instance.id)
   return {
     ...answer,
-    because: refusal === null ? `it is ${instance.id}'s` : OPTIONS[refusal] ?? refusal,
+    because: refusal === undefined ? `it is ${instance.id}'s` : OPTIONS[refusal] ?? refusal,
     instance: { id: instance.id, revision: instance.revision, hypervisors: [...instance.hypervisors] },
     sessionTokens: httpTokens,
     userData: instance.sealedAt !== undefined ? `sealed since ${instance.sealedAt}` : userData === null ? 'none' : `${String(userData.length)} bytes`,

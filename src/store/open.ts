@@ -41,6 +41,6 @@ export async function openStore({ url, region, userDataMaxBytes = USER_DATA_MAX_
 
 function cipherOf(path: string, region: string): RecordCipher {
   const parsed = parseRecordKeys(readFileSync(path, 'utf8'))
-  if (!parsed.ok) throw new Error(`${path} ${parsed.message}`)
-  return new RecordCipher(parsed.keys, region)
+  if (!parsed.ok) throw new Error(`${path} ${parsed.faults.join('; ')}`)
+  return new RecordCipher(parsed.value, region)
 }

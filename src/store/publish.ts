@@ -117,7 +117,7 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     const complete = fillUserData(document, bytes, digest)
     const parsed = parse(complete)
     if (!parsed.ok) return parsed
-    const { instance } = parsed
+    const instance = parsed.value
     const faults = [
       ...regionFaults(instance, this.#backend.region), ...sizeFaults(complete), ...userDataFaults(instance, bytes, digest, this.#userDataMaxBytes),
     ]
@@ -136,12 +136,12 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
       if (published === undefined) return { kind: 'absent' }
       const current = parse(published.document)
       if (!current.ok) throw new Error(`the store's record of ${id} is faulty: publish a good one first`)
-      const { revision, sealedAt: since } = current.instance
+      const { revision, sealedAt: since } = current.value
       if ((since === undefined) === (sealedAt === undefined)) return { kind: 'unchanged', revision, sealedAt: since }
       const document = changeSealOf(published.document, revision + 1, sealedAt)
       const next = parse(document)
       if (!next.ok) throw new Error(`the record of ${id} has no next revision`)
-      const change = { instance: next.instance, document, userData: 'keep', liftsSeal: sealedAt === undefined, dryRun: false } as const
+      const change = { instance: next.value, document, userData: 'keep', liftsSeal: sealedAt === undefined, dryRun: false } as const
       const written = await this.#codec.write(writer, change)
       if (written.kind === 'published') {
         return sealedAt === undefined ? { kind: 'unsealed', revision: revision + 1 } : { kind: 'sealed', revision: revision + 1, sealedAt }

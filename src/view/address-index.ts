@@ -9,8 +9,15 @@
  */
 import { ipv6Digits } from '../metadata/address.ts'
 
-/** A range that somebody claims. `owners`: whoever claims it or a range that contains it; more than one: it is contested. */
-interface Claim<T> { readonly range: string, readonly digits: string | null, claimants: readonly T[], owners: readonly T[] }
+/** The owner of an address; `contested`: more than one instance claims it. */
+export type Ownership<T> = { readonly kind: 'owned', readonly owner: T } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
+
+/** The ownership of an address that nobody claims. */
+export const UNKNOWN = Object.freeze({ kind: 'unknown' })
+const CONTESTED = Object.freeze({ kind: 'contested' })
+
+/** A range that is claimed. `ownership`: by all who claim it or a range that contains it. */
+interface Claim<T> { readonly range: string, readonly digits: string | null, claimants: readonly T[], ownership: Ownership<T> }
 
 /** The claims of one network. `settled` is called whenever the owners of a range may have changed; none: nobody claims it any longer. */
 export class AddressIndex<T> {
@@ -29,10 +36,8 @@ export class AddressIndex<T> {
   }
 
   /** Who owns a canonical address. */
-  find(address: string): T | 'unknown' | 'contested' {
-    const claim = this.#claims.get(address) ?? this.#longestAround(address)
-    if (claim === undefined) return 'unknown'
-    return claim.owners.length === 1 ? claim.owners[0]! : 'contested'
+  find(address: string): Ownership<T> {
+    return (this.#claims.get(address) ?? this.#longestAround(address))?.ownership ?? UNKNOWN
   }
 
   /** Adds a claim. */
@@ -61,7 +66,7 @@ export class AddressIndex<T> {
   }
 
   #tell(claim: Claim<T>, owners: readonly T[]): void {
-    claim.owners = owners
+    claim.ownership = owners.length === 1 ? { kind: 'owned', owner: owners[0]! } : CONTESTED
     this.#settled(claim.range, owners)
   }
 
@@ -86,7 +91,7 @@ export class AddressIndex<T> {
 
   #add(range: string): Claim<T> {
     const digits = range.includes(':') ? ipv6Digits(range) : null
-    const claim: Claim<T> = { range, digits, claimants: [], owners: [] }
+    const claim: Claim<T> = { range, digits, claimants: [], ownership: UNKNOWN }
     this.#claims.set(range, claim)
     if (digits !== null) {
       this.#ipv6.set(digits, claim)

@@ -39,14 +39,14 @@ export class PeerLookup {
     this.#parts = parts
   }
 
-  /** The instance of this hypervisor that owns the address according to the store, within a second; null when the store may not be asked now. */
-  ask(network: string, address: string): Promise<Found> | null {
+  /** The instance of this hypervisor that owns the address according to the store, within a second; undefined when the store may not be asked now. */
+  ask(network: string, address: string): Promise<Found> | undefined {
     const key = `${network} ${address}`
     const pending = this.#pending.get(key)
     if (pending !== undefined) return pending
     if (!this.#mayAsk(key)) {
       this.#parts.lookups.inc({ result: 'skipped' })
-      return null
+      return undefined
     }
     const lookup = this.#lookUp(network, address).finally(() => {
       this.#pending.delete(key)
@@ -65,7 +65,7 @@ export class PeerLookup {
     try {
       await Promise.race([lookUp(network, address), tooLate])
       const found = find(network, address)
-      lookups.inc({ result: found === 'unknown' ? 'unknown' : 'found' })
+      lookups.inc({ result: found.kind === 'unknown' ? 'unknown' : 'found' })
       return found
     } catch {
       lookups.inc({ result: 'failed' })

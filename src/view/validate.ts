@@ -21,7 +21,7 @@ export function assemble(loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>
   if (loaded.kind !== 'record') return { reason: loaded.kind, faults: [{ path: '', message: loaded.reason }] }
   const parsed = parse(loaded.document)
   if (!parsed.ok) return { reason: 'record', faults: parsed.faults }
-  const { instance } = parsed
+  const instance = parsed.value
   if (instance.id !== loaded.id) return { reason: 'id', faults: [{ path: '/id', message: `is not the id that it is stored under, ${loaded.id}` }] }
   const faults = userDataFaults(instance, loaded.userData, loaded.userDataSha256, userDataMaxBytes)
   if (faults.length > 0) return { reason: 'user-data', faults }

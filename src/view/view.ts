@@ -10,7 +10,7 @@ import type { Provider } from '../metadata/categories.ts'
 import { rangesOf, type Instance } from '../metadata/instance.ts'
 import { buildTree, resolve, removedPaths, type Content, type Tree } from '../metadata/tree.ts'
 import type { Assembled } from './validate.ts'
-import { AddressIndex } from './address-index.ts'
+import { AddressIndex, UNKNOWN, type Ownership } from './address-index.ts'
 
 /** A path that is no longer there still answers for so long. */
 const GRACE_MS = 60_000
@@ -18,7 +18,7 @@ const GRACE_MS = 60_000
 const MAX_FORMER_STATES = 64
 
 /** What a (network, address) is to this host. `contested`: more than one instance claims it, or a prefix that it is in. */
-export type Found = ServedInstance | 'unknown' | 'contested'
+export type Found = Ownership<ServedInstance>
 
 /** One instance as this host holds it. */
 export class ServedInstance {
@@ -90,7 +90,7 @@ export class View {
 
   /** Who has this address on this network. */
   find(network: string, address: string): Found {
-    return this.#indexes.get(network)?.find(address) ?? 'unknown'
+    return this.#indexes.get(network)?.find(address) ?? UNKNOWN
   }
 
   get(id: string): ServedInstance | undefined {

@@ -83,7 +83,7 @@ test(`B3: in ${String(RECORDS)} generated records, exactly what is listed answer
     for (const version of VERSIONS) {
       const found = crawl((path) => {
         const target = parseTarget(`/${version}/${path}`)
-        return target === 'malformed' ? undefined : resolve(tree, target.version, target.path)?.body.toString()
+        return !target.ok ? undefined : resolve(tree, target.value.version, target.value.path)?.body.toString()
       })
       const paths = new Set(found.keys())
       expect([...older].filter((path) => !paths.has(path))).toEqual([]) // a later version has all that an earlier one has

@@ -96,14 +96,15 @@ function speech(record: Record<string, unknown>, userData: Buffer): Pick<FuzzGue
     if (tree !== undefined) return tree
     const parsed = parse(fillUserData(record, userData, sha256(userData)))
     if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
-    return tree = buildTree(parsed.instance, userData, {})
+    return tree = buildTree(parsed.value, userData, {})
   }
   return {
     said: (target) => {
       const parsed = parseTarget(target)
-      if (parsed === 'malformed') return null
-      if (parsed.route === 'unknown') return undefined
-      const content = parsed.route === '/' ? VERSION_LIST : resolve(built(), parsed.version, parsed.path)
+      if (!parsed.ok) return null
+      if (parsed.value.route === 'unknown') return undefined
+      const { route, version, path } = parsed.value
+      const content = route === '/' ? VERSION_LIST : resolve(built(), version, path)
       return content && latin1(content.body)
     },
     says: (body) => {

@@ -50,7 +50,7 @@ export function judgeRecord(document: unknown): { readonly valid: boolean, reado
   const before = textOf(document)
   const parsed = parse(document)
   if (textOf(document) !== before) return { valid: parsed.ok, wrong: 'parse changed its argument' }
-  if (parsed.ok) return { valid: true, ...wrongOf(wrongInstance(parsed.instance)) }
+  if (parsed.ok) return { valid: true, ...wrongOf(wrongInstance(parsed.value)) }
   const { faults } = parsed
   if (faults.length === 0) return { valid: false, wrong: 'refused without a fault' }
   for (const { path, message } of faults) {
@@ -78,7 +78,7 @@ function wrongInstance(instance: Instance): string | undefined {
   const copy = JSON.parse(JSON.stringify(instance)) as unknown
   if (!Object.isFrozen(instance) || !instance.interfaces.every((nic) => Object.isFrozen(nic.ipv4Addresses))) return 'an instance that is not frozen'
   const again = parse(copy)
-  if (!again.ok || !isDeepStrictEqual(again.instance, instance)) return 'an instance that parses to another one'
+  if (!again.ok || !isDeepStrictEqual(again.value, instance)) return 'an instance that parses to another one'
   if (!isDeepStrictEqual(restore(copy), instance)) return 'an instance that is restored as another one'
   const tree = buildTree(instance, Buffer.from(RECORD_MARK), {})
   for (const [position, version] of VERSIONS.entries()) {
@@ -95,8 +95,8 @@ function wrongCrawl(tree: Tree, position: number, version: string): string | und
   for (let next = todo.shift(); next !== undefined; next = todo.shift()) {
     const [path, isDirectory] = next
     const target = parseTarget(`/${version}/${path}`)
-    if (target === 'malformed' || target.route === 'unknown') return `a listed path that is no target: ${path}`
-    const content = resolve(tree, position, target.path)
+    if (!target.ok || target.value.route === 'unknown') return `a listed path that is no target: ${path}`
+    const content = resolve(tree, position, target.value.path)
     if (content === undefined) return `listed but not answered: ${path}`
     if (Number(content.headers[3]) !== content.body.length) return `a length that is not the body's: ${path}`
     if (!isDirectory) continue

@@ -77,7 +77,7 @@ export async function aSnapshotBench(cipher: RecordCipher | null): Promise<Snaps
 function assembled(seed: number, userData: Buffer | null): Assembled {
   const parsed = parse(fillUserData(generateRecord(seed), userData, userData && sha256(userData)))
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
-  return { instance: parsed.instance, userData, digest: sha256(Buffer.from(String(seed))) }
+  return { instance: parsed.value, userData, digest: sha256(Buffer.from(String(seed))) }
 }
 
 function spoiled(dice: Dice, bytes: Buffer, other: Buffer): Buffer {

@@ -220,7 +220,7 @@ t.test('a record larger than the present limit stays served across restarts too'
 function formerSnapshot(document: Record<string, unknown>, digest: string, userData: string): string {
   const parsed = parse({ ...document, tags: {} })
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
-  const instance = { ...parsed.instance, tags: document['tags'] }
+  const instance = { ...parsed.value, tags: document['tags'] }
   const body = `${JSON.stringify({ imds: 'snapshot', format: 1, store: 'redis', region: 'gb1', hypervisor: 'hv1' })}\n${JSON.stringify({ instance, digest, userDataBytes: userData === '' ? null : userData.length })}\n${userData}\n`
   return `${body}${JSON.stringify({ instances: 1, sha256: createHash('sha256').update(body).digest('hex'), mac: 'of another version' })}\n`
 }

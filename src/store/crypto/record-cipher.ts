@@ -17,6 +17,7 @@
  * What this cannot tell: whether a value is the latest. An older one, with its own revision, is as authentic.
  */
 import { createCipheriv, createDecipheriv, createSecretKey, hkdfSync, randomBytes, type KeyObject } from 'node:crypto'
+import type { Parsed } from '../../metadata/parsed.ts'
 import { slices, type TurnBudget } from '../../runtime/turn-budget.ts'
 
 const ALGORITHM = 'aes-256-gcm'
@@ -61,17 +62,17 @@ export interface Decryption {
 }
 
 /** Reads a file of keys: `NAME:BASE64-OF-32-BYTES`, one a line. A fault names lines and never what stands in them. */
-export function parseRecordKeys(text: string): { readonly ok: true, readonly keys: RecordKeys } | { readonly ok: false, readonly message: string } {
+export function parseRecordKeys(text: string): Parsed<RecordKeys, string> {
   const keys: RecordKey[] = []
   for (const [i, line] of text.split('\n').map((raw) => raw.trim()).entries()) {
     if (line === '') continue
     const [, name, base64] = new RegExp(`^(${NAME}):([A-Za-z0-9+/]{43}=)$`).exec(line) ?? []
-    if (name === undefined || base64 === undefined) return { ok: false, message: `has no NAME:BASE64-OF-32-BYTES in line ${String(i + 1)}` }
-    if (keys.some((other) => other.name === name)) return { ok: false, message: `gives a name in line ${String(i + 1)} that an earlier key has` }
+    if (name === undefined || base64 === undefined) return { ok: false, faults: [`has no NAME:BASE64-OF-32-BYTES in line ${String(i + 1)}`] }
+    if (keys.some((other) => other.name === name)) return { ok: false, faults: [`gives a name in line ${String(i + 1)} that an earlier key has`] }
     keys.push({ name, key: createSecretKey(base64, 'base64') })
   }
   const [first, ...others] = keys
-  return first === undefined ? { ok: false, message: 'holds no key: NAME:BASE64-OF-32-BYTES, one a line' } : { ok: true, keys: [first, ...others] }
+  return first === undefined ? { ok: false, faults: ['holds no key: NAME:BASE64-OF-32-BYTES, one a line'] } : { ok: true, value: [first, ...others] }
 }
 
 /** Is this a value of ours that is encrypted, by its looks? */

@@ -81,8 +81,8 @@ async function protectionOf(directory: string, id: string, remembered: Protectio
 
 function validInstance(loaded: Loaded): Instance | undefined {
   const parsed = loaded.kind === 'record' ? parse(loaded.document) : undefined
-  if (loaded.kind !== 'record' || parsed?.ok !== true || parsed.instance.id !== loaded.id) return undefined
-  return userDataFaults(parsed.instance, loaded.userData, loaded.userDataSha256, Infinity).length === 0 ? parsed.instance : undefined
+  if (loaded.kind !== 'record' || parsed?.ok !== true || parsed.value.id !== loaded.id) return undefined
+  return userDataFaults(parsed.value, loaded.userData, loaded.userDataSha256, Infinity).length === 0 ? parsed.value : undefined
 }
 
 /** What protects an instance whose record is faulty: what is known of it, and a seal that can be read. */

@@ -82,8 +82,8 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
       const loaded = await loadFiles(this.#directory, id)
       const parsed = loaded.kind === 'record' ? parse(loaded.document) : undefined
       if (parsed?.ok !== true) continue
-      const { revision, hypervisors } = parsed.instance
-      all.push({ id, revision, hypervisors, addresses: rangesOf(parsed.instance).map(({ network, range }) => `${network} ${range}`) })
+      const { revision, hypervisors } = parsed.value
+      all.push({ id, revision, hypervisors, addresses: rangesOf(parsed.value).map(({ network, range }) => `${network} ${range}`) })
     }
     return all
   }

@@ -16,7 +16,7 @@ const GUEST: Guest = {
 interface Request { readonly found: Found, readonly method: string, readonly target: string, readonly headers: IncomingHttpHeaders, readonly httpVersion: string }
 
 /** Authorizes and resolves a request; gives its outcome, the seconds of its token, and what was counted. */
-function resolved({ found = GUEST, method = 'GET', target = '/latest/meta-data/mac', headers = {}, httpVersion = '1.1' }: Partial<Request> = {}, change: Partial<Rules> = {}) {
+function resolved({ found = { kind: 'owned', owner: GUEST }, method = 'GET', target = '/latest/meta-data/mac', headers = {}, httpVersion = '1.1' }: Partial<Request> = {}, change: Partial<Rules> = {}) {
   const meter = new RequestMeter()
   const tokens = { mint: () => 'minted', verify: (token: string) => token === 'good' ? 7 : undefined }
   const rules: Rules = { tokens, forwarded: 'refuse', limitHops: () => true, ...change }
@@ -67,6 +67,6 @@ describe('D6: on a connection whose hops cannot be limited', () => {
 test('D4: the response has the remaining seconds of a valid token, also where nothing is found', () => {
   const headers = { 'x-aws-ec2-metadata-token': 'good' }
   expect(resolved({ headers })).toMatchObject({ outcome: 'served', ttlSeconds: 7, sessions: { token: 1, none: 0, refused: 0 } })
-  expect(resolved({ headers, found: { ...GUEST, resolve: () => undefined } })).toMatchObject({ outcome: 'not-found', ttlSeconds: 7 })
+  expect(resolved({ headers, found: { kind: 'owned', owner: { ...GUEST, resolve: () => undefined } } })).toMatchObject({ outcome: 'not-found', ttlSeconds: 7 })
   expect(resolved({ headers: { 'x-aws-ec2-metadata-token': 'bad' } })).toMatchObject({ outcome: 'token-invalid', ttlSeconds: undefined, sessions: { token: 0, none: 0, refused: 1 } })
 })

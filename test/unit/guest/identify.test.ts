@@ -7,13 +7,13 @@ test.each([
 ])('invariant 1: a peer at %s has the address "%s"', (remoteAddress, address) => { expect(peerAddress({ remoteAddress })).toBe(address) })
 
 test.each([
-  ['enabled', 'disabled', '10.0.0.2', null], ['enabled', 'disabled', 'fd00::2', 'ipv6-disabled'], ['enabled', 'enabled', 'fd00::2', null],
+  ['enabled', 'disabled', '10.0.0.2', undefined], ['enabled', 'disabled', 'fd00::2', 'ipv6-disabled'], ['enabled', 'enabled', 'fd00::2', undefined],
   ['disabled', 'enabled', '10.0.0.2', 'endpoint-disabled'], ['disabled', 'disabled', 'fd00::2', 'endpoint-disabled'],
 ] as const)('with the endpoint %s and IPv6 %s, at %s: %s', (httpEndpoint, httpProtocolIpv6, address, refusal) => {
   const guest: Guest = { instance: { id: 'srv-a', options: { httpEndpoint, httpProtocolIpv6, httpTokens: 'optional' } }, paths: 1, resolve: () => undefined }
-  expect(refusalOf(guest, address)).toBe(refusal)
+  expect(refusalOf({ kind: 'owned', owner: guest }, address)).toBe(refusal)
 })
 
 test('E2: a peer that no instance, or more than one, claims gets nothing', () => {
-  expect([refusalOf('unknown', '10.0.0.2'), refusalOf('contested', '10.0.0.2')]).toEqual(['unknown-peer', 'contested-address'])
+  expect([refusalOf({ kind: 'unknown' }, '10.0.0.2'), refusalOf({ kind: 'contested' }, '10.0.0.2')]).toEqual(['unknown-peer', 'contested-address'])
 })

@@ -56,21 +56,21 @@ test('invariant 7: the owner of an address is what a check of every claim finds'
       for (let i = 0; i < 5; i++) {
         const address = anAddress()
         const owners = ownersOf(address, held)
-        expect([address, claims.find(address)]).toEqual([address, owners.length > 1 ? 'contested' : owners[0] ?? 'unknown'])
+        expect([address, claims.find(address)]).toEqual([address, owners.length > 1 ? { kind: 'contested' } : owners.length === 1 ? { kind: 'owned', owner: owners[0] } : { kind: 'unknown' }])
       }
     }
     expect(Object.fromEntries([...settled].map(([range, owners]) => [range, [...owners].sort()])))
       .toEqual(Object.fromEntries(held.map(([range]) => [range, ownersOf(range, held)])))
     for (const claim of held) claims.unclaim(...claim)
     expect(settled.size).toBe(0)
-    expect(claims.find(anAddress())).toBe('unknown')
+    expect(claims.find(anAddress())).toEqual({ kind: 'unknown' })
   }
 })
 
 test('an IPv4 address never matches an IPv6 address or prefix', () => {
   const claims = new AddressIndex<string>(() => { /* nobody asks */ })
   claims.claim('fd00::/64', 'a')
-  expect(claims.find('10.0.0.2')).toBe('unknown')
+  expect(claims.find('10.0.0.2')).toEqual({ kind: 'unknown' })
   claims.claim('10.0.0.2', 'b')
-  expect(claims.find('10.0.0.2')).toBe('b')
+  expect(claims.find('10.0.0.2')).toEqual({ kind: 'owned', owner: 'b' })
 })

@@ -4,7 +4,7 @@ import type { Found } from '../../../src/view/view.ts'
 
 /** Look-ups that the test answers. */
 function asking() {
-  const state = { nowMs: 0, canAsk: true, found: 'unknown' as Found, lookUps: [] as string[], results: [] as string[] }
+  const state = { nowMs: 0, canAsk: true, found: { kind: 'unknown' } as Found, lookUps: [] as string[], results: [] as string[] }
   const pending: PromiseWithResolvers<undefined>[] = []
   const peerLookup = new PeerLookup({
     find: () => state.found,
@@ -32,13 +32,13 @@ test('E2: many requests for one address cause one lookup, and another a second a
   const questions = [peerLookup.ask('default', '10.0.0.2'), peerLookup.ask('default', '10.0.0.2')]
   const elsewhere = peerLookup.ask('other', '10.0.0.2')
   expect(state.lookUps).toEqual(['default 10.0.0.2', 'other 10.0.0.2'])
-  state.found = 'contested'
+  state.found = { kind: 'contested' }
   settle()
-  expect(await Promise.all([...questions, elsewhere])).toEqual(['contested', 'contested', 'contested'])
+  expect(await Promise.all([...questions, elsewhere])).toEqual([{ kind: 'contested' }, { kind: 'contested' }, { kind: 'contested' }])
   state.nowMs = 999
-  expect(peerLookup.ask('default', '10.0.0.2')).toBeNull()
+  expect(peerLookup.ask('default', '10.0.0.2')).toBeUndefined()
   state.nowMs = 1_000
-  expect(peerLookup.ask('default', '10.0.0.2')).not.toBeNull()
+  expect(peerLookup.ask('default', '10.0.0.2')).toBeDefined()
   expect([state.lookUps.length, state.results]).toEqual([3, ['found', 'found', 'skipped']])
 })
 
@@ -60,10 +60,10 @@ test('E2: the store gets at most 100 lookups at once, and 100 a second from then
 test('E2: without the store nothing is looked up; a failed lookup is answered from the view', async () => {
   const { state, peerLookup, settle } = asking()
   state.canAsk = false
-  expect(peerLookup.ask('default', '10.0.0.2')).toBeNull()
+  expect(peerLookup.ask('default', '10.0.0.2')).toBeUndefined()
   state.canAsk = true
   const question = peerLookup.ask('default', '10.0.0.2')
   settle(new Error('away'))
-  expect([await question, state.results]).toEqual(['unknown', ['skipped', 'failed']])
-  expect(peerLookup.ask('default', '10.0.0.2')).toBeNull()
+  expect([await question, state.results]).toEqual([{ kind: 'unknown' }, ['skipped', 'failed']])
+  expect(peerLookup.ask('default', '10.0.0.2')).toBeUndefined()
 })

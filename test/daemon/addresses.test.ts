@@ -59,8 +59,8 @@ t.test('an address in another routing table and a tentative IPv6 address do not 
   await ip('route add local 192.0.2.1 dev lo scope host table 10')
   const script = `import { AddressWatch } from ${JSON.stringify(new URL('../../src/runtime/addresses.ts', import.meta.url).pathname)}
     const watch = new AddressWatch(${JSON.stringify(['192.0.2.1', '192.0.2.2', 'fd00:ec2::1', 'fd00:ec2::2', '0.0.0.0', '::'])}, { error() {}, info() {} })
-    await sync.start()
-    sync.stop()
+    await watch.start()
+    watch.stop()
     console.log(JSON.stringify(watch.missing()))`
   t.same(JSON.parse((await must([...hypervisor.within, process.execPath, '--input-type=module', '--eval', script])).toString()), ['192.0.2.2', 'fd00:ec2::2'])
 })

@@ -234,10 +234,3 @@ describe('a record is bounded', () => {
     expect(reads).toBeLessThan(1000)
   })
 })
-
-test('the schema is valid JSON Schema that can be published as it is', () => {
-  const schema = JSON.parse(JSON.stringify(InstanceSchema)) as { type: string, required: string[], properties: object }
-  expect(schema.type).toBe('object')
-  expect(schema.required).toContain('revision')
-  expect(Object.keys(schema.properties)).toContain('userData')
-})

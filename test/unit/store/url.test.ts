@@ -1,5 +1,4 @@
 import { describe, expect, test } from 'vitest'
-import { describeUrl, redirection } from '../../../src/store/redis/connection.ts'
 import { parseStoreUrl } from '../../../src/store/url.ts'
 
 describe('a Redis URL names its deployment shape', () => {
@@ -19,18 +18,3 @@ test.each([
   'redis://', 'redis://a,b', 'redis://r/db', 'redis://r:0', 'redis://r:70000', 'redis://r?x=1', 'redis://fd00::1', 'redis://%zz@r', 'redis:///run/redis.sock', 'mysql://r', 'redis-cluster://a/0',
   'redis-cluster://a,', 'redis-sentinel://a,b', 'redis-sentinel://a/b/c', 'redis+sentinel://a/b', 'file:', '',
 ])('%s is not a store', (url) => { expect(parseStoreUrl(url)).toBeUndefined() })
-
-test('invariant 9: a URL is described without its password', () => {
-  expect(describeUrl('rediss://imds:secret@r:1')).toBe('rediss://imds:***@r:1')
-  expect(describeUrl('redis-sentinel://:secret@a,b/main')).toBe('redis-sentinel://:***@a,b/main')
-  expect(describeUrl('redis-cluster://imds@a:1,b:2')).toBe('redis-cluster://imds@a:1,b:2')
-})
-
-test('a redirection names a node, by name, by address, or the one that answered', () => {
-  const from = { host: '10.0.0.1', port: 1 }
-  expect(redirection('MOVED', new Error('MOVED 3999 10.0.0.2:6381'), from)).toEqual({ host: '10.0.0.2', port: 6381 })
-  expect(redirection('MOVED', new Error('MOVED 3999 fd00::1:6381'), from)).toEqual({ host: 'fd00::1', port: 6381 })
-  expect(redirection('ASK', new Error('ASK 3999 :6381'), from)).toEqual({ host: '10.0.0.1', port: 6381 })
-  expect(redirection('ASK', new Error('MOVED 3999 n2:6381'), from)).toBeUndefined()
-  expect(redirection('MOVED', 'MOVED 3999 n2:6381', from)).toBeUndefined()
-})

@@ -1,15 +1,11 @@
-/**
- * The files of an instance: how they are read while they change, and how they are written.
- */
 import { execFileSync } from 'node:child_process'
-import { lstatSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
-import { open, type FileHandle } from 'node:fs/promises'
+import { mkdtempSync, renameSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { open } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, expect, test, vi } from 'vitest'
+import { afterAll, expect, test } from 'vitest'
 import { loadFiles } from '../../../../src/store/files/source.ts'
-import { FILE_SYSTEM } from '../../../../src/store/files/operations.ts'
-import { formatPending, parsePending, type Change } from '../../../../src/store/files/pending.ts'
+import { formatPending } from '../../../../src/store/files/pending.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 
 const ID = 'srv-abcde'
@@ -30,16 +26,6 @@ test('a read during a write returns one state, not a record with the user-data o
   expect(await loading).toMatchObject({ kind: 'record', document: { revision: 2, userData: { size: 3 } }, userData: Buffer.from('two') })
 })
 
-test.each<[string, Change]>([
-  ['user-data with line ends and any bytes', { kind: 'put', document: { a: 'x\ny' }, userData: Buffer.from([0, 10, 255, 10]) }],
-  ['empty user-data', { kind: 'put', document: {}, userData: Buffer.alloc(0) }],
-  ['user-data that is kept', { kind: 'put', document: { userData: 'none' }, userData: 'keep' }],
-  ['no user-data', { kind: 'put', document: { tombstone: '1' }, userData: 'none' }],
-  ['a removal', { kind: 'remove', tombstone: '3 2026-11-20T15:04:05Z' }],
-])('a pending change is read back as it was written: %s', (_what, change) => {
-  expect(parsePending(Buffer.from(formatPending(change)))).toEqual(change)
-})
-
 test.each(['', '\n', 'null\n', '[]\n', '{}\n', '{"userData":"all"}\n', '{"record":{},"userData":"set"', '{"tombstone":3}\n'])('an invalid pending change is a fault of its instance only: %j', async (text) => {
   const directory = aDirectory()
   writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
@@ -51,38 +37,6 @@ test('a file that cannot be looked up does not count as absent', async () => {
   const directory = aDirectory()
   symlinkSync(`${ID}.json`, join(directory, `${ID}.json`))
   await expect(loadFiles(directory, ID)).rejects.toThrow('ELOOP')
-})
-
-test('a new file is on disk before it has its name, is private, and never follows a link', async () => {
-  const directory = aDirectory()
-  const path = join(directory, 'new')
-  const target = join(directory, 'target')
-  writeFileSync(target, 'target')
-  symlinkSync(target, path)
-  await expect(FILE_SYSTEM.create(path, 'bytes')).rejects.toThrow('EEXIST')
-  expect(readFileSync(target, 'utf8')).toBe('target')
-  await FILE_SYSTEM.remove(path)
-  const handle = await open(target)
-  const prototype = Object.getPrototypeOf(handle) as FileHandle
-  await handle.close()
-  const sync = vi.spyOn(prototype, 'sync')
-  try {
-    const written: string[] = []
-    sync.mockImplementation(() => {
-      written.push(readFileSync(path, 'utf8'))
-      return Promise.resolve()
-    })
-    await FILE_SYSTEM.create(path, 'bytes')
-    expect(written).toEqual(['bytes'])
-    sync.mockResolvedValue()
-    await FILE_SYSTEM.sync(directory)
-    expect(sync).toHaveBeenCalledTimes(2)
-  } finally {
-    sync.mockRestore()
-  }
-  expect(lstatSync(path).mode & 0o777).toBe(0o600)
-  await FILE_SYSTEM.remove(path)
-  await FILE_SYSTEM.remove(path)
 })
 
 test('user-data beyond the limit is a fault, is not read, and changes the digest with its file', async () => {

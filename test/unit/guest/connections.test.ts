@@ -1,0 +1,99 @@
+import { EventEmitter } from 'node:events'
+import { IncomingMessage, ServerResponse } from 'node:http'
+import { Socket } from 'node:net'
+import { expect, test } from 'vitest'
+import { Connections } from '../../../src/guest/connections.ts'
+import { closeSoon } from '../../../src/guest/linger.ts'
+import { Share } from '../../../src/guest/share.ts'
+
+const GUEST = { burst: 600, perSecond: 100, connections: 64 }
+
+/** A socket as `Connections` sees it. */
+class FakeSocket extends EventEmitter {
+  writableLength = 0
+  bytesRead = 0
+  wasReset = false
+  destroyed = false
+  resetAndDestroy() {
+    this.wasReset = this.destroyed = true
+    this.emit('close')
+  }
+}
+
+test('F2: a connection whose response is not read is ended, and no other', () => {
+  const [connections, share] = [new Connections(), new Share(GUEST, null)]
+  const [stalled, slow, idle] = [new FakeSocket(), new FakeSocket(), new FakeSocket()]
+  for (const socket of [stalled, slow, idle]) connections.add(socket as unknown as Socket, share)
+  stalled.writableLength = slow.writableLength = 1_000
+  let ended = 0
+  for (let ms = 5_000; ms <= 60_000; ms += 5_000) {
+    slow.writableLength -= 1
+    ended += connections.endStalled(ms)
+  }
+  expect([stalled.wasReset, slow.wasReset, idle.wasReset, ended]).toEqual([true, false, false, 1])
+})
+
+test('F1: a closed connection makes room for another', () => {
+  const [connections, share] = [new Connections(), new Share(GUEST, null)]
+  const sockets = Array.from({ length: 65 }, () => new FakeSocket())
+  const used = sockets.map((socket) => connections.add(socket as unknown as Socket, share))
+  expect(used.filter((part) => part > 1)).toHaveLength(1)
+  sockets[0]!.emit('close')
+  sockets[1]!.emit('close')
+  expect(connections.add(new FakeSocket() as unknown as Socket, share)).toBeLessThanOrEqual(1)
+})
+
+test('F2: progress of a response restarts its timeout, and a stalled one ends after 20 s', () => {
+  const [connections, share] = [new Connections(), new Share(GUEST, null)]
+  const [socket, reader] = [new FakeSocket(), new FakeSocket()]
+  for (const one of [socket, reader]) connections.add(one as unknown as Socket, share)
+  socket.writableLength = reader.writableLength = 1_000
+  expect(connections.endStalled(0)).toBe(0)
+  reader.bytesRead = 10
+  expect([connections.endStalled(19_999), socket.wasReset]).toEqual([0, false])
+  expect([connections.endStalled(20_000), socket.wasReset, reader.wasReset]).toEqual([1, true, false])
+  expect([connections.endStalled(39_998), connections.endStalled(39_999), reader.wasReset]).toEqual([0, 1, true])
+})
+
+test('F1: all connections of one share are reset, in any order of closing, and no others', () => {
+  const [connections, mine, other] = [new Connections(), new Share(GUEST, null), new Share(GUEST, null)]
+  const sockets = Array.from({ length: 9 }, () => new FakeSocket())
+  sockets.forEach((socket, i) => { connections.add(socket as unknown as Socket, i % 3 === 0 ? mine : other) })
+  for (const i of [8, 0, 4]) sockets[i]!.emit('close')
+  expect(connections.endAll(mine)).toBe(2)
+  expect(sockets.map(({ wasReset }) => wasReset)).toEqual([false, false, false, true, false, false, true, false, false])
+  expect([connections.endAll(mine), mine.isOpen, other.isOpen]).toEqual([0, false, true])
+  expect(connections.endAll(other)).toBe(4)
+  expect(other.isOpen).toBe(false)
+})
+
+test('lingering connections are ended, or all of them', () => {
+  const connections = new Connections()
+  const [lingering, open] = [new Socket(), new Socket()]
+  for (const socket of [lingering, open]) connections.add(socket, new Share(GUEST, null))
+  expect([connections.shareOf(open)?.isOpen, connections.shareOf(new Socket())]).toEqual([true, undefined])
+  closeSoon(lingering, '', 60_000, () => true)
+  connections.endLingering()
+  expect([lingering.destroyed, open.destroyed]).toEqual([true, false])
+  connections.destroyAll()
+  expect(open.destroyed).toBe(true)
+})
+
+test('a connection knows its last response until it is sent', () => {
+  const connections = new Connections()
+  const socket = new FakeSocket() as unknown as Socket
+  const anAnswer = () => new ServerResponse(new IncomingMessage(socket))
+  const [first, second] = [anAnswer(), anAnswer()]
+  connections.answers(socket, first) // not a connection of this listener
+  connections.sent(socket, first)
+  expect(connections.lastAnswer(socket)).toBeUndefined()
+  connections.add(socket, new Share(GUEST, null))
+  connections.answers(socket, first)
+  connections.answers(socket, second)
+  connections.sent(socket, first)
+  expect(connections.lastAnswer(socket)).toBe(second)
+  connections.sent(socket, second)
+  expect(connections.lastAnswer(socket)).toBeUndefined()
+  connections.answers(socket, null)
+  expect(connections.lastAnswer(socket)).toBeNull()
+})

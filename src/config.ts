@@ -1,9 +1,7 @@
 /**
- * What was this host told?
- *
- * The environment becomes a frozen Config, or a list of everything that is wrong with it, by variable: an operator mends all at
- * once. Pure: what a value can be checked for without opening anything is checked here; keys, which are read once, come through `readText`.
- * SETTINGS is the whole list of variables; a test compares docs/configuration.md with it.
+ * The configuration: parses the environment into a frozen Config, or lists everything that is wrong with it, so that an operator corrects all
+ * at once. Pure: it opens nothing; files of keys are read through `readText`. check.ts checks what needs the file system.
+ * SETTINGS lists all variables; a test compares docs/configuration.md with it.
  */
 import { Address4, Address6 } from 'ip-address'
 import { isLinkRule } from './firewall/link.ts'
@@ -23,7 +21,7 @@ import type { InheritedSocket } from './runtime/systemd.ts'
 /** Where guests of one network are answered. */
 export type GuestListener = Listener & { readonly network: string }
 
-/** Where records come from. `hypervisor` null: take all of them. `recordKeys` null: records are plain. */
+/** Where records come from. `hypervisor` null: all records of the store are ours. `recordKeys` null: records are plain. */
 export type StoreConfig =
   | { readonly kind: 'redis', readonly url: string, readonly region: string, readonly hypervisor: string, readonly recordKeys: RecordKeys | null } & RedisFiles
   | { readonly kind: 'files', readonly directory: string, readonly hypervisor: string | null }
@@ -38,21 +36,21 @@ export interface Config {
   readonly userDataMaxBytes: number
   readonly resyncMs: number
   readonly snapshotMaxAgeMs: number
-  /** What IMDS_LISTEN says where sockets of systemd take its place; null: it says nothing, or counts. */
+  /** The value of IMDS_LISTEN where sockets of systemd replace it; null where it is not set, or is used. */
   readonly overruledListen: readonly { readonly network: string, readonly host: string, readonly port: number }[] | null
-  /** Of session tokens, the one to mint with first. Null: the key that this host keeps in its state directory. */
+  /** Keys of session tokens; the first one mints. Null: the key in this host's state directory. */
   readonly tokenKeys: readonly Uint8Array[] | null
-  /** Of every guest. */
+  /** The rate limits of each guest. */
   readonly share: Allowance
   readonly forwarded: typeof FORWARDED_RULES[number]
-  /** `required`: guests are started once the firewall's rules let them in. `link`: the rule for the names of their links. */
+  /** `required`: the launch gate waits until the firewall lets a guest in. `link`: the rule for the names of their links. */
   readonly firewall: { readonly required: boolean, readonly link: string }
   readonly provider: { readonly domain?: string, readonly partition?: string }
 }
 
 /** Something wrong with one variable. */
 export interface ConfigFault { readonly variable: string, readonly message: string }
-/** The result of `parseConfig`. `unknown` names variables that start with IMDS_ and mean nothing: worth a warning. */
+/** The result of `parseConfig`. `unknown`: variables that start with IMDS_ and do not exist, for a warning. */
 export type ParsedConfig =
   | { readonly ok: true, readonly config: Config, readonly unknown: readonly string[] }
   | { readonly ok: false, readonly faults: readonly ConfigFault[] }
@@ -92,7 +90,7 @@ export const SETTINGS = {
 /** The name of a variable. */
 export type Variable = keyof typeof SETTINGS
 
-/** The value of a variable, or its default. An empty one counts as one that is not set. */
+/** The value of a variable, or its default. An empty value counts as not set. */
 export function settingOf(env: Readonly<Record<string, string | undefined>>, variable: Variable): string | undefined {
   const value = env[variable]?.trim()
   return value === undefined || value === '' ? SETTINGS[variable] : value
@@ -106,13 +104,10 @@ const REDIS_FILES = {
   keyFile: 'IMDS_REDIS_KEY_FILE',
 } as const satisfies Record<keyof RedisFiles, Variable>
 
-/** Names that a socket has when nobody gave it one. */
+/** Names of a socket without FileDescriptorName=. */
 const UNNAMED = /^$|^unknown$|\.socket$/
 
-/**
- * Reads the environment. Sockets that systemd holds for us take the place of
- * IMDS_LISTEN. `readText` gives a file's text, or throws.
- */
+/** Parses the environment. Sockets that systemd passed to us replace IMDS_LISTEN. `readText` returns a file's text, or throws. */
 export function parseConfig(
   env: Readonly<Record<string, string | undefined>>, sockets: readonly InheritedSocket[] = [], readText: (path: string) => string = noFiles,
 ): ParsedConfig {
@@ -143,7 +138,7 @@ export function parseConfig(
     return null
   }
 
-  const held = sockets.map(({ fd, name: socket }): GuestListener => ({ fd, network: UNNAMED.test(socket) ? DEFAULT_NETWORK : socket }))
+  const inherited = sockets.map(({ fd, name: socket }): GuestListener => ({ fd, network: UNNAMED.test(socket) ? DEFAULT_NETWORK : socket }))
   const listed = list(read('IMDS_LISTEN')).map((text) => {
     const [network, address] = text.includes('=') ? [text.slice(0, text.indexOf('=')), text.slice(text.indexOf('=') + 1)] : [DEFAULT_NETWORK, text]
     const listener = parseListener(address)
@@ -172,7 +167,7 @@ export function parseConfig(
   if (logLevel === undefined) fault('IMDS_LOG_LEVEL', `must be one of ${LOG_LEVELS.join(', ')}`)
   const forwarded = FORWARDED_RULES.find((rule) => rule === read('IMDS_FORWARDED'))
   if (forwarded === undefined) fault('IMDS_FORWARDED', `must be one of ${FORWARDED_RULES.join(', ')}`)
-  // Less than these (contract F1) would cost a guest with cloud-init, which gives up after six refusals, its boot.
+  // With less than contract F1 a guest would not boot: cloud-init gives up after six refusals.
   const share = {
     burst: whole('IMDS_GUEST_BURST', 600, 1_000_000_000),
     perSecond: whole('IMDS_GUEST_REQUESTS_PER_SECOND', 100, 1_000_000_000),
@@ -190,9 +185,9 @@ export function parseConfig(
 
   if (faults.length > 0 || operator === undefined || store === undefined || logLevel === undefined || forwarded === undefined) return { ok: false, faults }
   const config: Config = {
-    listen: held.length > 0 ? held : listed,
+    listen: inherited.length > 0 ? inherited : listed,
     operator: { ...operator, allow },
-    overruledListen: held.length > 0 && (env['IMDS_LISTEN'] ?? '') !== '' ? listed : null,
+    overruledListen: inherited.length > 0 && (env['IMDS_LISTEN'] ?? '') !== '' ? listed : null,
     store, stateDirectory, logLevel, userDataMaxBytes, share, forwarded, tokenKeys,
     resyncMs: resyncSeconds * 1000, snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
     firewall: { required: firewall === 'required', link },

@@ -1,13 +1,12 @@
 /**
- * The daemon's log.
+ * The daemon's log: JSON lines on standard output, for the journal. On a terminal the demo prints readable lines.
  *
- * JSON lines on standard output, for the journal; the demo prints lines for people where that is a terminal. error: one request failed;
- * fatal: the service stops; warn: an operator should look; info: the life of the service; debug: each request and each change. Tokens,
- * keys and user-data never stand in one (invariant 9): nothing logs them, and the redaction below is the net under that.
+ * fatal: the service stops. error: one request failed. warn: an operator should look. info: the life of the service. debug: each request and each
+ * change. Tokens, keys and user-data are never logged (invariant 9); the redaction below is a second barrier.
  */
 import { pino, type DestinationStream, type Logger } from 'pino'
 
-/** The levels that IMDS_LOG_LEVEL takes. */
+/** The values of IMDS_LOG_LEVEL. */
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug'] as const
 /** One of LOG_LEVELS. */
 export type LogLevel = typeof LOG_LEVELS[number]

@@ -1,8 +1,8 @@
 /**
- * Notices when this host loses the address of a listener.
+ * Detects that this host has lost the address of a listener.
  *
- * A socket stays bound to an address that is removed (systemd's FreeBind= makes one for an address that was never there), so the daemon and its
- * unit look well while no packet of a guest arrives. Not seen: an address that `net.ipv4.ip_nonlocal_bind` lets programs bind to.
+ * A socket stays bound when its address is removed, and systemd's FreeBind= binds to an address that was never there. So the daemon and its
+ * unit look healthy while no packet of a guest arrives. Does not detect the loss of an address where `net.ipv4.ip_nonlocal_bind` is set.
  */
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
@@ -12,56 +12,57 @@ import { Address6 } from 'ip-address'
 import type { Logger } from 'pino'
 import { isOneAddress } from '../metadata/address.ts'
 
-/** How often a running daemon looks, in ms. */
+/** The interval of the check, in ms. */
 const CHECK_INTERVAL_MS = 2_000
 
-/** Looks for the addresses of listeners. */
+/** Checks the addresses of listeners. */
 export class AddressWatch {
   readonly #addresses: readonly string[]
   readonly #log: Logger
   #missing: readonly string[] = []
   #timer: NodeJS.Timeout | undefined
 
-  /** `hosts`: what the listeners are bound to. A wildcard needs no address of its own. */
+  /** `hosts`: what the listeners are bound to. Wildcards (0.0.0.0, ::) are not checked. */
   constructor(hosts: readonly string[], log: Logger) {
     this.#addresses = [...new Set(hosts.filter(isOneAddress))]
     this.#log = log
   }
 
-  /** The addresses that no interface had at the last look. */
+  /** The addresses that no interface had at the last check. */
   missing(): readonly string[] {
     return this.#missing
   }
 
-  /** Looks now, and from then on every 2 s. Resolves after the first look. */
+  /** Checks now and every 2 s. Resolves after the first check. */
   async start(): Promise<void> {
-    this.#timer = setInterval(() => { void this.#look() }, CHECK_INTERVAL_MS)
-    await this.#look()
+    this.#timer = setInterval(() => { void this.#check() }, CHECK_INTERVAL_MS)
+    await this.#check()
   }
 
-  /** Stops looking. */
+  /** Stops the checks. */
   stop(): void {
     clearInterval(this.#timer)
   }
 
-  async #look(): Promise<void> {
-    const were = this.#missing
-    const are: string[] = []
-    for (const address of this.#addresses) if (!await isOurs(address)) are.push(address)
-    this.#missing = are
-    for (const address of are) if (!were.includes(address)) this.#log.error({ address }, formatMissing(address))
-    for (const address of were) if (!are.includes(address)) this.#log.info({ address }, 'the address is back')
+  async #check(): Promise<void> {
+    const before = this.#missing
+    const missing: string[] = []
+    for (const address of this.#addresses) if (!await isOurs(address)) missing.push(address)
+    this.#missing = missing
+    for (const address of missing) if (!before.includes(address)) this.#log.error({ address }, formatMissing(address))
+    for (const address of before) if (!missing.includes(address)) this.#log.info({ address }, 'the address is back')
   }
 }
 
-/** Why guests cannot reach a listener, in words that name the remedy. */
+/** Why guests cannot reach a listener, and the remedy. */
 export function formatMissing(address: string): string {
   return `no guest can reach imds at ${address}, since no interface of this host has that address any more: put it back (systemctl restart imds-address)`
 }
 
 /**
- * Does the kernel take packets to this address for ours? It says so when a socket is bound to it, but refuses an address of a VRF: its tables of
- * addresses are read then. (Not Node's list of interfaces: it leaves out a bridge without ports, and needs a kind of socket that the unit forbids.)
+ * True if the kernel accepts packets to this address. It does if a socket can be bound to it. The kernel refuses that for an address of a VRF,
+ * so its tables of addresses are read then. (Node's list of interfaces omits a bridge without ports, and needs a netlink socket, which the
+ * unit forbids.)
  */
 async function isOurs(address: string): Promise<boolean> {
   const socket = createSocket(isIPv6(address) ? 'udp6' : 'udp4')
@@ -71,7 +72,7 @@ async function isOurs(address: string): Promise<boolean> {
     await bound
     return true
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EADDRNOTAVAIL') return true // such as without a free port: it cannot be found out
+    if ((error as NodeJS.ErrnoException).code !== 'EADDRNOTAVAIL') return true // another error, such as no free port, says nothing of the address
     return isIPv6(address) ? hasIpv6(await tableOf('if_inet6'), address) : hasIpv4(await tableOf('fib_trie'), address)
   } finally {
     socket.close()

@@ -1,17 +1,17 @@
 /**
- * Reports a wall clock that was set back.
+ * Reports that the wall clock was set back.
  *
- * A running daemon measures all times by a clock that only grows, so a jump changes no answer. What outlives the process has a wall time: the age
- * of the snapshot is not known after a jump, and session tokens go by the new time after the next start (`tokenTime`). An operator should know.
+ * A running daemon uses the monotonic clock, so a jump changes no answer. What outlives the process has a wall time: after a jump the age of
+ * the snapshot is not known, and after the next start session tokens use the new time (`tokenTime`). So an operator should know.
  */
 import type { Logger } from 'pino'
 
-/** How often a running daemon looks, in ms. */
+/** The interval of the check, in ms. */
 export const CHECK_INTERVAL_MS = 60_000
-/** Less, in ms, is what NTP does without being asked. */
+/** NTP makes smaller steps in normal operation, in ms. */
 const TOLERATED_MS = 60_000
 
-/** What a watch of the clock needs. `wall` is the time of day and `steady` only grows, both in ms. */
+/** What the check needs. `wall` is the time of day and `steady` is monotonic, both in ms. */
 export interface ClockParts {
   readonly wall: () => number
   readonly steady: () => number
@@ -19,7 +19,7 @@ export interface ClockParts {
   readonly log: Logger
 }
 
-/** Tells of each time that the clock is found to have been set back. */
+/** Counts and logs each time that the clock was set back. */
 export class ClockWatch {
   readonly #parts: ClockParts
   #offsetMs: number
@@ -29,14 +29,14 @@ export class ClockWatch {
     this.#offsetMs = parts.wall() - parts.steady()
   }
 
-  /** Compares the clock with what it was at the last look. */
+  /** Compares the clock with the last check. */
   check(): void {
     const offsetMs = this.#parts.wall() - this.#parts.steady()
     this.aheadMs(this.#offsetMs - offsetMs)
     this.#offsetMs = offsetMs
   }
 
-  /** Something that was written in the past is this far in the future. */
+  /** Reports that the clock is `byMs` behind the time of something that was written earlier. */
   aheadMs(byMs: number): void {
     if (byMs <= TOLERATED_MS) return
     this.#parts.setBacks.inc()

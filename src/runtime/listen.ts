@@ -1,44 +1,42 @@
-/**
- * How does a server get its socket, how many connections may it hold, and how does it give them back?
- */
+/** Opens a server's socket, bounds its connections, and closes them gracefully. */
 import type { FastifyInstance } from 'fastify'
 import { once } from 'node:events'
 import { Server } from 'node:net'
 import { formatHostPort, type HostPort } from './host-port.ts'
 
-/** Where a server listens: a canonical address with a port (0: any free one), or a socket that systemd holds for us. */
+/** Where a server listens: a canonical address with a port (0: any free one), or a socket that systemd passed to us. */
 export type Listener = { readonly host: string, readonly port: number } | { readonly fd: number }
-/** The service cannot start, for a reason that its message gives together with the variable or the remedy: a stack trace adds nothing. */
+/** The service cannot start. The message names the variable and the remedy, so the log needs no stack trace. */
 export class StartFailure extends Error {}
 
-/** File descriptors that guests' connections leave: Node itself and a daemon at rest have some 30 of them open. */
+/** File descriptors that connections of guests may not use. An idle daemon has about 30 open. */
 const RESERVED = 128
-/** So many connections may wait to be accepted, as in systemd/imds.socket: listening on an inherited socket sets it anew. */
+/** Connections that may wait to be accepted. The same as in systemd/imds.socket, since listening on an inherited socket sets it again. */
 const BACKLOG = 4_096
 /**
- * On a stop, a connection without a request under way stays so long, in ms: its request may be on its way. AWS's clients wait a second
- * for an answer, and the next daemon needs the rest of it to start.
+ * During a stop, an idle connection stays open this long, in ms, since its request may be on its way. AWS's clients wait a second for an
+ * answer; the next daemon needs the rest of that time to start.
  */
-const IDLE_MS = 250
-/** On a stop, everything ends after so long, in ms. The longest answer is a question to the store about an unknown address: 1 s. */
-const FAREWELL_MS = 1_500
+const IDLE_GRACE_MS = 250
+/** During a stop, all connections are closed after this time, in ms. The longest answer waits 1 s for the store, for an unknown peer. */
+const STOP_TIMEOUT_MS = 1_500
 
 /**
- * How many connections each of so many guest listeners may hold, given the text of /proc/self/limits (empty: the system does not say).
- * RESERVED descriptors stay for everything else. Without a bound, guests that open connections without end would take what the store,
- * the snapshot, operators and the word to systemd's watchdog need, and Node closes what it cannot accept without telling anyone.
+ * The most connections of one guest listener, given the text of /proc/self/limits (empty where the system has none) and the number of
+ * listeners. RESERVED descriptors stay for the store, the snapshot, operators and systemd's watchdog. Without this bound guests could use up
+ * all descriptors, and Node closes a connection that it cannot accept without reporting it.
  */
 export function maxConnections(limits: string, listeners: number): number {
   const [, most] = /^Max open files +(\d+)/m.exec(limits) ?? []
   return most === undefined ? Infinity : Math.max(1, Math.floor(Math.max(Number(most) - RESERVED, Number(most) / 2) / listeners))
 }
 
-/** Lets a server listen. Rejects with a StartFailure that names the variable and the remedy. */
+/** Starts listening. Rejects with a StartFailure that names the variable and the remedy. */
 export async function listen(server: FastifyInstance, listener: Listener, variable: string): Promise<HostPort> {
   server.addHook('preClose', () => drain(server.server))
   try {
     await server.ready()
-    server.server.listen(listener, BACKLOG) // not Fastify's own listen: for a file descriptor it cannot say the backlog
+    server.server.listen(listener, BACKLOG) // not Fastify's listen: it cannot set the backlog of a file descriptor
     await once(server.server, 'listening')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
@@ -50,16 +48,16 @@ export async function listen(server: FastifyInstance, listener: Listener, variab
 }
 
 /**
- * Stops accepting and gives every connection time to ask what it was opened for, for a bounded time. Answers say `Connection: close`
- * from now on, which is Fastify's doing. Not http.Server's own close first: it ends each connection whose request it has not read, and
- * a guest that has just connected would be reset.
+ * Stops accepting, and gives open connections a bounded time for their request. Fastify adds `Connection: close` to answers from now on.
+ * http.Server's own close is not called first: it closes connections whose request it has not read, so a guest that has just connected
+ * would be reset.
  */
 async function drain(server: FastifyInstance['server']): Promise<void> {
   if (!server.listening) return
   const drained = once(server, 'close')
   Server.prototype.close.call(server)
-  const idle = setInterval(() => { server.closeIdleConnections() }, IDLE_MS)
-  const end = setTimeout(() => { server.closeAllConnections() }, FAREWELL_MS)
+  const idle = setInterval(() => { server.closeIdleConnections() }, IDLE_GRACE_MS)
+  const end = setTimeout(() => { server.closeAllConnections() }, STOP_TIMEOUT_MS)
   await drained
   clearInterval(idle)
   clearTimeout(end)

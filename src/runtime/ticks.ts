@@ -1,14 +1,13 @@
 /**
- * Why is one tick kept for ever?
+ * Keeps V8 on the fast path for `process.nextTick`.
  *
- * V8 forgets the shape of objects when a full collection finds none of them. `process.nextTick` makes its objects by a literal with computed keys, and
- * there V8 takes a shape that it forgot, and meets again, for a second one: from then on it makes each of them by its slow path
- * (Runtime_DefineKeyedOwnPropertyInLiteral), for as long as the process lives. A start collects, with no tick about. By perf, on Node 26, that
- * is 1.0 of 16 microseconds of a request, and 2.4 of 62 of a connection for one request.
+ * V8 drops the hidden class of objects of which a full collection finds none. `process.nextTick` creates its objects by a literal with computed
+ * keys; when V8 has dropped their class, it creates every later one by its slow path (Runtime_DefineKeyedOwnPropertyInLiteral), until the process
+ * ends. A collection during the start has this effect. docs/performance.md says what it costs.
  */
 import { executionAsyncResource } from 'node:async_hooks'
 
-/** Keeps one of Node's tick objects, and so their shape, until the process ends. */
+/** Keeps one of Node's tick objects, and so their hidden class, until the process ends. */
 export function keepTickShape(): void {
   process.nextTick(() => {
     const tick = executionAsyncResource()

@@ -1,11 +1,11 @@
 /**
- * Whose is an address?
+ * Which instance owns an address.
  *
- * Instances claim ranges of a network (see metadata/address.ts). An address belongs to whoever claims the longest range that contains it,
- * unless somebody else claims a range that contains it too: then it is contested (invariant 7). One's own ranges may lie inside each other.
+ * Instances claim ranges of a network (see metadata/address.ts): addresses and IPv6 prefixes. An address belongs to the instance whose range
+ * contains it. If ranges of two instances contain it, it is contested (invariant 7). Ranges of one instance may contain each other.
  *
- * Who owns a range is settled when a claim comes or goes. Finding is one look-up by text for IPv4 and for IPv6 addresses that are claimed
- * as such; one more for each prefix length in use for other IPv6 addresses.
+ * Owners are computed when a claim is added or removed. `find` takes one lookup by text for an IPv4 address and for an IPv6 address that is claimed
+ * itself, and one more for each prefix length in use for any other IPv6 address.
  */
 import { ipv6Digits } from '../metadata/address.ts'
 
@@ -19,15 +19,15 @@ const CONTESTED = Object.freeze({ kind: 'contested' })
 /** A range that is claimed. `ownership`: by all who claim it or a range that contains it. */
 interface Claim<T> { readonly range: string, readonly digits: string | null, claimants: readonly T[], ownership: Ownership<T> }
 
-/** The claims of one network. `settled` is called whenever the owners of a range may have changed; none: nobody claims it any longer. */
+/** The claims of one network. `settled` is called when the owners of a range may have changed, with an empty list once nobody claims it. */
 export class AddressIndex<T> {
   readonly #settled: (range: string, owners: readonly T[]) => void
   readonly #claims = new Map<string, Claim<T>>()
-  /** The IPv6 ranges, by their digits. */
+  /** The claims of IPv6 ranges, by their digits. */
   readonly #ipv6 = new Map<string, Claim<T>>()
-  /** Their digits in order, so that what a range contains follows it. */
+  /** Those digits in order: the ranges inside a range follow it. */
   readonly #order: string[] = []
-  /** How many of them have so many digits, and which numbers of digits occur, longest first. */
+  /** Number of digits -> how many ranges have it; and the numbers that occur, longest first. */
   readonly #counts = new Map<number, number>()
   #lengths: readonly number[] = []
 
@@ -47,7 +47,7 @@ export class AddressIndex<T> {
     this.#settle(claim)
   }
 
-  /** Takes a claim back. */
+  /** Removes a claim. */
   unclaim(range: string, claimant: T): void {
     const claim = this.#claims.get(range)
     if (claim === undefined) return
@@ -58,14 +58,14 @@ export class AddressIndex<T> {
 
   #settle(claim: Claim<T>): void {
     const { digits, claimants } = claim
-    if (digits === null || claimants.length === 0) this.#tell(claim, claimants)
+    if (digits === null || claimants.length === 0) this.#setOwners(claim, claimants)
     if (digits === null) return
     for (const inside of this.#within(digits)) {
-      this.#tell(inside, [...new Set(this.#around(inside.digits!).flatMap((around) => around.claimants))])
+      this.#setOwners(inside, [...new Set(this.#around(inside.digits!).flatMap((around) => around.claimants))])
     }
   }
 
-  #tell(claim: Claim<T>, owners: readonly T[]): void {
+  #setOwners(claim: Claim<T>, owners: readonly T[]): void {
     claim.ownership = owners.length === 1 ? { kind: 'owned', owner: owners[0]! } : CONTESTED
     this.#settled(claim.range, owners)
   }
@@ -75,7 +75,7 @@ export class AddressIndex<T> {
     return this.#around(ipv6Digits(address)).next().value
   }
 
-  /** The ranges that contain what has these digits, longest first. */
+  /** The ranges that contain the range with these digits, longest first. */
   * #around(digits: string): Generator<Claim<T>, undefined> {
     for (const length of this.#lengths) {
       const claim = length <= digits.length ? this.#ipv6.get(digits.slice(0, length)) : undefined
@@ -84,7 +84,7 @@ export class AddressIndex<T> {
     return undefined
   }
 
-  /** The ranges that lie in the one with these digits, itself included. */
+  /** The ranges inside the range with these digits, including itself. */
   * #within(digits: string): Generator<Claim<T>> {
     for (let at = this.#place(digits); this.#order[at]?.startsWith(digits) === true; at++) yield this.#ipv6.get(this.#order[at]!)!
   }
@@ -116,7 +116,7 @@ export class AddressIndex<T> {
     if (count === 0 || count === change) this.#lengths = [...this.#counts.keys()].sort((a, b) => b - a)
   }
 
-  /** The place of the first digits in order that are not before these. */
+  /** The index in #order of the first digits that do not sort before these. */
   #place(digits: string): number {
     let [low, high] = [0, this.#order.length]
     while (low < high) {

@@ -11,14 +11,14 @@ import { LRUCache } from 'lru-cache'
 import { TokenBucket } from '../runtime/token-bucket.ts'
 import type { Found } from './view.ts'
 
-/** Look-ups a second, and at once: a host has some hundred guests, which do not all boot in one second. */
+/** Lookups per second, and the burst. A host has some hundred guests, and they do not all boot in the same second. */
 const RATE = 100
 const PATIENCE_MS = 1000
 const MEMORY_MS = 1000
 /** Ten times what RATE allows within PATIENCE_MS and MEMORY_MS: no answer is forgotten too early. */
 const MAX_REMEMBERED = 4096
 
-/** What asking needs. `lookUp` reads the instance that owns an address into the view, `find` is the view's; `now` is monotonic, in milliseconds. */
+/** What a lookup needs. `lookUp` reads the instance that owns an address into the view, `find` is the view's; `now` is monotonic, in milliseconds. */
 export interface PeerLookupParts {
   readonly find: (network: string, address: string) => Found
   readonly lookUp: (network: string, address: string) => Promise<void>
@@ -27,7 +27,7 @@ export interface PeerLookupParts {
   readonly now: () => number
 }
 
-/** Asks the store about unknown addresses, within bounds. */
+/** Looks up unknown peers, at a bounded rate. */
 export class PeerLookup {
   readonly #parts: PeerLookupParts
   readonly #pending = new Map<string, Promise<Found>>()

@@ -1,5 +1,5 @@
 /**
- * Decides what a loaded record means for the view. Pure: `sync.ts` carries the decision out.
+ * Decides what a loaded record means for the view. Pure: applier.ts carries the decision out.
  *
  * An instance leaves the view only by a tombstone or by a record that names other hypervisors (invariant 8). A faulty record leaves the
  * last good one in place (invariant 3).

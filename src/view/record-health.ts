@@ -1,22 +1,20 @@
 /**
- * What was the operator told already?
+ * The health of the records and of the store: which records are faulty, missing or contested, and whether the store can be used.
  *
- * Things that stay wrong until somebody mends them: a store that is away or empty, faulty records, instances that the store no longer
- * knows, addresses that two claim.
- * Each is told once for each state of it, and counted as long as it lasts.
+ * Each problem is logged once per state of it, and counted as long as it lasts.
  */
 import type { Logger } from 'pino'
 import type { AssemblyFault } from './validate.ts'
 import { formatStoreProblem, storeProblem, type StoreProblem } from './store-problem.ts'
 import type { View } from './view.ts'
 
-/** Between two resyncs, so many faulty records are logged for each reason. The rest is counted: thousands of lines for one cause hide it. */
+/** The most faulty records that are logged per reason between two resyncs. The others are counted. */
 const MOST_LOGGED = 5
 
-/** What is known of a faulty record. `state` tells its states apart. */
+/** A faulty record. `state` identifies what is wrong with it. */
 interface KnownFault extends AssemblyFault { readonly state: string }
 
-/** Remembers what was told. */
+/** Tracks and reports problems. */
 export class RecordHealth {
   readonly #view: View
   readonly #log: Logger
@@ -28,7 +26,7 @@ export class RecordHealth {
   #problem: StoreProblem | undefined
   readonly #unconfirmed = new Set<string>()
   readonly #contested = new Set<string>()
-  /** Why the store cannot be used, as told since it was lost. */
+  /** The reasons that were logged since the store was lost. */
   readonly #lossReasons = new Set<string>()
   #isEmptyReported = false
 
@@ -56,7 +54,7 @@ export class RecordHealth {
     return this.#problem
   }
 
-  /** A record is faulty; `digest` tells its states apart. */
+  /** Reports a faulty record; a new `digest` is a new state. */
   fault(id: string, digest: string, { reason, faults }: AssemblyFault): void {
     const state = JSON.stringify([digest, reason, faults])
     if (this.#faults.get(id)?.state === state) return
@@ -64,7 +62,7 @@ export class RecordHealth {
     this.#faultCounter.inc({ reason })
     const served = this.#view.get(id)
     this.#log[this.#levelOf(id, reason)]({ instance: id, reason, faults, servedRevision: served?.instance.revision ?? null },
-      served === undefined ? 'faulty record: this instance is not served' : 'faulty record: the last good one stays')
+      served === undefined ? 'faulty record: this instance is not served' : 'faulty record: the last good one is still served')
   }
 
   #levelOf(id: string, reason: AssemblyFault['reason']): 'warn' | 'debug' {
@@ -76,7 +74,7 @@ export class RecordHealth {
     return 'debug'
   }
 
-  /** A resync is complete: the store's index has `named` for this hypervisor. Reports what concerns many records once, with its cause. */
+  /** Reports on a complete resync, whose index has `named` for this hypervisor: a problem of many records is logged once, with its cause. */
   resynced(named: Iterable<string>): void {
     const ids = [...named]
     const faulty = ids.filter((id) => this.#faults.has(id))
@@ -94,7 +92,7 @@ export class RecordHealth {
     if (now === undefined && before !== undefined) this.#log.info({ instances: this.#view.size, faulty: this.#faults.size }, 'the records of the store can be used again')
   }
 
-  /** What the store has of this instance is good, or gone for good. */
+  /** The record of this instance is good, or was removed. */
   good(id: string): void {
     this.#faults.delete(id)
   }
@@ -105,35 +103,35 @@ export class RecordHealth {
     this.#unconfirmed.add(id)
     const revision = this.#view.get(id)?.instance.revision ?? 1
     const command = `imdsctl remove ${id} --revision ${String(revision)}`
-    this.#log.warn({ instance: id }, `the store no longer knows this instance: kept, since absence is not removal. \`${command}\` removes it`)
+    this.#log.warn({ instance: id }, `the store no longer has this instance; it is still served. To remove it, run ${command}`)
   }
 
-  /** The store holds nothing at all of this region. */
+  /** The store has nothing of this region. */
   allAbsent(store: string): void {
     if (!this.#isEmptyReported) {
-      this.#log.warn({ store, instances: this.#view.size }, 'the store holds nothing of this region: a wrong or an emptied one? Keeping what is known. (A new region: run imdsctl init)')
+      this.#log.warn({ store, instances: this.#view.size }, 'the store has nothing of this region; the instances that are known are still served. Check IMDS_STORE and IMDS_REGION, or run imdsctl init for a new region')
     }
     this.#isEmptyReported = true
     for (const id of this.#view.ids()) this.#unconfirmed.add(id)
   }
 
-  /** The store holds something of this region. */
+  /** The store has this region. */
   initialised(): void {
     this.#isEmptyReported = false
   }
 
-  /** The store went away, or cannot be used. A new reason since it was lost is worth a line, a repeated one is not. */
+  /** The connection to the store was lost, or could not be made. Each reason is logged once at level info or above. */
   lost(store: string, reason: string, wasConnected: boolean): void {
     const facts = { store, reason, instances: this.#view.size }
-    if (wasConnected) this.#log.warn(facts, 'store lost: answering from what is known')
-    else if (this.#lossReasons.size === 0) this.#log.warn(facts, 'store not usable: answering from what is known, trying again')
-    else this.#log[this.#lossReasons.has(reason) ? 'debug' : 'info'](facts, 'store still not usable')
+    if (wasConnected) this.#log.warn(facts, 'the store is lost; guests are served from memory')
+    else if (this.#lossReasons.size === 0) this.#log.warn(facts, 'the store cannot be used; guests are served from memory, trying again')
+    else this.#log[this.#lossReasons.has(reason) ? 'debug' : 'info'](facts, 'the store still cannot be used')
     this.#lossReasons.add(reason)
   }
 
-  /** The store is there, and its notices flow. */
+  /** The store is connected, and its notices arrive. */
   connected(store: string): void {
-    this.#log.info({ store }, 'store connected')
+    this.#log.info({ store }, 'the store is connected')
     this.#lossReasons.clear()
   }
 
@@ -155,7 +153,7 @@ export class RecordHealth {
     for (const [address, ids] of now) {
       if (this.#contested.has(address)) continue
       this.#contested.add(address)
-      this.#log.warn({ address, instances: ids }, 'an address is claimed by more than one instance: answered to none')
+      this.#log.warn({ address, instances: ids }, 'more than one instance claims an address; none of them is served on it')
     }
     for (const address of this.#contested) {
       if (!now.has(address)) this.#contested.delete(address)

@@ -1,8 +1,6 @@
 /**
- * A snapshot's file, read from its first byte to its last.
- *
- * Plain or encrypted alike; in memory is one slice of it. What is read from an encrypted file may be believed only once `authenticate` has
- * returned.
+ * Reads a snapshot's file from its first byte to its last, one slice at a time, whether plain or encrypted. What was read from an encrypted file
+ * is authentic only once `authenticate` has returned.
  */
 import { createHash } from 'node:crypto'
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
@@ -13,15 +11,15 @@ const LF = 0x0a
 
 /** Why a snapshot is not served. */
 export class Rejection extends Error {}
-/** An encrypted snapshot that none of our keys opens. Whether the key is wrong or the file was changed cannot be known. */
+/** None of our keys decrypts the snapshot: the key is wrong, or the file was changed. */
 export class Undecryptable extends Error {}
 
-/** The rejection of a file that does not have the form of a snapshot, or not the digest that it should have. */
+/** The rejection of a file with a wrong form or digest. */
 export function torn(): Rejection {
   return new Rejection('it is torn or was changed')
 }
 
-/** A file as it is read. Its methods throw a Rejection, an Undecryptable, or an error of the file system. */
+/** An open file. Its methods throw a Rejection, an Undecryptable, or an error of the file system. */
 export class SnapshotInput {
   readonly #fd: number
   readonly #buffer = Buffer.allocUnsafeSlow(SLICE_BYTES)
@@ -41,7 +39,7 @@ export class SnapshotInput {
   #lineStart = 0
   #earlier: Buffer[] = []
 
-  /** Opens a file, to be closed by `close`. `hypervisor` is whose view it is encrypted as. */
+  /** Opens a file; `close` closes it. `hypervisor` is the one that the file was encrypted for. */
   constructor(path: string, hypervisor: string, cipher: RecordCipher | null) {
     this.#fd = openSync(path, 'r')
     try {
@@ -100,7 +98,7 @@ export class SnapshotInput {
     return bytes
   }
 
-  /** The SHA-256, in hexadecimal, of all that stands before the last line that was read. That line must have been the file's last. */
+  /** The SHA-256, in hexadecimal, of everything before the last line that was read, which must be the file's last line. */
   digest(): string {
     if (this.#at < this.#slice.length || this.#position < this.#limit) throw torn()
     return this.#hash.update(this.#slice.subarray(0, this.#lineStart)).digest('hex')

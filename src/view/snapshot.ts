@@ -1,17 +1,19 @@
 /**
- * The view on disk, so that a start without the store answers at once.
+ * The view on disk, so that a daemon that starts without the store answers at once.
  *
- * One file, mode 0600: a header line, then for each instance a line of JSON and its user-data's bytes, then a line with their number and
- * the SHA-256 of all that stands before. It is written whole beside its place, flushed, and renamed; the file's modification time says
- * when the view was last known to be in step with the store. A file that cannot be trusted (torn, changed, of another hypervisor, too
- * old) is rejected: never served, since an old view may give an address to its former owner, and deleted, since it may hold user-data.
- * With keys the whole file is one encrypted value (record-cipher.ts). An encrypted file that our keys do not open is not served but stays: it
- * reveals nothing, and once the key is corrected it is the last good state. A plain file is served with keys too if it has our own MAC: we
- * wrote it before keys came into use. Who can make that MAC has this host's own key, and with it the daemon's rights. It is encrypted as
- * soon as the store confirms the view.
+ * One file, mode 0600: a header line, then for each instance a line of JSON and the bytes of its user-data, then a trailer line with their
+ * number and the SHA-256 of everything before. A new file is written beside the old one, flushed, and renamed. Its modification time is the
+ * time when the view was last compared with the store.
  *
- * The last line also has a MAC, under this host's own key: records that we wrote ourselves, by the schema that we have, were found good
- * before. All others are checked again, for which the schema's library must be loaded first.
+ * A file that is torn, changed, too old or of another hypervisor is rejected: not served, since an old view may give an address to its former
+ * owner, and deleted, since it may contain user-data.
+ *
+ * With record keys the whole file is one encrypted value (record-cipher.ts). An encrypted file that our keys do not decrypt is not served, and
+ * stays: it reveals nothing, and with the right key it is the last good state. A plain file is served with record keys too if it has our MAC: we
+ * wrote it before keys came into use. It is encrypted after the first resync.
+ *
+ * The trailer also has a MAC under this host's own key. Records that we wrote by the schema of this version need no second check. All others are
+ * checked, which needs the schema's library to be loaded first.
  */
 import { createHash, createHmac } from 'node:crypto'
 import { existsSync, rmSync, statSync } from 'node:fs'
@@ -26,21 +28,21 @@ import { SLICE_BYTES, slices } from '../runtime/turn-budget.ts'
 
 const FORMAT = 1
 const LF = Buffer.from('\n')
-/** A change is written so long after it came, with whatever else came meanwhile. */
+/** The delay between a change and the write, which collects more changes. */
 const SETTLE_MS = 200
-/** Writing takes at most a tenth of the time, and yet every change is on disk within half a minute. */
+/** Writing takes at most a tenth of the time, but every change is on disk within this time. */
 const MOST_BETWEEN_MS = 30_000
-/** Files beside the snapshot that a crash during a write, or an older version, may have left: they hold user-data. */
+/** Endings of files that a crash during a write, or an older version, may have left. They contain user-data. */
 const LEFTOVERS = ['.tmp', '.rejected']
 const PLAIN = { head: Buffer.alloc(0), update: (part: Buffer) => part, end: () => Buffer.alloc(0) }
 
-/** Whose view a file holds: a file of another host, region or store is foreign. */
+/** The owner of a snapshot. A file of another hypervisor, region or store is rejected. */
 export interface SnapshotOwner { readonly store: string, readonly region: string | null, readonly hypervisor: string | null }
 
 /**
- * A snapshot as it was read. `ageMs`: since the view was last in step with the store; negative where the clock was set back since.
- * `isCurrent`: it is encrypted, or plain, as we would write it now. Where it is not, or was written by another host or schema, digests are
- * empty: the first resync reads every record again, and reports those that are faulty by now.
+ * A snapshot as it was read. `ageMs`: time since the view was compared with the store; negative if the clock was set back since. `isCurrent`: it
+ * is encrypted or plain as we would write it now. If it is not, or another host or schema wrote it, digests are empty, so the first resync reads
+ * and checks every record.
  */
 export interface Snapshot { readonly instances: readonly Assembled[], readonly ageMs: number, readonly isCurrent: boolean }
 
@@ -49,10 +51,10 @@ export function snapshotPath(stateDirectory: string): string {
   return join(stateDirectory, 'view.snapshot')
 }
 
-/** With what a snapshot is kept: `cipher` encrypts it (null: it is plain), `key` is a secret of this host's, of any length. */
+/** `cipher` encrypts the snapshot (null: it is plain); `key`, of any length, is this host's secret for the MAC. */
 export interface SnapshotKeys { readonly cipher: RecordCipher | null, readonly key: Uint8Array }
 
-/** Reads the snapshot. Undefined where there is none that may be served; never rejects. A rejected file is deleted. */
+/** Reads the snapshot. Undefined where there is none that may be served. Never throws. A rejected file is deleted. */
 export async function readSnapshot(
   path: string, owner: SnapshotOwner, keys: SnapshotKeys, maxAgeMs: number, nowMs: number, log: Logger,
 ): Promise<Snapshot | undefined> {
@@ -89,7 +91,7 @@ function reject(path: string, facts: object, log: Logger): void {
   }
 }
 
-/** `mustBeOurs`: it is plain where it should be encrypted, and without our own MAC it is rejected. */
+/** `mustBeOurs`: the file is plain where it should be encrypted, so it is rejected without our MAC. */
 async function decode(input: SnapshotInput, owner: SnapshotOwner, key: Uint8Array, mustBeOurs: boolean): Promise<Assembled[]> {
   const { header, entries, trailer, sha256 } = structureOf(input)
   if (trailer['sha256'] !== sha256 || trailer['instances'] !== entries.length) throw torn()
@@ -107,16 +109,16 @@ async function decode(input: SnapshotInput, owner: SnapshotOwner, key: Uint8Arra
   })
 }
 
-/** What a file holds, not checked yet but for its form. */
+/** The content of a file. Only its form is checked. */
 interface Structure {
   readonly header: Record<string, unknown>
   readonly entries: readonly { readonly document: unknown, readonly digest: unknown, readonly userData: Buffer | null }[]
   readonly trailer: Record<string, unknown>
-  /** Of all that stands before the trailer. */
+  /** Of everything before the trailer. */
   readonly sha256: string
 }
 
-/** Reads a whole file. An encrypted one that is not authentic is that, whatever else is wrong with it. */
+/** Reads a whole file. An encrypted file that is not authentic throws an Undecryptable, whatever else is wrong with it. */
 function structureOf(input: SnapshotInput): Structure {
   let structure: Structure | Rejection
   try {
@@ -146,31 +148,31 @@ function macOf(sha256: string, key: Uint8Array): string {
   return createHmac('sha256', key).update(`imds snapshot ${RECORD_FORM} ${sha256}`).digest('hex')
 }
 
-/** What a writer needs. `instances` gives what is to be kept, `writes` counts. */
+/** What a writer needs. `instances` returns what to write. */
 export interface SnapshotParts {
   readonly path: string
   readonly owner: SnapshotOwner
   readonly keys: SnapshotKeys
   readonly instances: () => Iterable<Assembled>
-  /** The file at `path` was read at the start, so it holds what the view holds until that changes. */
+  /** The file at `path` was read at the start, so it has the content of the view until that changes. */
   readonly wasRead: boolean
-  /** When the view was last in step with the store, in milliseconds since 1970: a snapshot's own time, until the store confirms it. */
+  /** When the view was last compared with the store, in milliseconds since 1970: the snapshot's time, until the first resync. */
   readonly asOfMs: number
   readonly writes: { inc(labels: { result: 'written' | 'failed' }): void }
   readonly log: Logger
 }
 
-/** Keeps the file in step with the view, never in its way: a write takes turns with the event loop. */
+/** Keeps the file in step with the view. A write never blocks the event loop for long. */
 export class SnapshotWriter {
   readonly #parts: SnapshotParts
-  /** Changes of the view so far, and how many of them the file has. */
+  /** The number of changes of the view so far, and of those in the file. */
   #changes = 0
   #written = 0
   #writing: Promise<void> | undefined
   #timer: NodeJS.Timeout | undefined
   #restMs = 0
   #isFailing = false
-  /** The file is a snapshot of this view, maybe without the latest changes. */
+  /** The file is a snapshot of this view, possibly without the latest changes. */
   #isOurs: boolean
   #asOfMs: number
 
@@ -180,28 +182,28 @@ export class SnapshotWriter {
     this.#asOfMs = parts.asOfMs
   }
 
-  /** The view changed: the file will have it soon. */
+  /** The view changed: schedules a write. */
   changed(): void {
     this.#changes += 1
-    this.#plan()
+    this.#schedule()
   }
 
-  /** The view was found to be in step with the store: says so in the file's time. */
+  /** A resync is complete: updates the file's time. */
   confirmed(): void {
     this.#asOfMs = Date.now()
     if (this.#changes !== this.#written) return
     const { path, instances } = this.#parts
     if (!this.#isOurs) {
-      // A file that could not be read may be the last good state, under another key: an empty view does not replace it.
+      // A file that could not be read may be the last good state under another key, so an empty view does not replace it.
       const isEmpty = [...instances()].length === 0
       if (!isEmpty || !existsSync(path)) this.changed()
       return
     }
     const now = new Date(this.#asOfMs)
-    utimes(path, now, now).catch(() => { this.changed() }) // the file was taken away
+    utimes(path, now, now).catch(() => { this.changed() }) // somebody removed the file
   }
 
-  /** Writes what is still to be written. */
+  /** Writes the changes that are not in the file yet. */
   async stop(): Promise<void> {
     clearTimeout(this.#timer)
     await this.#writing
@@ -210,7 +212,7 @@ export class SnapshotWriter {
     clearTimeout(this.#timer)
   }
 
-  #plan(): void {
+  #schedule(): void {
     if (this.#timer !== undefined || this.#writing !== undefined) return
     this.#timer = setTimeout(() => {
       this.#timer = undefined
@@ -222,28 +224,28 @@ export class SnapshotWriter {
     const changes = this.#changes
     const started = performance.now()
     this.#writing = this.#replaceFile().then(() => {
-      if (this.#isFailing) this.#parts.log.info({ path: this.#parts.path }, 'snapshot written again')
+      if (this.#isFailing) this.#parts.log.info({ path: this.#parts.path }, 'the snapshot can be written again')
       this.#isFailing = false
       this.#isOurs = true
       this.#written = changes
       this.#parts.writes.inc({ result: 'written' })
       this.#restMs = Math.min(10 * (performance.now() - started), MOST_BETWEEN_MS)
     }, (error: unknown) => {
-      if (!this.#isFailing) this.#parts.log.warn({ err: error, path: this.#parts.path }, 'snapshot not written: a start without the store would not have the latest changes')
+      if (!this.#isFailing) this.#parts.log.warn({ err: error, path: this.#parts.path }, 'the snapshot cannot be written: after a start without the store, guests would get older metadata')
       this.#isFailing = true
       this.#parts.writes.inc({ result: 'failed' })
       this.#restMs = MOST_BETWEEN_MS
     })
     await this.#writing
     this.#writing = undefined
-    if (this.#changes !== this.#written) this.#plan()
+    if (this.#changes !== this.#written) this.#schedule()
   }
 
   async #replaceFile(): Promise<void> {
     const { path } = this.#parts
     await mkdir(dirname(path), { recursive: true, mode: 0o700 })
     const temporary = `${path}.tmp`
-    const asOf = new Date(this.#asOfMs) // of what is written, not of changes and confirmations that come meanwhile
+    const asOf = new Date(this.#asOfMs) // the time of what is written, not of a resync that completes meanwhile
     try {
       await this.#writeFile(temporary, asOf)
       await rename(temporary, path)
@@ -280,7 +282,7 @@ export class SnapshotWriter {
       await file.writeFile(head)
       await append(lineOf({ imds: 'snapshot', format: FORMAT, ...owner }))
       let count = 0
-      for (const { instance, userData, digest } of instances()) { // as it is when its turn comes: no former state is kept for the file
+      for (const { instance, userData, digest } of instances()) { // each as it is at this moment: no copy of the view is kept for the file
         count += 1
         await append(lineOf({ instance, digest, userDataBytes: userData === null ? null : userData.length }))
         if (userData !== null) await append(userData)

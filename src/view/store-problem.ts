@@ -1,12 +1,11 @@
 /**
  * Decides whether the store as a whole can be used, and names the likely cause where it cannot. Pure.
  *
- * Above the limit the cause is a wrong record key, or a version that writes what we cannot read, and not single bad publishes. A store that
- * names one instance here, with a faulty record, is beyond it too: nothing that this host was asked to serve can be served.
+ * When more than UNUSABLE_SHARE of the records are faulty, the cause is a wrong record key or an incompatible version, not single bad records.
  */
 import type { AssemblyFault } from './validate.ts'
 
-/** More than this share of the records is faulty. Fewer than one in ten good ones are no reason to let a rolling restart go on. */
+/** Above this share of faulty records the daemon is not ready, which stops a rolling restart. */
 const UNUSABLE_SHARE = 0.9
 
 /** Why the store as a whole cannot be used. `reasons` counts the faulty records by reason; `cause` is the likely one, with its remedy. */

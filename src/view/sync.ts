@@ -193,7 +193,7 @@ export class Sync {
     if (this.#resyncedAtMs !== undefined) return null
     if (!this.#connected) return `${this.#wasConnected ? 'the store was lost before the first resync' : 'the store was not reached yet'}: ${this.#lossReason ?? 'connecting'}`
     if (!this.#isUninitialised) return 'the first resync is not complete'
-    return 'the store holds nothing of this region: is it the right one (IMDS_STORE, IMDS_REGION), or was it emptied?'
+    return 'the store has nothing of this region: is it the right one (IMDS_STORE, IMDS_REGION), or was it emptied?'
   }
 
   /** The loop: reads while there is something to read and the store is connected. Returns at once if it runs already. */

@@ -1,22 +1,20 @@
 /**
- * Do a record and its user-data belong together?
- *
- * The gate to the view (invariant 3): what a store gave under an id becomes an instance with its bytes, or a list of faults.
+ * Validates a loaded record together with its user-data. Only what passes here enters the view (invariant 3).
  */
 import type { Instance } from '../metadata/instance.ts'
 import { parse, type Fault } from '../metadata/record.ts'
 import { userDataFaults } from '../metadata/user-data.ts'
 import type { Loaded } from '../store/source.ts'
 
-/** A valid record with exactly the user-data that it tells of. `userData` is null where it tells of none, or is sealed: no host needs it then. */
+/** A valid record with the user-data that it describes. `userData` is null where there is none, or where it is sealed. */
 export interface Assembled { readonly instance: Instance, readonly userData: Uint8Array | null, readonly digest: string }
 
-/** What can be wrong with what a store holds, as a metric names it. */
+/** Reasons for a fault, as the metric names them. */
 export const FAULT_REASONS = ['unreadable', 'rejected', 'record', 'id', 'user-data'] as const
-/** Why an id was not assembled; `faults` never hold values of the record. */
+/** Why a record is not valid; `faults` never contain values of the record. */
 export interface AssemblyFault { readonly reason: typeof FAULT_REASONS[number], readonly faults: readonly Fault[] }
 
-/** Checks everything about one loaded instance. `userDataMaxBytes` bounds the user-data. */
+/** Validates one loaded instance. `userDataMaxBytes` bounds the user-data. */
 export function assemble(loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>, userDataMaxBytes: number): Assembled | AssemblyFault {
   if (loaded.kind !== 'record') return { reason: loaded.kind, faults: [{ path: '', message: loaded.reason }] }
   const parsed = parse(loaded.document)

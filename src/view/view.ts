@@ -1,10 +1,9 @@
 /**
- * What does this host believe now?
+ * The instances that this host serves, found by (network, address).
  *
- * Every instance that it answers for, found by (network, address). Filled by sync, read by the guest side without waiting;
- * never evicts and does no I/O. An instance enters or changes as one frozen object (invariants 3 and 5). An address that two
- * instances claim is answered to neither (invariant 7). What a change takes out of an instance's metadata is remembered for a
- * minute, so that a crawl that is under way finds all that it was told of (contract B5).
+ * Sync fills the view; the guest server reads it without waiting. It evicts nothing and does no I/O. An instance is added or changed as one frozen
+ * object (invariants 3 and 5). An address that two instances claim is served to neither (invariant 7). A path that a change removed still answers
+ * for a grace period, so that a crawl that began before the change finds everything that it listed (contract B5).
  */
 import type { Provider } from '../metadata/categories.ts'
 import { rangesOf, type Instance } from '../metadata/instance.ts'
@@ -12,15 +11,15 @@ import { buildTree, resolve, removedPaths, type Content, type Tree } from '../me
 import type { Assembled } from './validate.ts'
 import { AddressIndex, UNKNOWN, type Ownership } from './address-index.ts'
 
-/** A path that is no longer there still answers for so long. */
+/** The grace period: how long a removed path still answers. */
 const GRACE_MS = 60_000
-/** So many former states of an instance are remembered: one that changes without end costs no more memory than these. */
+/** The most former states that are kept of an instance, however often it changes. */
 const MAX_FORMER_STATES = 64
 
 /** What a (network, address) is to this host. `contested`: more than one instance claims it, or a prefix that it is in. */
 export type Found = Ownership<ServedInstance>
 
-/** One instance as this host holds it. */
+/** One instance of the view, with its tree. */
 export class ServedInstance {
   readonly instance: Instance
   readonly userData: Uint8Array | null
@@ -56,12 +55,12 @@ export class ServedInstance {
     return this.#built().size
   }
 
-  /** Built when the guest first asks: most instances of a host are quiet. */
+  /** Built at the guest's first request: most instances of a host are quiet. */
   #built(): Tree {
     return this.#tree ??= buildTree(this.instance, this.userData, this.#provider)
   }
 
-  /** What the former state's guest may have been told of and this state lacks, latest first. Nothing where it never asked. */
+  /** What the guest may have listed in former states and this state lacks, latest first. Nothing where it never asked. */
   #formerStates(before: ServedInstance): FormerState[] {
     const now = this.#now()
     const still = before.#former.filter(({ untilMs }) => now < untilMs)
@@ -71,10 +70,10 @@ export class ServedInstance {
   }
 }
 
-/** Paths that a change took away, and until when they still answer. */
+/** Paths that a change removed, and until when they still answer. */
 interface FormerState { readonly tree: Tree, readonly untilMs: number }
 
-/** All that a host holds. `now` gives milliseconds that only grow. */
+/** All instances that a host serves. `now` is monotonic, in milliseconds. */
 export class View {
   readonly #provider: Provider
   readonly #now: () => number
@@ -88,7 +87,7 @@ export class View {
     this.#now = now
   }
 
-  /** Who has this address on this network. */
+  /** The instance that has this address on this network. */
   find(network: string, address: string): Found {
     return this.#indexes.get(network)?.find(address) ?? UNKNOWN
   }
@@ -101,7 +100,7 @@ export class View {
     return this.#instances.keys()
   }
 
-  /** Everything that is served. */
+  /** Every instance. */
   instances(): IteratorObject<ServedInstance> {
     return this.#instances.values()
   }
@@ -110,7 +109,7 @@ export class View {
     return this.#instances.size
   }
 
-  /** Puts an instance in the place of its former state, if it had one. */
+  /** Adds an instance, or replaces its former state. */
   replace(assembled: Assembled): void {
     const { id } = assembled.instance
     const before = this.#instances.get(id)
@@ -120,7 +119,7 @@ export class View {
     this.#claim(served)
   }
 
-  /** Forgets an instance. False when it was not served. */
+  /** Removes an instance. False when the view does not have it. */
   remove(id: string): boolean {
     const served = this.#instances.get(id)
     if (served === undefined) return false

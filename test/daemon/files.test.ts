@@ -109,9 +109,9 @@ t.test('a directory that is recreated or replaced at once is followed at once', 
   const directory = join(t.testdir({ store: {}, next: {} }), 'store')
   const daemon = await startDaemon({ IMDS_STORE: `file:${directory}/` })
   t.teardown(() => daemon.stop())
-  await until(() => daemon.log.some(({ msg }) => msg === 'store connected'), 'the store')
+  await until(() => daemon.log.some(({ msg }) => msg === 'the store is connected'), 'the store')
   const isFollowed = async (fqdn: string, times: number) => {
-    await until(() => daemon.log.filter(({ msg }) => msg === 'store connected').length === times, 'the directory to be found')
+    await until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === times, 'the directory to be found')
     writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local({ fqdn })))
     await until(async () => await hostname(daemon) === fqdn, 'the record')
   }
@@ -125,7 +125,7 @@ t.test('a directory that is recreated or replaced at once is followed at once', 
 
 t.test('a directory whose times or permissions change is still the same directory', async (t) => {
   const { directory, daemon } = await aHost(t)
-  await until(() => daemon.log.some(({ msg }) => msg === 'store connected'), 'the store')
+  await until(() => daemon.log.some(({ msg }) => msg === 'the store is connected'), 'the store')
   const touches = [
     () => { utimesSync(directory, 1, 1) },
     () => { chmodSync(directory, 0o711) },
@@ -137,7 +137,7 @@ t.test('a directory whose times or permissions change is still the same director
     writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local()))
     await until(async () => await daemon.metric('imds_notices_total') > notices, 'a notice') // it comes behind the touch
   }
-  matchAll(t, daemon.log.filter(({ msg }) => msg.startsWith('store')), [{ msg: 'store connected' }])
+  matchAll(t, daemon.log.filter(({ msg }) => msg.startsWith('the store')), [{ msg: 'the store is connected' }])
 })
 
 t.test('a link turned to another directory and a moved parent are noticed by the next resync', async (t) => {
@@ -145,7 +145,7 @@ t.test('a link turned to another directory and a moved parent are noticed by the
   symlinkSync('one', join(parent, 'store'))
   const daemon = await startDaemon({ IMDS_STORE: `file:${parent}/store`, IMDS_RESYNC_SECONDS: '1' })
   t.teardown(() => daemon.stop())
-  const connected = (times: number) => until(() => daemon.log.filter(({ msg }) => msg === 'store connected').length === times, `connection ${String(times)}`)
+  const connected = (times: number) => until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === times, `connection ${String(times)}`)
   await connected(1)
   symlinkSync('two', join(parent, 'next'))
   renameSync(join(parent, 'next'), join(parent, 'store'))

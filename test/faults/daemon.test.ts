@@ -22,7 +22,7 @@ t.test('no guest notices a fault of the daemon', { skip: withoutNamespaces() }, 
     await host.startDaemon()
     await operator.sees('imds_view_instances', host.guests.length)
     await operator.sees('imds_ready', 0)
-    await operator.reads('store not usable')
+    await operator.reads('the store cannot be used')
     const published = host.publish()
     await redis.start()
     await published

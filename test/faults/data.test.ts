@@ -17,7 +17,7 @@ t.test('no guest notices a fault of the data in Redis', { skip: withoutNamespace
     await client.flushall()
     await operator.sees('imds_view_unconfirmed_instances', guests.length)
     await operator.counts('imds_resyncs_total{result="uninitialised"}')
-    await operator.reads('the store holds nothing of this region')
+    await operator.reads('the store has nothing of this region')
     await host.publish()
   }))
 
@@ -37,7 +37,7 @@ t.test('no guest notices a fault of the data in Redis', { skip: withoutNamespace
     await client.config('SET', 'maxmemory-policy', 'allkeys-lru', 'maxmemory', used + 500_000)
     for (let i = 0; await client.exists(KEYS.region) === 1; i++) await client.set(`filler:${String(i)}`, Buffer.alloc(10_000))
     await operator.sees('imds_view_unconfirmed_instances', guests.length)
-    await operator.reads('the store holds nothing of this region')
+    await operator.reads('the store has nothing of this region')
     await client.config('SET', 'maxmemory-policy', 'noeviction', 'maxmemory', 0)
     await host.publish()
   }))
@@ -52,9 +52,9 @@ t.test('no guest notices a fault of the data in Redis', { skip: withoutNamespace
     await half(second.id, { 'user-data': second.userData }, 'none') // under the record before
     await half(guests[2]!.id, {}, 'record')
     await operator.sees('imds_view_faulty_records', 2)
-    await operator.reads('faulty record: the last good one stays')
+    await operator.reads('faulty record: the last good one is still served')
     await operator.sees('imds_view_unconfirmed_instances', 1)
-    await operator.reads('the store no longer knows this instance')
+    await operator.reads('the store no longer has this instance')
     await host.publishAgain()
   }))
 

@@ -56,7 +56,7 @@ t.test('disk full: guests get changes, the operator is told once, and writing re
   t.same((await must(inside(host, 'ls'))).toString().split('\n'), ['filler', 'token-key', 'view.snapshot', ''], 'no torn file is left')
   await must(inside(host, 'rm filler'))
   daemon.process.kill('SIGTERM')
-  await until(() => daemon.log.some(({ msg }) => msg === 'snapshot written again'), 'the last write')
+  await until(() => daemon.log.some(({ msg }) => msg === 'the snapshot can be written again'), 'the last write')
   matchAll(t, warnings(daemon, 'snapshot'), [{ err: { code: 'ENOSPC' } }])
 })
 

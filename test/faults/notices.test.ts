@@ -26,7 +26,7 @@ t.test('invariant 4: no guest notices a fault of the notices', { skip: withoutNa
     const cut = client.multi().call('CLIENT', 'KILL', 'TYPE', 'pubsub')
     for (const n of guests.keys()) cut.eval(SCRIPT, ...published(host.next(n)))
     await cut.exec()
-    await operator.reads('store lost')
+    await operator.reads('the store is lost')
     await operator.counts('imds_resyncs_total{result="completed"}')
   }))
 

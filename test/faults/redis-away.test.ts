@@ -15,7 +15,7 @@ t.test('G1: no guest notices that Redis is unreachable', { skip: withoutNamespac
     await redis.client.save()
     await redis.kill()
     await operator.sees('imds_store_connected', 0)
-    await operator.reads('store lost')
+    await operator.reads('the store is lost')
     const published = host.publish()
     await redis.start()
     await published
@@ -24,7 +24,7 @@ t.test('G1: no guest notices that Redis is unreachable', { skip: withoutNamespac
   await t.test('paused by SIGSTOP and resumed', (t) => underFault(t, host, 'Redis paused (SIGSTOP)', async (operator) => {
     redis.signal('SIGSTOP')
     await operator.sees('imds_store_connected', 0)
-    await operator.reads('store lost')
+    await operator.reads('the store is lost')
     const published = host.publish()
     redis.signal('SIGCONT')
     await published
@@ -38,7 +38,7 @@ t.test('G1: no guest notices that Redis is unreachable', { skip: withoutNamespac
     }`)
     await host.publish()
     await operator.sees('imds_store_connected', 0)
-    await operator.reads('store lost')
+    await operator.reads('the store is lost')
     await nft('delete table inet cut')
   }))
 })

@@ -40,7 +40,7 @@ t.test('G1: no guest notices that Redis is impaired', { skip: withoutNamespaces(
   await t.test('turned into a read-only replica, and back', (t) => underFault(t, host, 'Redis made a read-only replica', async (operator) => {
     await redis.client.replicaof('127.0.0.1', 1)
     await operator.sees('imds_store_connected', 0)
-    await operator.reads('store lost')
+    await operator.reads('the store is lost')
     const published = host.publish()
     await redis.client.replicaof('NO', 'ONE')
     await published

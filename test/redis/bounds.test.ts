@@ -178,7 +178,7 @@ t.test('a record served before the limits existed stays served across restarts a
     t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: true, instances: 2, faulty: 1 })
     t.equal(await daemon.metric('imds_view_faulty_records'), 1)
     t.equal(await daemon.metric('imds_record_faults_total{reason="record"}'), 1)
-    matchAll(t, faultsLogged(daemon), [{ level: 'warn', msg: /the last good one stays/, instance: 'srv-n1', faults: [{ path: '/tags', message: 'must not have more than 50 properties' }], servedRevision: 1 }])
+    matchAll(t, faultsLogged(daemon), [{ level: 'warn', msg: /the last good one is still served/, instance: 'srv-n1', faults: [{ path: '/tags', message: 'must not have more than 50 properties' }], servedRevision: 1 }])
   }
 
   const upgraded = await start()

@@ -68,7 +68,7 @@ t.test('while the store is connected: unpublished, removed, faulty, elsewhere, c
 t.test('a store that was never reached, and one without anything of the region', async (t) => {
   const away = await startDaemon({ IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   t.teardown(() => away.stop())
-  await until(() => away.log.some(({ msg }) => msg.startsWith('store not usable')), 'the first attempt')
+  await until(() => away.log.some(({ msg }) => msg.startsWith('the store cannot be used')), 'the first attempt')
   const never = await ask(away, '127.0.0.1', 'srv-a', 1)
   for (const text of Object.values(never)) t.match(text, /not ready: the store was never reached since the start \d+ s ago: connect ECONNREFUSED/)
   t.match(JSON.parse((await away.operator('/readyz')).body.toString()), { ready: false, problem: /^the store was not reached yet: connect ECONNREFUSED/ })
@@ -79,5 +79,5 @@ t.test('a store that was never reached, and one without anything of the region',
   t.teardown(() => daemon.stop())
   await until(async () => await daemon.metric('imds_resyncs_total{result="uninitialised"}') > 0, 'the resync')
   const empty = await ask(daemon, '127.0.0.1', 'srv-a', 1)
-  for (const text of Object.values(empty)) t.match(text, /; not ready \(connected for \d+ s\): the store holds nothing of this region: is it the right one/)
+  for (const text of Object.values(empty)) t.match(text, /; not ready \(connected for \d+ s\): the store has nothing of this region: is it the right one/)
 })

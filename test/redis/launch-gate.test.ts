@@ -53,7 +53,7 @@ t.test('a wait that times out says what the daemon has instead, with exit status
   const { store, daemon, operator } = await start(t)
   const waitShortly = () => wait(operator, 'wait', 'srv-abcde', '--revision', '2', '--timeout', '3')
   t.match(await waitShortly(), {
-    status: 75, stdout: '', stderr: /^imdsctl: the daemon does not answer for revision 2 of srv-abcde: the store has no record of srv-abcde; not ready .*holds nothing of this region/,
+    status: 75, stdout: '', stderr: /^imdsctl: the daemon does not answer for revision 2 of srv-abcde: the store has no record of srv-abcde; not ready .*has nothing of this region/,
   })
   await store.put(record(1))
   await until(async () => await hostname(daemon) === 'r1.example.com', 'revision 1')

@@ -81,7 +81,7 @@ t.test('a daemon that may not write to the store serves its guests, and logs onc
   t.match(await store.put(record(1)), { kind: 'published', unannounced: ['hv1'] })
   await serves(daemon, 1)
   await redis.client.call('CLIENT', 'KILL', 'USER', 'reader')
-  await until(() => daemon.log.filter(({ msg }) => msg === 'store connected').length === 2, 'the daemon to come back')
+  await until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === 2, 'the daemon to come back')
   await store.put(record(2))
   await serves(daemon, 2)
   const said = daemon.log.filter(({ msg }) => msg.startsWith('this daemon cannot announce itself'))
@@ -92,7 +92,7 @@ t.test('a daemon that may not write to the store serves its guests, and logs onc
 t.test('a new region without instances is ready once it is initialised', async (t) => {
   const daemon = await aDaemon(t, redis.url, {}, { IMDS_RESYNC_SECONDS: '1' })
   await connected(daemon)
-  await until(() => daemon.log.some(({ msg }) => msg.includes('holds nothing of this region') && msg.includes('imdsctl init')), 'the warning')
+  await until(() => daemon.log.some(({ msg }) => msg.includes('has nothing of this region') && msg.includes('imdsctl init')), 'the warning')
   t.equal((await daemon.operator('/readyz')).status, 503)
   t.match(await imdsctl('gb1', null, 'init'), { status: 0, stdout: 'the region is initialised: daemons are ready with it\n' })
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')

@@ -159,6 +159,6 @@ t.test('a requirepass changed at run time is read again', async (t) => {
   writeFileSync(`${directory}/password`, 'two')
   await redis.client.call('CONFIG', 'SET', 'requirepass', 'two')
   await redis.client.call('CLIENT', 'KILL', 'TYPE', 'pubsub')
-  await until(() => daemon.log.filter(({ msg }) => msg === 'store connected').length === 2, 'the daemon to come back')
+  await until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === 2, 'the daemon to come back')
   matchAll(t, reasons(daemon), ['the server closed the connection'])
 })

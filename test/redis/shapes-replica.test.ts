@@ -37,7 +37,7 @@ t.test('a primary that becomes a replica is reconnected, so that its new content
   await serves(daemon, 1)
   await first.client.call('REPLICAOF', '127.0.0.1', String(second.port))
   await serves(daemon, 2)
-  await until(() => daemon.log.filter(({ msg }) => msg === 'store connected').length > 1, 'a second connection')
+  await until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length > 1, 'a second connection')
   await store.put(record(3))
   await serves(daemon, 3)
 })

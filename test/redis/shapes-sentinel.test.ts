@@ -36,7 +36,7 @@ t.test('guests notice nothing of a failover after the primary is killed; later p
   await serves(daemon, 3)
   t.same(await guests.stop(), [])
   const warnings = daemon.log.filter(({ level, msg }) => level === 'warn' && msg.includes('store')).map(({ msg }) => msg)
-  t.same(warnings, ['store lost: answering from what is known'], 'the operator is warned once')
+  t.same(warnings, ['the store is lost; guests are served from memory'], 'the operator is warned once')
 })
 
 t.test('a primary that hands over while alive is left for the new one', async (t) => {

@@ -61,7 +61,7 @@ export async function connected(daemon: TestDaemon, is = true): Promise<void> {
 
 /** Why the store could not be used, as far as the operator was told at the default level. */
 export function reasons({ log }: TestDaemon): string[] {
-  return log.filter(({ level, msg }) => level !== 'debug' && msg.startsWith('store ') && msg !== 'store connected').map(({ reason }) => String(reason))
+  return log.filter(({ level, msg }) => level !== 'debug' && msg.startsWith('the store ') && msg !== 'the store is connected').map(({ reason }) => String(reason))
 }
 
 /** Waits until the operator was told such a reason. */

@@ -31,7 +31,7 @@ test('a faulty record is reported once for each state of it, and counted', () =>
   one.fault('srv-a', 'd2', REJECTED)
   expect(lines).toMatchObject([
     { level: 40, instance: 'srv-a', reason: 'record', faults: FAULT.faults, servedRevision: null, msg: 'faulty record: this instance is not served' },
-    { level: 40, reason: 'record', servedRevision: 7, msg: 'faulty record: the last good one stays' }, { level: 40, reason: 'rejected' },
+    { level: 40, reason: 'record', servedRevision: 7, msg: 'faulty record: the last good one is still served' }, { level: 40, reason: 'rejected' },
   ])
   expect([counted, one.faulty, one.faultOf('srv-a')?.reason, one.faultOf('srv-b')]).toEqual([['record', 'record', 'rejected'], 1, 'rejected', undefined])
   one.good('srv-a')
@@ -73,11 +73,11 @@ test('invariant 8: an instance missing from the store is reported once, with the
   serve('srv-a', '10.0.0.2', 7)
   for (let i = 0; i < 2; i++) one.absent('srv-a')
   expect(lines).toMatchObject([{ level: 40, instance: 'srv-a' }])
-  expect([lines[0]!['msg'], one.unconfirmed]).toEqual([expect.stringContaining('`imdsctl remove srv-a --revision 7` removes it'), 1])
+  expect([lines[0]!['msg'], one.unconfirmed]).toEqual([expect.stringContaining('run imdsctl remove srv-a --revision 7'), 1])
   one.present('srv-a')
   expect(one.unconfirmed).toBe(0)
   one.absent('srv-b')
-  expect(lines[1]!['msg']).toContain('--revision 1`')
+  expect(lines[1]!['msg']).toContain('imdsctl remove srv-b --revision 1')
 })
 
 test('an empty store is reported once until it holds something; all that is served is unconfirmed', () => {
@@ -97,11 +97,11 @@ test('a lost store is reported, a new reason since then at info, a repeated one 
   one.lost('redis://x', 'refused', false)
   one.lost('redis://x', 'refused', false)
   one.lost('redis://x', 'loading', false)
-  expect(logged()).toEqual(['40 store not usable: answering from what is known, trying again', '20 store still not usable', '30 store still not usable'])
+  expect(logged()).toEqual(['40 the store cannot be used; guests are served from memory, trying again', '20 the store still cannot be used', '30 the store still cannot be used'])
   one.connected('redis://x')
   one.lost('redis://x', 'cut', true)
   one.lost('redis://x', 'refused', false)
-  expect(logged()).toEqual(['30 store connected', '40 store lost: answering from what is known', '30 store still not usable'])
+  expect(logged()).toEqual(['30 the store is connected', '40 the store is lost; guests are served from memory', '30 the store still cannot be used'])
 })
 
 test('a fault is dropped when neither the index nor the view has its id', () => {

@@ -357,7 +357,7 @@ test('a failed write is logged once, counted, and leaves the last good file in p
   await eventually(() => { expect(writes.failed).toBe(1) })
   await writer.stop()
   expect(writes.failed).toBe(2)
-  expect(log.filter(({ msg }) => msg.startsWith('snapshot not written'))).toHaveLength(1)
+  expect(log.filter(({ msg }) => msg.startsWith('the snapshot cannot be written'))).toHaveLength(1)
   expect(readFileSync(path).equals(before)).toBe(true)
   expect(readdirSync(directory)).toEqual(['view.snapshot'])
 })

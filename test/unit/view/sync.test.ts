@@ -279,7 +279,7 @@ test('E2: nothing is kept of a record of another hypervisor that a peer led to',
   await faulty
   source.digests.delete(id(3))
   expect(sync.status()).toMatchObject({ faulty: 0, unconfirmed: 0 })
-  expect(log.map(({ msg }) => msg)).toEqual(['store connected', 'first resync completed: ready'])
+  expect(log.map(({ msg }) => msg)).toEqual(['the store is connected', 'first resync completed: ready'])
   sync.resync() // the index of the double names it for us with the same digest: not remembered, so it is read
   await source.drain()
   expect(source.reads.get(id(2))).toBe(2)

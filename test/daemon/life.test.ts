@@ -113,7 +113,7 @@ t.test('npm start serves the demo instance, runs the documented examples and lea
   t.ok(existsSync(directory))
   const record = anInstance({ id: 'srv-x1y2z', revision: 3, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:02', ipv4Addresses: ['10.0.0.2/30'] }] })
   const library = here(executed('docs/publishing.md', 'library')).replace('\'imds\'', `'${LIBRARY}'`).replace(/\{ url: .*? \}/, `{ url: 'file:${directory}' }`)
-  const program = `const record = ${JSON.stringify(record)}, userData = 'x'\n${library}\nconsole.log(put.result, gate.kind)`
+  const program = `const record = ${JSON.stringify(record)}, userData = 'x'\n${library}\nconsole.log(put.kind, gate.kind)`
   t.match(spawnSync(process.execPath, ['--input-type=module-typescript', '-e', program], { env: programEnvironment(), encoding: 'utf8' }), { status: 0, stdout: 'published answers\n', stderr: '' })
   child.kill('SIGTERM')
   await once(child, 'exit')

@@ -13,7 +13,8 @@ import { DEFAULT_NETWORK, isName } from './metadata/identifiers.ts'
 import type { Parsed } from './metadata/parsed.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 import { parseRecordKeys, type RecordKeys } from './store/crypto/record-cipher.ts'
-import { fileFaults, parseStoreUrl, STORE_URL_FORMS, USER_DATA_MAX_BYTES, type RedisFiles } from './store/url.ts'
+import { NAME_RULE, parseStoreSettings, redisFilesOf, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from './store/settings.ts'
+import type { RedisFiles } from './store/url.ts'
 import { parseHostPort } from './runtime/host-port.ts'
 import type { Listener } from './runtime/listen.ts'
 import type { InheritedSocket } from './runtime/systemd.ts'
@@ -96,14 +97,6 @@ export function settingOf(env: Readonly<Record<string, string | undefined>>, var
   return value === undefined || value === '' ? SETTINGS[variable] : value
 }
 
-const REDIS_FILES = {
-  passwordFile: 'IMDS_REDIS_PASSWORD_FILE',
-  sentinelPasswordFile: 'IMDS_REDIS_SENTINEL_PASSWORD_FILE',
-  caFile: 'IMDS_REDIS_CA_FILE',
-  certFile: 'IMDS_REDIS_CERT_FILE',
-  keyFile: 'IMDS_REDIS_KEY_FILE',
-} as const satisfies Record<keyof RedisFiles, Variable>
-
 /** Names of a socket without FileDescriptorName=. */
 const UNNAMED = /^$|^unknown$|\.socket$/
 
@@ -116,7 +109,7 @@ export function parseConfig(
   const read = (variable: Variable) => settingOf(env, variable)
   const name = (variable: Variable): string | undefined => {
     const value = read(variable)
-    if (value !== undefined && !isName(value)) fault(variable, 'must be one word of letters, digits, ".", "_" and "-", at most 63')
+    if (value !== undefined && !isName(value)) fault(variable, `must be ${NAME_RULE}`)
     return value
   }
   const whole = (variable: Variable, least: number, most: number): number => {
@@ -157,10 +150,9 @@ export function parseConfig(
   if (operator === undefined) fault('IMDS_OPERATOR_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:9169')
   else if (!isLoopback(operator.host) && allow.length === 0) fault('IMDS_OPERATOR_ALLOW', 'must list the networks that may ask, since IMDS_OPERATOR_LISTEN is not a loopback address')
 
-  const files: RedisFiles = Object.fromEntries(Object.entries(REDIS_FILES).map(([file, variable]) => [file, read(variable)]))
   const recordKeys = keysOf('IMDS_RECORD_KEYS_FILE', parseRecordKeys)
   const tokenKeys = keysOf('IMDS_TOKEN_KEYS_FILE', parseTokenKeys)
-  const store = parseStore(read('IMDS_STORE'), name('IMDS_REGION'), name('IMDS_HYPERVISOR'), files, recordKeys, fault)
+  const store = parseStore(read, name, recordKeys, fault)
   const stateDirectory = read('IMDS_STATE_DIR') ?? ''
   if (!stateDirectory.startsWith('/')) fault('IMDS_STATE_DIR', 'must be an absolute path')
   const logLevel = LOG_LEVELS.find((level) => level === read('IMDS_LOG_LEVEL'))
@@ -197,18 +189,21 @@ export function parseConfig(
   return { ok: true, config: Object.freeze(config), unknown }
 }
 
-function parseStore(url: string | undefined, region: string | undefined, hypervisor: string | undefined, files: RedisFiles, recordKeys: RecordKeys | null,
-  fault: (variable: Variable, message: string) => void): StoreConfig | undefined {
-  const store = url === undefined ? undefined : parseStoreUrl(url)
-  if (url === undefined) fault('IMDS_STORE', `is not set: ${STORE_URL_FORMS}`)
-  else if (store === undefined) fault('IMDS_STORE', `must be ${STORE_URL_FORMS}`)
-  if (url === undefined || store === undefined) return undefined
-  if (store.kind === 'files' && recordKeys !== null) fault('IMDS_RECORD_KEYS_FILE', 'is for Redis: records in files are not encrypted')
+function parseStore(
+  read: (variable: Variable) => string | undefined, name: (variable: Variable) => string | undefined, recordKeys: RecordKeys | null,
+  fault: (variable: Variable, message: string) => void,
+): StoreConfig | undefined {
+  const hypervisor = name('IMDS_HYPERVISOR')
+  const settings: Partial<StoreSettings> = Object.fromEntries(Object.entries(STORE_SETTINGS).map(([setting, { variable }]) => [setting, read(variable)]))
+  const parsed = parseStoreSettings({ ...settings, recordKeysFile: recordKeys === null ? undefined : settings.recordKeysFile })
+  const kind = parsed.ok ? parsed.value.kind : parsed.kind
+  if (kind === 'files') name('IMDS_REGION') // it is not needed, but a bad one is a mistake
+  if (!parsed.ok) for (const { setting, message } of parsed.faults) fault(STORE_SETTINGS[setting].variable, message)
+  if (kind === 'redis' && hypervisor === undefined) fault('IMDS_HYPERVISOR', 'is not set: Redis needs the name of this host as the records have it')
+  if (!parsed.ok) return undefined
+  const { value: store } = parsed
   if (store.kind === 'files') return { kind: 'files', directory: store.directory, hypervisor: hypervisor ?? null }
-  if (region === undefined) fault('IMDS_REGION', 'is not set: Redis needs the name of the region')
-  if (hypervisor === undefined) fault('IMDS_HYPERVISOR', 'is not set: Redis needs the name of this host as the records have it')
-  for (const { file, message } of fileFaults(store, files)) fault(REDIS_FILES[file], message)
-  return { kind: 'redis', url, region: region ?? '', hypervisor: hypervisor ?? '', recordKeys, ...files }
+  return { kind: 'redis', url: settings.url ?? '', region: store.region, hypervisor: hypervisor ?? '', recordKeys, ...redisFilesOf(settings) }
 }
 
 function noFiles(): never {

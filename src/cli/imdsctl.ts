@@ -7,20 +7,15 @@
 import { readFileSync } from 'node:fs'
 import { parseEnv } from 'node:util'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { STORE_URL_FORMS, type RedisFiles } from '../store/url.ts'
+import { STORE_SETTINGS, type StoreSettings } from '../store/settings.ts'
 import { VERSION } from '../version.ts'
 import type { Context } from './commands.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
 import type { FirewallOptions } from '../firewall/agent/agent.ts'
 import { missingFile } from '../runtime/missing-file.ts'
 
-interface Options extends RedisFiles {
-  readonly store?: string
-  readonly region?: string
-  readonly userDataMaxBytes?: number
-  readonly recordKeys?: string
-  readonly json?: boolean
-}
+/** The options of every command, by commander's names: those of STORE_SETTINGS, where `--store` and `--record-keys` are shorter. */
+type Options = Omit<StoreSettings, 'url' | 'recordKeysFile'> & { readonly store?: string, readonly recordKeys?: string, readonly json?: boolean }
 
 const EXIT_HELP = `
 Exit statuses:
@@ -69,20 +64,15 @@ function buildProgram(): Command {
   const program = new Command('imdsctl')
     .description('publishes, shows and removes the instances that imds answers for')
     .version(VERSION, '-V, --version', 'print the version')
-    .addOption(new Option('-s, --store <url>', STORE_URL_FORMS).env('IMDS_STORE'))
-    .addOption(new Option('-r, --region <name>', 'the region, for Redis').env('IMDS_REGION'))
-    .addOption(new Option('--password-file <path>', 'a file with Redis\' password in its first line').env('IMDS_REDIS_PASSWORD_FILE'))
-    .addOption(new Option('--sentinel-password-file <path>', 'the same for Sentinels').env('IMDS_REDIS_SENTINEL_PASSWORD_FILE'))
-    .addOption(new Option('--ca-file <path>', 'the authorities of the servers\' certificates, PEM').env('IMDS_REDIS_CA_FILE'))
-    .addOption(new Option('--cert-file <path>', 'our own certificate for Redis, PEM').env('IMDS_REDIS_CERT_FILE'))
-    .addOption(new Option('--key-file <path>', 'its private key, PEM').env('IMDS_REDIS_KEY_FILE'))
-    .addOption(new Option('--user-data-max-bytes <n>', 'the limit of user-data (default: 16384)').env('IMDS_USER_DATA_MAX_BYTES').argParser(wholeNumber))
-    .addOption(new Option('--record-keys <path>', 'a file with the keys of encrypted records, NAME:BASE64 a line').env('IMDS_RECORD_KEYS_FILE'))
-    .option('--json', 'print JSON')
     .helpOption('-h, --help', 'print this text, or that of a command')
     .showHelpAfterError('(imdsctl --help tells more)')
     .addHelpText('after', EXIT_HELP)
     .exitOverride()
+  for (const { flags, help, variable } of Object.values(STORE_SETTINGS)) {
+    const option = new Option(flags, help).env(variable)
+    program.addOption(flags.endsWith('<n>') ? option.argParser(wholeNumber) : option)
+  }
+  program.option('--json', 'print JSON')
 
   /** Runs a command and makes its end the program's. */
   const ending = async (command: (options: Options) => Promise<void>) => {

@@ -5,11 +5,11 @@
 import { readFile } from 'node:fs/promises'
 import { buffer } from 'node:stream/consumers'
 import { isId } from '../metadata/identifiers.ts'
-import { parse, sizeFaults, type Fault } from '../metadata/record.ts'
-import { sha256, userDataFaults } from '../metadata/user-data.ts'
+import type { Fault } from '../metadata/record.ts'
+import { checkRecord } from '../store/check-record.ts'
 import { openStore, USER_DATA_MAX_BYTES } from '../store/open.ts'
 import { StoreUnavailable, type Publisher, type PutOptions, type PutResult } from '../store/publisher.ts'
-import { fillUserData, type UserDataChange } from '../store/user-data.ts'
+import type { UserDataChange } from '../store/user-data.ts'
 import { addressOwned, jsonOf, type Context } from './commands.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
 import { readRecords, type ReadRecord, type RecordFault, type RecordInput } from './records.ts'
@@ -59,14 +59,10 @@ export async function validate(json: boolean, paths: readonly string[], userData
 
 function checked(input: RecordInput, userDataMaxBytes: number): Outcome {
   const { userData } = input
-  const bytes = userData instanceof Uint8Array ? userData : null
-  const digest = bytes && sha256(bytes)
-  const document = fillUserData(input.document, bytes, digest)
-  const parsed = parse(document)
-  if (!parsed.ok) return invalid(input, parsed.faults)
-  const faults = [...sizeFaults(document), ...userData === undefined ? [] : userDataFaults(parsed.value, bytes, digest, userDataMaxBytes)]
-  if (faults.length > 0) return invalid(input, faults)
-  const { id, revision } = parsed.value
+  const bytes = userData instanceof Uint8Array ? userData : userData === 'none' ? null : undefined // left out: it may be in the store
+  const record = checkRecord(input.document, bytes, { region: undefined, userDataMaxBytes })
+  if (!record.ok) return invalid(input, record.faults)
+  const { id, revision } = record.value.instance
   return { status: EXIT.done, kind: 'valid', text: `${input.place}: valid, ${id} revision ${String(revision)}`, json: { place: input.place, result: 'valid', id, revision } }
 }
 

@@ -7,6 +7,7 @@ import { statSync } from 'node:fs'
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { UserDataChange } from '../store/user-data.ts'
+import { parseDocument, RECORD_ENDINGS } from '../store/document.ts'
 import { EXIT } from '../runtime/failure.ts'
 
 /** A record as it was read, not checked yet. `place` is a file, or `FILE:LINE`; `-` is standard input. `userData` undefined: nothing is said of it. */
@@ -17,9 +18,6 @@ export interface RecordFault { readonly place: string, readonly status: number, 
 
 /** What `readRecords` gives for each record. */
 export type ReadRecord = { readonly ok: true, readonly value: RecordInput } | { readonly ok: false, readonly fault: RecordFault }
-
-/** The endings of a record's file in a directory. */
-const RECORD = /\.(?:json|ya?ml)$/
 
 /** Reads every record of some paths, in order. */
 export async function* readRecords(paths: readonly string[]): AsyncGenerator<ReadRecord> {
@@ -36,7 +34,7 @@ export async function* readRecords(paths: readonly string[]): AsyncGenerator<Rea
 
 async function* readDirectory(directory: string): AsyncGenerator<ReadRecord> {
   const names = (await readdir(directory)).sort()
-  const records = Map.groupBy(names.filter((name) => RECORD.test(name) && !name.startsWith('.')), (name) => name.replace(RECORD, ''))
+  const records = Map.groupBy(names.filter((name) => stemOf(name) !== undefined && !name.startsWith('.')), (name) => stemOf(name) ?? '')
   const files = new Set(names)
   for (const [stem, [name = '', ...others]] of records) {
     const path = join(directory, name)
@@ -53,11 +51,17 @@ async function* readDirectory(directory: string): AsyncGenerator<ReadRecord> {
   }
 }
 
+/** The name of a record's file without its ending; undefined for any other file. */
+function stemOf(name: string): string | undefined {
+  const ending = RECORD_ENDINGS.find((one) => name.endsWith(one))
+  return ending === undefined ? undefined : name.slice(0, -ending.length)
+}
+
 /** The records of a file. Where there is one, its place is the file and not a line of it. */
 async function* readText(path: string): AsyncGenerator<ReadRecord> {
   const text = await readFile(path, 'utf8')
   const isOne = !text.trim().includes('\n')
-  if (isOne) yield parseDocument(path, text)
+  if (isOne) yield parseOne(path, text)
   else yield* inputsOf(path, text.split('\n'))
 }
 
@@ -73,7 +77,7 @@ async function* inputsOf(path: string, lines: Iterable<string> | AsyncIterable<s
     isJsonLines ??= isObject(parseJson(line))
     if (isJsonLines) yield inputOf(`${path}:${String(number)}`, parseJson(line))
   }
-  if (isJsonLines !== true) yield parseDocument(path, text)
+  if (isJsonLines !== true) yield parseOne(path, text)
 }
 
 /** The lines of a stream. Node's readline would also end a line at U+2028, which JSON allows in a string. */
@@ -88,14 +92,10 @@ async function* linesOf(stream: NodeJS.ReadableStream): AsyncGenerator<string> {
   if (rest !== '') yield rest
 }
 
-/** JSON or YAML: every JSON document is YAML too, but JSON's own reader says better what is wrong with one. */
-async function parseDocument(place: string, text: string): Promise<ReadRecord> {
-  const parse = text.startsWith('{') ? JSON.parse as (text: string) => unknown : (await import('yaml')).parse as (text: string) => unknown
-  try {
-    return inputOf(place, parse(text))
-  } catch (error) {
-    return faulty(place, EXIT.badData, `is neither JSON nor YAML: ${(error as Error).message.split('\n', 1)[0] ?? ''}`)
-  }
+/** JSON or YAML. Every JSON document is YAML too, but the messages of the JSON parser are better. */
+async function parseOne(place: string, text: string): Promise<ReadRecord> {
+  const parsed = await parseDocument(text, text.startsWith('{') ? 'JSON' : 'YAML')
+  return parsed.ok ? inputOf(place, parsed.value) : faulty(place, EXIT.badData, `is neither JSON nor YAML: ${parsed.faults[0].message}`)
 }
 
 /** A record, or `{"record": RECORD, "userDataBase64": BASE64}`; null for an instance without user-data. */

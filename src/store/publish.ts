@@ -3,15 +3,14 @@
  * the check of the record, the region and the user-data, and the change of a seal.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Instance } from '../metadata/instance.ts'
-import { parse, sizeFaults, type Fault } from '../metadata/record.ts'
-import { sha256, userDataFaults } from '../metadata/user-data.ts'
+import { parse } from '../metadata/record.ts'
 import type { Backend, Codec, Conversion } from './backend.ts'
+import { checkRecord, type RecordCheck } from './check-record.ts'
 import type {
   AnnouncedHypervisor, DecryptResult, EncryptResult, Listed, Published, Publisher, PutOptions, PutResult, RemoveResult, SealResult,
 } from './publisher.ts'
 import { changeSealOf, type Seal } from './seal.ts'
-import { fillUserData, type UserDataChange } from './user-data.ts'
+import type { UserDataChange } from './user-data.ts'
 
 const ATTEMPTS = 10
 /** A writer that lost a race waits up to this long, so that two writers do not keep overtaking each other. */
@@ -23,11 +22,6 @@ export function buildPublisher<Reader, Writer extends Reader>(
 ): Publisher {
   return new StorePublisher(backend, codec, userDataMaxBytes)
 }
-
-/** A checked record, or its faults. */
-type Checked =
-  | { readonly ok: true, readonly value: { readonly instance: Instance, readonly document: unknown } }
-  | { readonly ok: false, readonly faults: readonly Fault[] }
 
 class StorePublisher<Reader, Writer extends Reader> implements Publisher {
   readonly #backend: Backend<Writer> & Reader
@@ -111,17 +105,9 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     }
   }
 
-  async #check(reader: Reader, document: unknown, userData: UserDataChange): Promise<Checked> {
+  async #check(reader: Reader, document: unknown, userData: UserDataChange): Promise<RecordCheck> {
     const bytes = userData === 'none' ? null : userData === 'keep' ? await this.#userDataOf(reader, document) : userData
-    const digest = bytes && sha256(bytes)
-    const complete = fillUserData(document, bytes, digest)
-    const parsed = parse(complete)
-    if (!parsed.ok) return parsed
-    const instance = parsed.value
-    const faults = [
-      ...regionFaults(instance, this.#backend.region), ...sizeFaults(complete), ...userDataFaults(instance, bytes, digest, this.#userDataMaxBytes),
-    ]
-    return faults.length > 0 ? { ok: false, faults } : { ok: true, value: { instance, document: complete } }
+    return checkRecord(document, bytes, { region: this.#backend.region, userDataMaxBytes: this.#userDataMaxBytes })
   }
 
   async #userDataOf(reader: Reader, document: unknown): Promise<Uint8Array | null> {
@@ -158,8 +144,4 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     if (conversion === undefined) throw new Error(this.#backend.whyPlain)
     return this.#backend.transaction((writer) => task(conversion, writer))
   }
-}
-
-function regionFaults({ region: named }: Instance, region: string | undefined): readonly Fault[] {
-  return region === undefined || named === region ? [] : [{ path: '/region', message: `must be ${region}, the region of this store` }]
 }

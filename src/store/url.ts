@@ -1,62 +1,62 @@
 /**
- * Which store does a URL name? Pure: nothing is opened.
+ * The URL of a store. Pure: opens nothing.
  *
  *   redis://[USER@]HOST[:PORT][/DATABASE]                one server
  *   redis-sentinel://[USER@]HOST[:PORT],.../MASTER       the Sentinels, and the name that they give to the primary
  *   redis-cluster://[USER@]HOST[:PORT],...               some nodes of a Cluster: one that answers is enough to find the rest
  *   file:DIRECTORY
  *
- * `rediss` in place of `redis` is TLS to everything that is named or found, Sentinels too.
+ * `rediss` in place of `redis` means TLS to every server, Sentinels too.
  */
 import { fileURLToPath } from 'node:url'
 import { parseHostPort } from '../runtime/host-port.ts'
 
-/** The user-data limit unless another is configured: EC2's own, in bytes (docs/ec2.md#user-data). */
-export const USER_DATA_MAX_BYTES = 16384
-
-/** How a store is written, for messages. */
+/** The forms of a URL, for messages. */
 export const STORE_URL_FORMS = 'redis://HOST[:PORT], redis-sentinel://HOST[:PORT],HOST[:PORT]/MASTER, redis-cluster://HOST[:PORT],HOST[:PORT] '
-  + '(all of them with USER@ before the hosts where there is one; rediss in place of redis for TLS) or file:DIRECTORY'
+  + '(each with USER@ before the hosts if there is a user; rediss instead of redis for TLS) or file:DIRECTORY'
 
 /** A server: `host` is a name or an address without brackets. */
 export interface Node { readonly host: string, readonly port: number }
 
-/** A Redis of any shape. `nodes` are the server, the Sentinels, or nodes of the Cluster. */
+/** A Redis of any shape. `nodes`: the server, the Sentinels, or some nodes of the Cluster. */
 export interface RedisStore {
   readonly kind: 'redis'
   readonly shape: 'standalone' | 'sentinel' | 'cluster'
   readonly tls: boolean
   readonly nodes: readonly Node[]
   readonly username: string | undefined
-  /** Works, but stands in the environment: prefer the file. */
+  /** Visible in the environment: prefer the file. */
   readonly password: string | undefined
-  /** The database's number; 0 unless `standalone` says another. */
+  /** The number of the database; always 0 unless `standalone`. */
   readonly database: number
-  /** The primary's name to the Sentinels; empty in other shapes. */
+  /** The primary's name in the Sentinels; empty in other shapes. */
   readonly master: string
 }
 
-/** Files that a Redis is reached with, by path. All are read again at every connect. */
+/** A directory of files. */
+export interface FileStore { readonly kind: 'files', readonly directory: string }
+
+/** Paths of the files that a connection to Redis needs. Each connect reads them again. */
 export interface RedisFiles {
   /** The password in its first line. */
   readonly passwordFile?: string | undefined
-  /** The same for Sentinels, where they want one. */
+  /** The same for Sentinels. */
   readonly sentinelPasswordFile?: string | undefined
-  /** PEM: the authorities that may sign the servers' certificates. Without it: those that Node knows. */
+  /** PEM: the authorities that may sign the servers' certificates. Default: those that Node knows. */
   readonly caFile?: string | undefined
-  /** PEM: our own certificate, and its private key. */
+  /** PEM: the client certificate, and its private key. */
   readonly certFile?: string | undefined
   readonly keyFile?: string | undefined
 }
 
-/** What a store's URL means; undefined for one that we do not know. */
-export function parseStoreUrl(url: string): RedisStore | { readonly kind: 'files', readonly directory: string } | undefined {
+/** Parses the URL of a store; undefined for any other text. */
+export function parseStoreUrl(url: string): RedisStore | FileStore | undefined {
   if (!url.startsWith('file:')) return parseRedisUrl(url)
   const directory = url.startsWith('file://') ? pathOfFileUrl(url) : url.slice('file:'.length)
   return directory === undefined || directory === '' ? undefined : { kind: 'files', directory }
 }
 
-/** Files that contradict the URL or each other. */
+/** Finds files that contradict the URL or each other. */
 export function fileFaults({ tls, shape }: RedisStore, files: RedisFiles): readonly { readonly file: keyof RedisFiles, readonly message: string }[] {
   const faults: { file: keyof RedisFiles, message: string }[] = []
   for (const file of ['caFile', 'certFile', 'keyFile'] as const) {

@@ -1,46 +1,45 @@
 /**
- * The store in a directory of files, as the daemon reads it: for a single host, a first look, a lab.
+ * The store in a directory of files, as the daemon reads it: for a single host, a trial or a lab.
  *
  *   srv-x1y2z.json | srv-x1y2z.yaml | srv-x1y2z.yml   the record
  *   srv-x1y2z.user-data                               its user-data, byte for byte; no file: none
- *   srv-x1y2z.removed                                 the tombstone: the instance is gone (a missing record alone is not)
- *   srv-x1y2z.pending                                 a change that a writer has not finished (pending.ts): counts before the others
+ *   srv-x1y2z.removed                                 the tombstone: the instance was removed (a missing record alone is no removal)
+ *   srv-x1y2z.pending                                 a change that a writer has not finished (pending.ts): overrides the other files
  *
- * A record may leave `userData` out: then it is taken from the file beside it. Where it is given it must fit. Other files are ignored.
+ * A record may leave `userData` out; then it is computed from the file beside it. If it is there, it must fit. Other files are ignored.
  */
 import { createHash } from 'node:crypto'
 import { statSync, watch, type FSWatcher } from 'node:fs'
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { parse as parseYaml } from 'yaml'
 import { isId } from '../../metadata/identifiers.ts'
 import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
 import { sizeFaults } from '../../metadata/record.ts'
 import { formatTooLong } from '../../metadata/user-data.ts'
+import { formatOf, parseDocument, RECORD_ENDINGS } from '../document.ts'
 import { parsePending } from './pending.ts'
-import { fillUserData } from '../user-data.ts'
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
+import { fillUserData } from '../user-data.ts'
 import { sha256InSlices, TurnBudget } from '../../runtime/turn-budget.ts'
 
-/** A writer that puts record and user-data one after the other is given so long to finish. */
+/** How long to wait for more changes: a writer may put record and user-data one after the other. */
 const QUIET_MS = 10
 const RETRY_MS = 1000
-/** Files that keep changing while they are read are taken as they are: a notice follows the last change. */
+/** Files that keep changing while they are read are taken as they are; a notice follows the last change. */
 const ATTEMPTS = 10
 
-/** A file is longer than its record where it is indented, or YAML with comments. */
+/** A file may be longer than its record: it may be indented, or have comments. */
 const FILE_MAX_BYTES = 4 * RECORD_MAX_BYTES
-/** YAML is parsed in one turn of the event loop, 20 times slower than JSON and more for each further key of a map: 64 KiB are some 50 ms. */
+/** YAML is parsed in one turn of the event loop, much slower than JSON, and slower again for maps with many keys. */
 const YAML_MAX_BYTES = 64 * 1024
 
-/** The endings of a record's file, in the order in which they are looked for. */
-export const RECORD_ENDINGS = ['.json', '.yaml', '.yml'] as const
-const OURS = /^(.+)\.(?:json|yaml|yml|user-data|removed|pending)$/
+const ENDINGS = [...RECORD_ENDINGS, '.user-data', '.removed', '.pending']
 
-/** The id that a file of the store belongs to, or undefined for a file that is not ours. */
+/** The id that a file of the store belongs to; undefined for a file that does not belong to the store. */
 export function idOfFile(name: string): string | undefined {
-  const [, id] = OURS.exec(name) ?? []
-  return id !== undefined && isId(id) ? id : undefined
+  const ending = ENDINGS.find((one) => name.endsWith(one))
+  const id = ending === undefined ? '' : name.slice(0, -ending.length)
+  return isId(id) ? id : undefined
 }
 
 /** Builds the source; nothing is opened before `start`. User-data longer than `userDataMaxBytes` is not read. */
@@ -55,8 +54,8 @@ class FileSource implements Source {
   #watcher: FSWatcher | undefined
   #timers = new Map<string, NodeJS.Timeout>()
   #stopped = false
-  /** Follows the path anew if it leads elsewhere: inotify follows a directory, and says nothing of the path to it. */
-  #look = (): void => { /* not started */ }
+  /** Watches the path again if it now leads to another directory, which inotify does not report. */
+  #checkPath = (): void => { /* not started */ }
 
   constructor(directory: string, userDataMaxBytes: number) {
     this.#directory = directory
@@ -71,15 +70,15 @@ class FileSource implements Source {
       this.#after('', RETRY_MS, () => { this.start(events) })
     }
     const watched = identityOf(this.#directory)
-    this.#look = () => {
+    this.#checkPath = () => {
       const now = identityOf(this.#directory)
-      if (now !== watched) retry(now === null ? `${this.#directory} is gone` : `${this.#directory} is another directory now`)
+      if (now !== watched) retry(now === undefined ? `${this.#directory} is gone` : `${this.#directory} is another directory now`)
     }
     try {
       this.#watcher = watch(this.#directory, (_event, name) => {
         const id = name === null ? undefined : idOfFile(name)
         if (id !== undefined) this.#after(id, QUIET_MS, () => { events.notice(id) })
-        else this.#look()
+        else this.#checkPath()
       })
     } catch (error) {
       retry(String(error))
@@ -90,12 +89,12 @@ class FileSource implements Source {
   }
 
   async index(): Promise<Index> {
-    this.#look()
+    this.#checkPath()
     const names = await readdir(this.#directory)
     const ids = new Set(names.filter((name) => !name.endsWith('.user-data')).map(idOfFile).filter((id) => id !== undefined))
     const digests = new Map<string, string>()
     for await (const loaded of this.load([...ids])) {
-      if ('digest' in loaded) digests.set(loaded.id, loaded.digest)
+      if (loaded.kind !== 'absent' && loaded.kind !== 'removed') digests.set(loaded.id, loaded.digest)
     }
     return { initialised: true, digests }
   }
@@ -104,7 +103,7 @@ class FileSource implements Source {
     for (const id of ids) yield await loadFiles(this.#directory, id, this.#userDataMaxBytes).then(bounded, (error: unknown) => unreadable(id, error))
   }
 
-  /** Nobody whom the view does not know: a resync reads every file. */
+  /** Never finds an owner: a resync reads every file, so the view has them all. */
   owner(): Promise<null> {
     return Promise.resolve(null)
   }
@@ -125,19 +124,19 @@ class FileSource implements Source {
   }
 }
 
-/** Which directory a path leads to, or null. Its number alone is given again as soon as it is free. */
-function identityOf(path: string): string | null {
+/** Identifies the directory that a path leads to; undefined for none. The inode number alone is reused as soon as it is free. */
+function identityOf(path: string): string | undefined {
   try {
     const { dev, ino, birthtimeNs } = statSync(path, { bigint: true })
     return [dev, ino, birthtimeNs].join()
   } catch {
-    return null
+    return undefined
   }
 }
 
 /**
- * What a directory holds under one id: one state of it, also while a writer changes its files. Rejects when a file that is there cannot
- * be read. User-data longer than `userDataMaxBytes` is not read, but for that in a change that is not finished.
+ * Loads one instance from a directory: one state of it, also while a writer changes its files. Rejects when a file is there and cannot be
+ * read. Does not read user-data longer than `userDataMaxBytes`, except in a pending change.
  */
 export async function loadFiles(directory: string, id: string, userDataMaxBytes = Infinity): Promise<Loaded> {
   let before = await stampsOf(directory, id)
@@ -150,8 +149,8 @@ export async function loadFiles(directory: string, id: string, userDataMaxBytes 
 }
 
 /**
- * For the pending file and each possible record a text that differs with the file, empty where there is none. Every change by a writer
- * changes them: it begins with a pending file, and ends with another record or none.
+ * Returns a text for the pending file and each possible record, which differs with the file; empty where there is none. Every change by a
+ * writer changes them: it begins with a pending file, and ends with another record or none.
  */
 function stampsOf(directory: string, id: string): Promise<string[]> {
   return Promise.all(['.pending', ...RECORD_ENDINGS].map(async (ending) => {
@@ -160,12 +159,12 @@ function stampsOf(directory: string, id: string): Promise<string[]> {
   }))
 }
 
-/** The text of a record's file. */
+/** Formats the text of a record's file. */
 export function formatRecord(document: unknown): string {
   return `${JSON.stringify(document, null, 2)}\n`
 }
 
-/** Reads the files that are there: a file without a stamp is none. */
+/** Reads the files that have a stamp. */
 async function load(directory: string, id: string, userDataMaxBytes: number, [pending = '', ...records]: readonly string[]): Promise<Loaded> {
   const read = (ending: string) => ifThere(readFile(join(directory, id + ending)))
   const change = pending === '' ? null : await read('.pending')
@@ -185,13 +184,11 @@ async function load(directory: string, id: string, userDataMaxBytes: number, [pe
     const instead = ending === '.json' ? '' : ' for YAML: write it as JSON'
     return { kind: 'unreadable', id, digest, reason: `${id}${ending} is ${String(record.length)} bytes, more than the limit of ${String(most)}${instead}` }
   }
-  try {
-    const text = record.toString('utf8')
-    const document = (ending === '.json' ? JSON.parse(text) : parseYaml(text, { logLevel: 'error' })) as unknown
-    return { kind: 'record', id, digest, document: fillUserData(document, userData, userDataSha256), userData, userDataSha256 }
-  } catch (error) {
-    return { kind: 'unreadable', id, digest, reason: `${id}${ending} is not ${ending === '.json' ? 'JSON' : 'YAML'}${lineOf(error)}` }
-  }
+  const format = formatOf(ending)
+  const parsed = await parseDocument(record.toString('utf8'), format)
+  if (parsed.ok) return { kind: 'record', id, digest, document: fillUserData(parsed.value, userData, userDataSha256), userData, userDataSha256 }
+  const [{ line }] = parsed.faults // not its message, which would quote the record
+  return { kind: 'unreadable', id, digest, reason: `${id}${ending} is not ${format}${line === undefined ? '' : ` from line ${String(line)} on`}` }
 }
 
 async function loadPending(id: string, bytes: Buffer, readUserData: () => Promise<Buffer | null>): Promise<Loaded> {
@@ -208,35 +205,29 @@ async function sha256Of(userData: Uint8Array | null): Promise<string | null> {
   return userData === null ? null : sha256InSlices(userData, new TurnBudget())
 }
 
-/** `userData` tells apart what is in the user-data's file; null: there is none. */
+/** `userData`: a text that differs with the contents of the user-data's file; null: there is no file. */
 function digestOf(record: string | Uint8Array, userData: string | null): string {
   return createHash('sha256').update(record).update(userData ?? 'none').digest('hex')
 }
 
-/** A record that is too large is unreadable to a daemon. A publisher reads it: what replaces it may keep its user-data. */
+/** Makes a record that is too large unreadable, for the daemon only: a publisher that replaces it may keep its user-data. */
 function bounded(loaded: Loaded): Loaded {
   const [fault] = loaded.kind === 'record' ? sizeFaults(loaded.document) : []
   return loaded.kind === 'record' && fault !== undefined ? { kind: 'unreadable', id: loaded.id, digest: loaded.digest, reason: `the record ${fault.message}` } : loaded
 }
 
-/** A file that is there and cannot be read (rights, a directory) is one instance's fault, not the store's. */
+/** The fault of one instance: a file of it is there and cannot be read (missing rights, a directory). */
 function unreadable(id: string, error: unknown): Loaded {
   const { code = 'error' } = error as NodeJS.ErrnoException
   return { kind: 'unreadable', id, digest: code, reason: `a file of ${id} cannot be read: ${code}` }
 }
 
-/** What is asked of a file, or null where there is no such file. */
-async function ifThere<T>(asked: Promise<T>): Promise<T | null> {
+/** Resolves as the operation on a file does, or with null where there is no such file. */
+async function ifThere<T>(operation: Promise<T>): Promise<T | null> {
   try {
-    return await asked
+    return await operation
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null
     throw error
   }
-}
-
-/** Where a reader met what it cannot read, without its words: they would quote the record. */
-function lineOf(error: unknown): string {
-  const line = (error as { linePos?: readonly { line: number }[] }).linePos?.[0]?.line
-  return line === undefined ? '' : ` from line ${String(line)} on`
 }

@@ -1,0 +1,32 @@
+/** Checks a record with its user-data before a publish. The store checks its revision and its addresses later. */
+import type { Instance } from '../metadata/instance.ts'
+import { parse, sizeFaults, type Fault } from '../metadata/record.ts'
+import { sha256, userDataFaults } from '../metadata/user-data.ts'
+import { fillUserData } from './user-data.ts'
+
+/** A record without faults: the complete document and what it parses to. */
+export interface CheckedRecord { readonly instance: Instance, readonly document: unknown }
+
+/** The result of `checkRecord`. */
+export type RecordCheck =
+  | { readonly ok: true, readonly value: CheckedRecord }
+  | { readonly ok: false, readonly faults: readonly Fault[] }
+
+/** What a record is checked against. `region`: the one that it must name; undefined: any. */
+export interface CheckLimits { readonly region: string | undefined, readonly userDataMaxBytes: number }
+
+/** Checks an untrusted document and its user-data (null: it has none; undefined: unknown, not checked), and reports every fault. */
+export function checkRecord(untrusted: unknown, bytes: Uint8Array | null | undefined, { region, userDataMaxBytes }: CheckLimits): RecordCheck {
+  const digest = bytes == null ? null : sha256(bytes)
+  const document = fillUserData(untrusted, bytes ?? null, digest)
+  const parsed = parse(document)
+  if (!parsed.ok) return parsed
+  const { value: instance } = parsed
+  const ofUserData = bytes === undefined ? [] : userDataFaults(instance, bytes, digest, userDataMaxBytes)
+  const faults = [...regionFaults(instance, region), ...sizeFaults(document), ...ofUserData]
+  return faults.length > 0 ? { ok: false, faults } : { ok: true, value: { instance, document } }
+}
+
+function regionFaults({ region: named }: Instance, region: string | undefined): readonly Fault[] {
+  return region === undefined || named === region ? [] : [{ path: '/region', message: `must be ${region}, the region of this store` }]
+}

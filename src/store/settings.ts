@@ -1,0 +1,83 @@
+/**
+ * The settings of a store, declared once for the daemon (variables), imdsctl (options and the same variables) and the library (fields), with the
+ * checks that all three need. Pure: opens and reads nothing. The daemon's hypervisor name is not among them: only reading needs it.
+ */
+import { isName } from '../metadata/identifiers.ts'
+import { fileFaults, parseStoreUrl, STORE_URL_FORMS, type FileStore, type RedisFiles, type RedisStore } from './url.ts'
+
+/** The default limit of user-data in bytes, which is EC2's (docs/ec2.md#user-data). */
+export const USER_DATA_MAX_BYTES = 16384
+
+/** The form of a region's name, and of every other name, in words. */
+export const NAME_RULE = 'one word of letters, digits, ".", "_" and "-", at most 63'
+
+/** How to open a store. */
+export interface StoreSettings extends RedisFiles {
+  /** Redis in any shape, or `file:` with a directory (url.ts). */
+  readonly url: string
+  /** The region of the instances; required for Redis. */
+  readonly region?: string | undefined
+  /** Default USER_DATA_MAX_BYTES. */
+  readonly userDataMaxBytes?: number | undefined
+  /** A file of record keys (record-cipher.ts), for Redis only. The first key encrypts, and plain records are rejected. Read once. */
+  readonly recordKeysFile?: string | undefined
+}
+
+/** The variable and the option of imdsctl for each setting, with the option's help. */
+export const STORE_SETTINGS = {
+  url: { variable: 'IMDS_STORE', option: '--store', flags: '-s, --store <url>', help: STORE_URL_FORMS },
+  region: { variable: 'IMDS_REGION', option: '--region', flags: '-r, --region <name>', help: 'the region, for Redis' },
+  passwordFile: {
+    variable: 'IMDS_REDIS_PASSWORD_FILE', option: '--password-file', flags: '--password-file <path>', help: 'a file with the password of Redis in its first line',
+  },
+  sentinelPasswordFile: {
+    variable: 'IMDS_REDIS_SENTINEL_PASSWORD_FILE', option: '--sentinel-password-file', flags: '--sentinel-password-file <path>', help: 'the same for Sentinels',
+  },
+  caFile: { variable: 'IMDS_REDIS_CA_FILE', option: '--ca-file', flags: '--ca-file <path>', help: 'the authorities that sign the servers\' certificates, PEM' },
+  certFile: { variable: 'IMDS_REDIS_CERT_FILE', option: '--cert-file', flags: '--cert-file <path>', help: 'the client certificate for Redis, PEM' },
+  keyFile: { variable: 'IMDS_REDIS_KEY_FILE', option: '--key-file', flags: '--key-file <path>', help: 'its private key, PEM' },
+  userDataMaxBytes: {
+    variable: 'IMDS_USER_DATA_MAX_BYTES', option: '--user-data-max-bytes', flags: '--user-data-max-bytes <n>',
+    help: `the limit of user-data in bytes (default: ${String(USER_DATA_MAX_BYTES)})`,
+  },
+  recordKeysFile: {
+    variable: 'IMDS_RECORD_KEYS_FILE', option: '--record-keys', flags: '--record-keys <path>', help: 'a file with the keys of encrypted records, NAME:BASE64 a line',
+  },
+} as const satisfies Readonly<Record<keyof StoreSettings, Readonly<Record<'variable' | 'option' | 'flags' | 'help', string>>>>
+
+/** What is wrong with a setting; `message` continues its name. */
+export interface SettingFault { readonly setting: keyof StoreSettings, readonly message: string }
+
+/** The result of `parseStoreSettings`. */
+export type ParsedStore =
+  | { readonly ok: true, readonly value: FileStore | RedisStore & { readonly region: string } }
+  | { readonly ok: false, readonly faults: readonly SettingFault[], readonly kind: 'files' | 'redis' | undefined }
+
+/** Parses the URL and checks the settings that belong to it. */
+export function parseStoreSettings({ url, region, recordKeysFile, ...files }: Partial<StoreSettings>): ParsedStore {
+  const store = url === undefined ? undefined : parseStoreUrl(url)
+  if (store === undefined) {
+    return { ok: false, faults: [{ setting: 'url', message: `${url === undefined ? 'is not set:' : 'must be'} ${STORE_URL_FORMS}` }], kind: undefined }
+  }
+  if (store.kind === 'files') {
+    if (recordKeysFile === undefined) return { ok: true, value: store }
+    return { ok: false, faults: [{ setting: 'recordKeysFile', message: 'is for Redis: records in files are not encrypted' }], kind: 'files' }
+  }
+  const faults: SettingFault[] = fileFaults(store, files).map(({ file, message }) => ({ setting: file, message }))
+  if (region === undefined || region === '') faults.unshift({ setting: 'region', message: 'is not set: Redis needs the name of the region' })
+  else if (!isName(region)) faults.unshift({ setting: 'region', message: `must be ${NAME_RULE}: Redis needs the name of the region` })
+  return faults.length > 0 ? { ok: false, faults, kind: 'redis' } : { ok: true, value: { ...store, region: region ?? '' } }
+}
+
+/** The files among some settings. */
+export function redisFilesOf({ passwordFile, sentinelPasswordFile, caFile, certFile, keyFile }: RedisFiles): RedisFiles {
+  return { passwordFile, sentinelPasswordFile, caFile, certFile, keyFile }
+}
+
+/** The faults as one message for the users of imdsctl and the library. */
+export function formatSettingFaults(faults: readonly SettingFault[]): string {
+  return faults.map(({ setting, message }) => {
+    const { option, variable } = STORE_SETTINGS[setting]
+    return `${setting} (${option}, ${variable}) ${message}`
+  }).join('; ')
+}

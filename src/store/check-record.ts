@@ -1,5 +1,6 @@
 /** Checks a record with its user-data before a publish. The store checks its revision and its addresses later. */
 import type { Instance } from '../metadata/instance.ts'
+import type { Parsed } from '../metadata/parsed.ts'
 import { parse, sizeFaults, type Fault } from '../metadata/record.ts'
 import { sha256, userDataFaults } from '../metadata/user-data.ts'
 import { fillUserData } from './user-data.ts'
@@ -7,16 +8,11 @@ import { fillUserData } from './user-data.ts'
 /** A record without faults: the complete document and what it parses to. */
 export interface CheckedRecord { readonly instance: Instance, readonly document: unknown }
 
-/** The result of `checkRecord`. */
-export type RecordCheck =
-  | { readonly ok: true, readonly value: CheckedRecord }
-  | { readonly ok: false, readonly faults: readonly Fault[] }
-
 /** What a record is checked against. `region`: the one that it must name; undefined: any. */
 export interface CheckLimits { readonly region: string | undefined, readonly userDataMaxBytes: number }
 
 /** Checks an untrusted document and its user-data (null: it has none; undefined: unknown, not checked), and reports every fault. */
-export function checkRecord(untrusted: unknown, bytes: Uint8Array | null | undefined, { region, userDataMaxBytes }: CheckLimits): RecordCheck {
+export function checkRecord(untrusted: unknown, bytes: Uint8Array | null | undefined, { region, userDataMaxBytes }: CheckLimits): Parsed<CheckedRecord, Fault> {
   const digest = bytes == null ? null : sha256(bytes)
   const document = fillUserData(untrusted, bytes ?? null, digest)
   const parsed = parse(document)

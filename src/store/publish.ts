@@ -3,9 +3,10 @@
  * the check of the record, the region and the user-data, and the change of a seal.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parse } from '../metadata/record.ts'
+import type { Parsed } from '../metadata/parsed.ts'
+import { parse, type Fault } from '../metadata/record.ts'
 import type { Backend, Codec, Conversion } from './backend.ts'
-import { checkRecord, type RecordCheck } from './check-record.ts'
+import { checkRecord, type CheckedRecord } from './check-record.ts'
 import type {
   AnnouncedHypervisor, DecryptResult, EncryptResult, Listed, Published, Publisher, PutOptions, PutResult, RemoveResult, SealResult,
 } from './publisher.ts'
@@ -105,7 +106,7 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     }
   }
 
-  async #check(reader: Reader, document: unknown, userData: UserDataChange): Promise<RecordCheck> {
+  async #check(reader: Reader, document: unknown, userData: UserDataChange): Promise<Parsed<CheckedRecord, Fault>> {
     const bytes = userData === 'none' ? null : userData === 'keep' ? await this.#userDataOf(reader, document) : userData
     return checkRecord(document, bytes, { region: this.#backend.region, userDataMaxBytes: this.#userDataMaxBytes })
   }

@@ -109,7 +109,7 @@ export class SnapshotInput {
     if (this.#decryption === null) return
     while (this.#position < this.#limit) this.#fill()
     const rejected = this.#decryption.end()
-    if (rejected !== null) throw new Undecryptable(`it ${rejected.rejected}`)
+    if (rejected !== undefined) throw new Undecryptable(`it ${rejected.reason}`)
   }
 
   #hashEarlier(): void {
@@ -140,7 +140,7 @@ function decryptionOf(hypervisor: string, cipher: RecordCipher | null, value: En
   if (!isEncrypted(value.head)) return null
   if (cipher === null) throw new Undecryptable('it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)')
   const decryption = cipher.decrypting('snapshot', hypervisor, value)
-  if ('rejected' in decryption) throw new Undecryptable(`it ${decryption.rejected}`)
+  if (decryption.kind === 'rejected') throw new Undecryptable(`it ${decryption.reason}`)
   return decryption
 }
 

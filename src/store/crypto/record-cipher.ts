@@ -1,20 +1,19 @@
 /**
- * Is a value ours, and was it made for this place?
+ * Authenticated encryption of records, user-data and snapshots.
  *
- * With keys, what stands in Redis and in the snapshot is encrypted and authenticated: whoever reads it learns nothing from it, and whoever
- * writes it can neither make up a value nor put one in the place of another. A value is bytes, for publishers in any language:
+ * With keys, the values in Redis and the snapshot on the disk are encrypted. Who can read them learns nothing from them, and who can write them can
+ * neither forge a value nor put one in the place of another. A value is bytes, which a publisher in any language can make:
  *
  *   imds1 NAME REVISION LF  nonce (12 bytes)  ciphertext  tag (16 bytes)
  *
- * AES-256-GCM, since every language has it and every server's processor does it. The key is derived from the one of that NAME by
- * HKDF-SHA256 without salt, its info `imds1 KIND REGION`; the additional data are `imds1 NAME REVISION KIND REGION ID`. KIND is
- * `record` or `user-data`, and the revision is the record's for both. A snapshot has revision 0, its hypervisor for an id, and that at
- * the end of the info too: a key of its own on each host.
+ * The cipher is AES-256-GCM. The key is derived from the record key NAME by HKDF-SHA256 without salt, with the info `imds1 KIND REGION`. The
+ * additional data are `imds1 NAME REVISION KIND REGION ID`. KIND is `record` or `user-data`, and REVISION is that of the record for both. A
+ * snapshot has revision 0 and its hypervisor's name as ID, also at the end of the info, so that each hypervisor has its own key.
  *
- * The nonce is random, so a derived key is good for 2^32 values (NIST SP 800-38D, 8.3: then two share a nonce with a chance below 2^-32):
- * 100 publishes a second for 16 months. The first key encrypts, all of them decrypt: that is how keys are changed.
+ * Nonces are random, so a derived key is good for 2^32 values (NIST SP 800-38D, 8.3), which is 100 publishes a second for 16 months. The first key
+ * encrypts and every key decrypts, so that keys can be replaced one after the other.
  *
- * What this cannot tell: whether a value is the latest. An older one, with its own revision, is as authentic.
+ * Left out: freshness. An older value of the same place is authentic too, with its own revision.
  */
 import { createCipheriv, createDecipheriv, createSecretKey, hkdfSync, randomBytes, type KeyObject } from 'node:crypto'
 import type { Parsed } from '../../metadata/parsed.ts'
@@ -35,33 +34,34 @@ export interface RecordKey { readonly name: string, readonly key: KeyObject }
 /** The keys of a region: the first encrypts, all decrypt. */
 export type RecordKeys = readonly [RecordKey, ...RecordKey[]]
 
-/** What a value is. The id of a snapshot is its hypervisor's name. */
+/** The kind of a value. The id of a snapshot is its hypervisor's name. */
 export type ValueKind = 'record' | 'user-data' | 'snapshot'
 
-/** Why a value is not believed, to be read after its name: `is not authentic`. Never holds a part of what is encrypted. */
-export interface Rejection { readonly rejected: string }
-/** What a value holds, the revision that it was made for, and the name of its key. */
-export interface Decrypted { readonly bytes: Buffer, readonly revision: number, readonly key: string }
+/** A value that is not accepted. `reason` continues its name (`is not authentic`) and never quotes the contents. */
+export interface Rejection { readonly kind: 'rejected', readonly reason: string }
+/** The contents of a value, the revision that it was made for, and the name of its key. */
+export interface Decrypted { readonly kind: 'decrypted', readonly bytes: Buffer, readonly revision: number, readonly key: string }
 
-/** A value that is made in parts: `head`, what `update` gives for each part, what `end` gives. */
+/** The parts of a value in their order: `head`, the result of `update` for each part of the contents, the result of `end`. */
 export interface Encryption { readonly head: Buffer, readonly update: (part: Uint8Array) => Buffer, readonly end: () => Buffer }
 
-/** What `decrypting` needs of a value: its first HEAD_BYTES (or all, where it is shorter), its last TAG_BYTES, its length. */
+/** The ends of a value: its first HEAD_BYTES (or all of a shorter one), its last TAG_BYTES, and its length. */
 export interface Ends { readonly head: Buffer, readonly tag: Buffer, readonly length: number }
 
 /**
- * A value that is decrypted in parts: `update` takes those of the ciphertext, which stands from `start` up to the tag; `end` says why the
- * whole is not believed, or null.
+ * A decryption in parts: `update` takes the parts of the ciphertext, which begins at `start` and ends before the tag. `end` returns a Rejection
+ * where the value is not authentic.
  */
 export interface Decryption {
+  readonly kind: 'begun'
   readonly start: number
   readonly revision: number
   readonly key: string
   readonly update: (part: Uint8Array) => Buffer
-  readonly end: () => Rejection | null
+  readonly end: () => Rejection | undefined
 }
 
-/** Reads a file of keys: `NAME:BASE64-OF-32-BYTES`, one a line. A fault names lines and never what stands in them. */
+/** Parses a file of keys: `NAME:BASE64-OF-32-BYTES`, one a line. A fault names lines and never quotes them. */
 export function parseRecordKeys(text: string): Parsed<RecordKeys, string> {
   const keys: RecordKey[] = []
   for (const [i, line] of text.split('\n').map((raw) => raw.trim()).entries()) {
@@ -75,7 +75,7 @@ export function parseRecordKeys(text: string): Parsed<RecordKeys, string> {
   return first === undefined ? { ok: false, faults: ['holds no key: NAME:BASE64-OF-32-BYTES, one a line'] } : { ok: true, value: [first, ...others] }
 }
 
-/** Is this a value of ours that is encrypted, by its looks? */
+/** True for a value that begins like an encrypted one. */
 export function isEncrypted(value: Buffer): boolean {
   return value.subarray(0, 6).toString('latin1') === 'imds1 '
 }
@@ -96,18 +96,18 @@ export class RecordCipher {
     return this.#keys[0].name
   }
 
-  /** The names of all keys, that one first. */
+  /** The names of all keys, the one that encrypts first. */
   get names(): readonly string[] {
     return this.#keys.map(({ name }) => name)
   }
 
-  /** Makes a value. */
+  /** Encrypts a value. */
   encrypt(kind: ValueKind, id: string, revision: number, bytes: Uint8Array): Buffer {
     const { head, update, end } = this.encrypting(kind, id, revision)
     return Buffer.concat([head, update(bytes), end()])
   }
 
-  /** Begins a value that is made in parts. */
+  /** Begins to encrypt a value in parts. */
   encrypting(kind: ValueKind, id: string, revision: number): Encryption {
     const [key] = this.#keys
     const header = `imds1 ${key.name} ${String(revision)}`
@@ -120,19 +120,19 @@ export class RecordCipher {
     }
   }
 
-  /** What a value holds, if it was made with one of our keys, for this region, kind and id. */
+  /** Decrypts a value. Rejects it unless it was made with one of the keys, for this region, kind and id. */
   decrypt(kind: ValueKind, id: string, value: Buffer): Decrypted | Rejection {
     const decryption = this.decrypting(kind, id, { head: value.subarray(0, HEAD_BYTES), tag: value.subarray(-TAG_BYTES), length: value.length })
-    if ('rejected' in decryption) return decryption
+    if (decryption.kind === 'rejected') return decryption
     const { start, revision, key, update, end } = decryption
     const bytes = update(value.subarray(start, value.length - TAG_BYTES))
-    return end() ?? { bytes, revision, key }
+    return end() ?? { kind: 'decrypted', bytes, revision, key }
   }
 
   /** `decrypt` for values of any length. */
   async decryptInSlices(kind: ValueKind, id: string, value: Buffer, budget: TurnBudget): Promise<Decrypted | Rejection> {
     const decryption = this.decrypting(kind, id, { head: value.subarray(0, HEAD_BYTES), tag: value.subarray(-TAG_BYTES), length: value.length })
-    if ('rejected' in decryption) return decryption
+    if (decryption.kind === 'rejected') return decryption
     const { start, revision, key, update, end } = decryption
     const bytes = Buffer.allocUnsafe(value.length - TAG_BYTES - start)
     let at = 0
@@ -140,28 +140,28 @@ export class RecordCipher {
       at += update(slice).copy(bytes, at)
       await budget.spend(slice.length)
     }
-    return end() ?? { bytes, revision, key }
+    return end() ?? { kind: 'decrypted', bytes, revision, key }
   }
 
-  /** Begins to decrypt a value in parts. Nothing of it may be believed before `end` has found it authentic. */
+  /** Begins to decrypt a value in parts. Use nothing of it before `end` has returned undefined. */
   decrypting(kind: ValueKind, id: string, { head, tag, length }: Ends): Decryption | Rejection {
     const [header, name, revision] = HEADER.exec(head.toString('latin1')) ?? []
-    if (header === undefined) return { rejected: 'is not encrypted, or not as imds does it' }
+    if (header === undefined) return { kind: 'rejected', reason: 'is not encrypted, or not as imds does it' }
     const key = this.#keys.find((ours) => ours.name === name)
-    if (key === undefined) return { rejected: `was encrypted with a key that is not among ours: ${name!}` }
+    if (key === undefined) return { kind: 'rejected', reason: `was encrypted with a key that is not among ours: ${name!}` }
     const start = header.length + NONCE_BYTES
-    if (length < start + TAG_BYTES) return { rejected: 'is cut off' }
+    if (length < start + TAG_BYTES) return { kind: 'rejected', reason: 'is cut off' }
     const decipher = createDecipheriv(ALGORITHM, this.#derive(key, kind, id), head.subarray(header.length, start), { authTagLength: TAG_BYTES })
       .setAAD(this.#bound(header.slice(0, -1), kind, id)).setAuthTag(tag)
     return {
-      start, revision: Number(revision), key: key.name,
+      kind: 'begun', start, revision: Number(revision), key: key.name,
       update: (part) => decipher.update(part),
       end: () => {
         try {
           decipher.final()
-          return null
+          return undefined
         } catch {
-          return { rejected: 'is not authentic: changed, or made with another key or for another place' }
+          return { kind: 'rejected', reason: 'is not authentic: changed, or made with another key or for another place' }
         }
       },
     }

@@ -16,9 +16,9 @@ export async function readStored(id: string, record: Buffer, userData: Buffer | 
     return isEncrypted(record) ? { kind: 'unreadable', reason: 'the record is encrypted, and no keys are configured' } : readDocument(record, userData, [])
   }
   const decrypted = cipher.decrypt('record', id, record)
-  if ('rejected' in decrypted) return { kind: 'rejected', reason: `the record ${decrypted.rejected}` }
+  if (decrypted.kind === 'rejected') return { kind: 'rejected', reason: `the record ${decrypted.reason}` }
   const bytes = userData === null ? null : await cipher.decryptInSlices('user-data', id, userData, budget)
-  if (bytes !== null && 'rejected' in bytes) return { kind: 'rejected', reason: `the user-data ${bytes.rejected}` }
+  if (bytes?.kind === 'rejected') return { kind: 'rejected', reason: `the user-data ${bytes.reason}` }
   const { revision } = decrypted
   if (bytes !== null && bytes.revision !== revision) return { kind: 'rejected', reason: `the user-data is of revision ${String(bytes.revision)}, the record of ${String(revision)}` }
   const values: Decrypted[] = bytes === null ? [decrypted] : [decrypted, bytes]

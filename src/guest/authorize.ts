@@ -39,6 +39,7 @@ export function authorize(
 ): Authorized | Refused {
   const { method, headers, httpVersion } = request
   const refusal = refusalOf(found, address)
+  // The second condition is part of the first and only narrows the type.
   if (refusal !== undefined || found.kind !== 'owned') return refused(refusal ?? 'unknown-peer', 'unknown')
   const guest = found.owner
   if (headers['transfer-encoding'] !== undefined && !isFramed(headers['transfer-encoding'], httpVersion)) return refused('malformed-request', 'unknown')

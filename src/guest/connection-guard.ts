@@ -87,7 +87,7 @@ export class ConnectionGuard {
       return false
     }
     if (socket.writableEnded) return false
-    this.#connections.answers(socket, response)
+    this.#connections.setLastResponse(socket, response)
     if (!this.#held.has(socket)) return true
     this.#resetPipelining(socket, this.#shareOf(found, address))
     return false
@@ -110,14 +110,14 @@ export class ConnectionGuard {
   /** After the last response Node closes a connection at once, by `destroySoon`. Makes it linger instead. */
   lingerAtEnd(socket: Socket): void {
     socket.destroySoon = () => {
-      this.#connections.answers(socket, null)
+      this.#connections.setLastResponse(socket, null)
       this.#close(socket)
     }
   }
 
   /** Notes a response that may have been sent already: then no refusal has to wait for it. */
   isSent(response: ServerResponse): void {
-    if (response.socket?.writableLength === 0) this.#connections.sent(response.socket, response)
+    if (response.socket?.writableLength === 0) this.#connections.forgetResponse(response.socket, response)
   }
 
   /** Refuses what is no request: Node's parser rejected it, or it did not arrive in time. */
@@ -186,7 +186,7 @@ export class ConnectionGuard {
    * response, the connection only ends: the peer would take a refusal for a second response.
    */
   #refuse(socket: Socket, found: Found, refusal: Refusal, method: string, lingerMs: number): void {
-    const last = this.#connections.lastAnswer(socket)
+    const last = this.#connections.lastResponse(socket)
     if (last === null) return
     const { network, meter, refusalLog } = this.#parts
     meter.answered('unknown', method, refusal, null)
@@ -196,16 +196,16 @@ export class ConnectionGuard {
   }
 
   #endAfterResponses(socket: Socket): void {
-    const last = this.#connections.lastAnswer(socket)
+    const last = this.#connections.lastResponse(socket)
     if (last?.writableEnded === false) last.shouldKeepAlive = false // it is still to be written, and then has `Connection: close`
     this.#afterResponses(socket, () => { this.#close(socket) })
   }
 
   #afterResponses(socket: Socket, act: () => void): void {
-    const last = this.#connections.lastAnswer(socket)
+    const last = this.#connections.lastResponse(socket)
     if (last === null) return
     this.lingerAtEnd(socket)
-    this.#connections.answers(socket, null)
+    this.#connections.setLastResponse(socket, null)
     if (last === undefined || last.writableFinished) act()
     else last.once('finish', act)
   }

@@ -1,36 +1,36 @@
 /**
- * Which connections are open, and does anything move on them?
+ * The open connections of a listener, and the last response of each.
  *
- * Node ends a connection that is idle, or whose request does not arrive in time; it lets one be whose other end never reads
- * its answers. Those are found here, by looking every few seconds: a timer for each connection would cost every request of every guest.
+ * Node ends connections that are idle or whose request does not arrive in time. It does not end a connection whose peer never reads its
+ * responses: these are found here by a periodic check, since a timer for each connection would slow down every request.
  *
- * What is known of a connection hangs on its socket, and the open ones stand in an array. A Map or a Set of sockets would grow anew every few
- * thousand connections, and each table left behind in the old generation would keep alive what stood in it: of 1.9 MB that
- * connections allocate between two scavenges 0.3 MB were promoted, and a scavenge took three times as long (--trace-gc-nvp).
+ * The state of a connection is a property of its socket, and all states are in an array. A Map or a Set of sockets is slower to collect: the
+ * tables that it leaves behind when it grows keep closed connections alive (seen with --trace-gc-nvp).
  */
 import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { isLingering } from './linger.ts'
 import type { Share } from './share.ts'
 
-/** An answer that nobody takes is given up after so long, in ms; up to CHECK_INTERVAL_MS later. */
+/** A connection whose response is not read is ended after so long, in ms, and at most CHECK_INTERVAL_MS later. */
 const STALLED_MS = 20_000
-/** How often to look, in ms. */
+/** The interval of the checks, in ms. */
 export const CHECK_INTERVAL_MS = 5_000
 
 const CONNECTION = Symbol('connection')
 
-/** An open connection. `sinceMs` begins as NaN: a field that begins as a small integer and becomes none later would change the shape of all. */
+/** An open connection. `sinceMs` begins as NaN: if it began as a small integer, V8 would change the shape of all objects later. */
 class Connection {
   readonly socket: Socket
   readonly share: Share
+  /** The array of all connections. */
   readonly among: Connection[]
-  /** Its place in `among`. */
+  /** The index in `among`. */
   at: number
   unsent = 0
   read = 0
   sinceMs = NaN
-  lastAnswer: ServerResponse | null | undefined = undefined
+  lastResponse: ServerResponse | null | undefined = undefined
 
   constructor(socket: Socket, share: Share, among: Connection[]) {
     this.socket = socket
@@ -41,11 +41,11 @@ class Connection {
 }
 type Connected = Socket & { [CONNECTION]?: Connection }
 
-/** The open connections of a listener. Times are milliseconds that only grow. */
+/** The open connections of a listener. Times are milliseconds of a monotonic clock. */
 export class Connections {
   readonly #open: Connection[] = []
 
-  /** Takes a new connection into its share until it closes; gives the used part of that share, above 1 when it has too many. */
+  /** Counts a new connection in its share until it closes. Gives the used part of the share: above 1 it has too many connections. */
   add(socket: Connected, share: Share): number {
     const connection = new Connection(socket, share, this.#open)
     socket[CONNECTION] = connection
@@ -54,39 +54,39 @@ export class Connections {
     return share.opened()
   }
 
-  /** The share that a connection counts in. */
+  /** The share in which a connection is counted. */
   shareOf(socket: Connected): Share | undefined {
     return socket[CONNECTION]?.share
   }
 
-  /** The last answer of a connection that is still under way, which nothing that is said without a request may overtake; null once that is said. */
-  lastAnswer(socket: Connected): ServerResponse | null | undefined {
-    return socket[CONNECTION]?.lastAnswer
+  /** The response that is still being sent, or undefined. Null once the connection has had its last response. */
+  lastResponse(socket: Connected): ServerResponse | null | undefined {
+    return socket[CONNECTION]?.lastResponse
   }
 
-  /** Notes the last answer of a connection. */
-  answers(socket: Connected, answer: ServerResponse | null): void {
+  /** Sets the last response of a connection; null: there will be no other. */
+  setLastResponse(socket: Connected, response: ServerResponse | null): void {
     const connection = socket[CONNECTION]
-    if (connection !== undefined) connection.lastAnswer = answer
+    if (connection !== undefined) connection.lastResponse = response
   }
 
-  /** Notes that an answer is sent, where that is known at once. Kept until the next one, each would outlive a collection. */
-  sent(socket: Connected, answer: ServerResponse): void {
+  /** Forgets a response that is sent. If it were kept until the next one, it would outlive a garbage collection. */
+  forgetResponse(socket: Connected, response: ServerResponse): void {
     const connection = socket[CONNECTION]
-    if (connection?.lastAnswer === answer) connection.lastAnswer = undefined
+    if (connection?.lastResponse === response) connection.lastResponse = undefined
   }
 
-  /** Resets every connection of a share that is not ended yet; gives how many there were. */
+  /** Resets the open connections of a share, and gives their number. */
   endAll(share: Share): number {
     const ended = this.#open.filter((connection) => connection.share === share && !connection.socket.destroyed)
     for (const { socket } of ended) socket.resetAndDestroy()
     return ended.length
   }
 
-  /** Ends every connection that lingers: its answer is sent. */
+  /** Ends the connections that linger: their responses are sent. */
   endLingering(): void {
     for (const { socket } of this.#open) {
-      if (isLingering(socket)) socket.destroy() // closes later: nothing leaves the array here
+      if (isLingering(socket)) socket.destroy() // it leaves the array later, when it closes
     }
   }
 
@@ -95,7 +95,7 @@ export class Connections {
     for (const { socket } of this.#open) socket.destroy()
   }
 
-  /** Ends every connection whose answer was not taken; gives how many there were. */
+  /** Resets the connections whose response is not read, and gives their number. */
   endStalled(nowMs: number): number {
     let ended = 0
     for (const connection of this.#open) {
@@ -105,7 +105,7 @@ export class Connections {
         connection.read = socket.bytesRead
         connection.sinceMs = nowMs
       } else if (nowMs - connection.sinceMs >= STALLED_MS) {
-        socket.resetAndDestroy() // closes later: nothing leaves the array here
+        socket.resetAndDestroy() // it leaves the array later, when it closes
         ended += 1
       }
     }
@@ -113,7 +113,7 @@ export class Connections {
   }
 }
 
-/** One function for all connections, called on the socket: a closure for each would be one more thing to collect. */
+/** One listener for all sockets: a closure for each connection would be more to collect. */
 function forget(this: Connected): void {
   const { among, at, share } = this[CONNECTION]!
   const last = among.pop()!

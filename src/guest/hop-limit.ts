@@ -1,26 +1,26 @@
 /**
- * How far the answer to a token PUT travels (contract D6): `httpPutResponseHopLimit` hops. This side marks, the firewall limits.
+ * The hop limit of session tokens (contract D6): the response to a token PUT travels at most `httpPutResponseHopLimit` hops. The daemon marks its
+ * packets, and the firewall limits the marked ones.
  *
- * The property, which is held here and by the `hop_N` chains of firewall/base-rules.ts: no packet with a byte of a session token leaves this host
- * with a larger TTL (IPv6: hop limit) than the instance may have. The mark is the DSCP of the connection's socket. It is set before a token is
- * minted, and from then on the kernel writes it into every packet of the connection, retransmissions included. The firewall limits
- * every packet with the mark and clears it. Nothing is concluded from what the guest sends, so no cut, overlap or order of its
- * segments separates a token from the mark.
+ * The guarantee, together with the `hop_N` chains of firewall/base-rules.ts: no packet with a byte of a session token leaves this hypervisor with a
+ * larger TTL (IPv6: hop limit) than the instance allows. The mark is the DSCP of the socket. It is set before a token is minted; from then on
+ * the kernel writes it into every packet of the connection, retransmissions included. The firewall sets the TTL of marked packets and clears
+ * the mark. The mark does not depend on the segments that the guest sends, so their splits, overlaps and order do not matter.
  */
 import type { Socket } from 'node:net'
 
-/** The mark: a DSCP of pool 2 (xxxx11), which is for local use (RFC 2474, 6). It is on no packet that the firewall lets out. */
+/** The mark: a DSCP of pool 2 (xxxx11), which is for local use (RFC 2474, 6). The firewall clears it on every packet that it lets out. */
 export const LIMITED_DSCP = 0x0b
 
 /**
- * Marks all that is sent on a connection from now on. False where that fails: no token may be minted then.
+ * Marks all further packets of a connection. False where that fails: then no token may be minted.
  *
- * On an IPv4 connection to an IPv6 listener (`::`) Node marks IPv6 packets, of which there are none. The firewall cannot keep such a listener
- * (`isOneAddress`), so nothing is promised there.
+ * There is no guarantee for IPv4 connections to an IPv6 listener (`::`), where Node marks IPv6 packets only. The firewall cannot protect such a
+ * listener anyway (`isOneAddress`).
  */
 export function limitHops(connection: Socket): boolean {
   try {
-    connection.setTypeOfService(LIMITED_DSCP << 2) // the two bits below are ECN's, which the kernel keeps
+    connection.setTypeOfService(LIMITED_DSCP << 2) // the lowest two bits are ECN's, which the kernel keeps
     return true
   } catch {
     return false

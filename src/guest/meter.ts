@@ -1,19 +1,19 @@
 /**
- * How many requests, answered how, and how fast?
+ * Counts requests by route, method and outcome, and their durations.
  *
- * Plain numbers in flat arrays: counting is on every request's path, so it makes no object and no promise. Metrics are read out of
- * here when Prometheus asks. Every dimension is a closed set.
+ * Every request is counted, so the counts are plain numbers in flat arrays and counting allocates nothing. metrics.ts reads them when Prometheus
+ * scrapes. Every label has a closed set of values.
  */
 import { ROUTES, type Route } from '../metadata/target.ts'
 import { REFUSALS, statusOf, type Refusal } from './refusals.ts'
 
-/** Why a connection was closed unanswered. */
+/** Why a connection was closed without a response. */
 export const DROPS = ['descriptors', 'over-share', 'stalled'] as const
-/** What a request for metadata brought: a valid session token, none, or none that was good enough. */
+/** The session of a request for metadata: a valid token, none, or refused since a token was required or the given one was invalid. */
 export const SESSIONS = ['token', 'none', 'refused'] as const
 
 const METHODS = ['GET', 'HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'other'] as const
-/** How a request ended: served, or refused for a reason. */
+/** How a request ended: served, or the reason of its refusal. */
 export type Outcome = 'served' | Refusal
 const OUTCOMES: readonly Outcome[] = ['served', ...REFUSALS]
 
@@ -26,7 +26,7 @@ const METHOD_AT: Record<string, number | undefined> = positions(METHODS)
 const OUTCOME_AT = positions(OUTCOMES)
 const OTHER = METHODS.length - 1
 
-/** Whether a method is told apart from others. */
+/** Whether a method has a count of its own; all others count as `other`. */
 export function isCounted(method: string): boolean {
   return METHOD_AT[method] !== undefined
 }
@@ -36,7 +36,7 @@ export interface RequestCount { readonly route: Route, readonly method: string, 
 /** The durations of one route: cumulative counts per bound, the count of all, and their sum in seconds. */
 export interface RouteDurations { readonly route: Route, readonly cumulative: readonly number[], readonly count: number, readonly sumSeconds: number }
 
-/** Counts requests, and connections on which none could be made. */
+/** The counts of all listeners. */
 export class RequestMeter {
   readonly #counts = new Float64Array(ROUTES.length * METHODS.length * OUTCOMES.length)
   readonly #buckets = new Float64Array(ROUTES.length * (DURATION_BOUNDS.length + 1))
@@ -45,7 +45,7 @@ export class RequestMeter {
   readonly #sessions = Object.fromEntries(SESSIONS.map((session) => [session, 0])) as Record<typeof SESSIONS[number], number>
   #forwarded = 0
 
-  /** One request was answered. `seconds`: from its headers being read to its answer being handed to the socket; null where none was read. */
+  /** Counts a request. `seconds`: from its headers having been read to its response being given to the socket; null where no request was read. */
   answered(route: Route, method: string, outcome: Outcome, seconds: number | null): void {
     const at = ROUTE_AT[route]
     const cell = (at * METHODS.length + (METHOD_AT[method] ?? OTHER)) * OUTCOMES.length + OUTCOME_AT[outcome]
@@ -58,7 +58,7 @@ export class RequestMeter {
     this.#sums[at] = (this.#sums[at]!) + seconds
   }
 
-  /** Connections were closed unanswered. */
+  /** Counts connections that were closed without a response. */
   dropped(reason: typeof DROPS[number], connections: number): void {
     this.#drops[reason] += connections
   }
@@ -67,7 +67,7 @@ export class RequestMeter {
     return this.#drops
   }
 
-  /** A request for metadata came with a token, or without. */
+  /** Counts the session of a request for metadata. */
   session(session: typeof SESSIONS[number]): void {
     this.#sessions[session] += 1
   }
@@ -76,7 +76,7 @@ export class RequestMeter {
     return this.#sessions
   }
 
-  /** A request said that it was forwarded, whatever became of it. */
+  /** Counts a forwarded request, refused or not. */
   forwarded(): void {
     this.#forwarded += 1
   }
@@ -85,7 +85,7 @@ export class RequestMeter {
     return this.#forwarded
   }
 
-  /** Every combination that occurred. */
+  /** Every combination that has occurred. */
   counts(): RequestCount[] {
     return ROUTES.flatMap((route, r) => METHODS.flatMap((method, m) => OUTCOMES.flatMap((reason, o) => {
       const count = this.#counts[(r * METHODS.length + m) * OUTCOMES.length + o]!

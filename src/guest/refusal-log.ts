@@ -1,56 +1,59 @@
 /**
- * When is a refusal worth a line?
+ * Throttled warnings of refusals and of dropped connections.
  *
- * A guest that is refused asks again, often for minutes. The first refusal of an address for a reason is told at once; further ones are counted,
- * and told with the next line a minute later. However many addresses appear, what is remembered is bounded. Connections that are dropped
- * are told so for each listener.
+ * A refused guest retries, often for minutes. The first refusal of a peer for a reason is logged at once; further ones are counted, and the next line,
+ * at least a minute later, has their number. Dropped connections are logged in the same way for each listener.
+ *
+ * Memory and lines are bounded, however many peers there are. The map is not the library's LRU cache: evicting a recent entry would
+ * let a flood of addresses write a line for each. When the map is full of recent entries, all other peers share one.
  */
 import type { Logger } from 'pino'
 import { isOrdinary, type Refusal } from './refusals.ts'
 import { sourceOf } from './share.ts'
 
+/** The shortest time between two lines for one peer and reason. */
 const QUIET_MS = 60_000
-const MAX_ADDRESSES = 256
+const MAX_ENTRIES = 256
 
-/** Warns of refused addresses and dropped connections, throttled. `now` gives milliseconds that only grow. */
+/** Logs refusals and dropped connections. `now`: milliseconds of a monotonic clock. */
 export class RefusalLog {
   readonly #log: Logger
   readonly #now: () => number
-  readonly #health = new Map<string, { atMs: number, leftOut: number }>()
+  readonly #logged = new Map<string, { atMs: number, leftOut: number }>()
 
   constructor(log: Logger, now: () => number) {
     this.#log = log
     this.#now = now
   }
 
-  /** A request from `address`, of that instance where it is known, was refused. */
+  /** Logs a refused request from `address`; `instance` is its owner where it is known. */
   refused(network: string, address: string, instance: string | undefined, reason: Refusal): void {
     if (isOrdinary(reason)) return
     const now = this.#now()
     let key = `${network} ${instance ?? sourceOf(address)} ${reason}`
-    if (!this.#health.has(key) && this.#health.size >= MAX_ADDRESSES) this.#forgetQuiet(now)
-    if (!this.#health.has(key) && this.#health.size >= MAX_ADDRESSES) key = 'others'
-    this.#tell(key, now, { instance, network, address, reason }, 'request refused')
+    if (!this.#logged.has(key) && this.#logged.size >= MAX_ENTRIES) this.#forgetQuiet(now)
+    if (!this.#logged.has(key) && this.#logged.size >= MAX_ENTRIES) key = 'others'
+    this.#warn(key, now, { instance, network, address, reason }, 'request refused')
   }
 
-  /** A connection was closed unanswered, since its listener holds as many as it may. */
+  /** Logs a dropped connection: its listener already has `connections`, the most that it may have. */
   dropped(network: string, connections: number): void {
-    this.#tell(`${network} connections`, this.#now(), { network, connections }, 'connections dropped: this listener holds as many as its share of file descriptors')
+    this.#warn(`${network} connections`, this.#now(), { network, connections }, 'connections dropped: the listener has used up its share of the file descriptors; raise LimitNOFILE')
   }
 
-  #tell(key: string, now: number, facts: object, message: string): void {
-    const told = this.#health.get(key)
-    if (told !== undefined && now - told.atMs < QUIET_MS) {
-      told.leftOut += 1
+  #warn(key: string, now: number, facts: object, message: string): void {
+    const last = this.#logged.get(key)
+    if (last !== undefined && now - last.atMs < QUIET_MS) {
+      last.leftOut += 1
       return
     }
-    this.#health.set(key, { atMs: now, leftOut: 0 })
-    this.#log.warn({ ...facts, leftOut: told?.leftOut ?? 0 }, message)
+    this.#logged.set(key, { atMs: now, leftOut: 0 })
+    this.#log.warn({ ...facts, leftOut: last?.leftOut ?? 0 }, message)
   }
 
   #forgetQuiet(now: number): void {
-    for (const [key, { atMs }] of this.#health) {
-      if (now - atMs >= QUIET_MS) this.#health.delete(key)
+    for (const [key, { atMs }] of this.#logged) {
+      if (now - atMs >= QUIET_MS) this.#logged.delete(key)
     }
   }
 }

@@ -63,7 +63,7 @@ export class Responder {
     try {
       this.#send(exchange, result)
     } catch (error) { // affects one guest only
-      this.#log.error({ err: error }, 'request failed')
+      this.#log.error({ err: error }, 'response failed; its connection is closed')
       exchange.request.socket.destroy()
     }
   }

@@ -101,7 +101,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
       const authorization = authorize(exchange, targets.parse(exchange.target), rules, meter)
       return authorization.kind === 'refused' ? authorization : resolve(exchange, authorization, rules)
     } catch (error) {
-      log.error({ err: error }, 'request failed')
+      log.error({ err: error }, 'request failed; the guest gets 500')
       return refused('internal-error', 'unknown')
     }
   }

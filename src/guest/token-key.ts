@@ -1,8 +1,8 @@
 /**
- * The host's own key of session tokens, for where the operator gives none.
+ * The hypervisor's own key for session tokens, used where the operator configures none.
  *
- * It is made at the first start and kept in the state directory, so that tokens survive a restart. Where it cannot be kept, guests are
- * answered all the same and fetch new tokens after a restart.
+ * It is created at the first start and saved in the state directory, so that tokens survive a restart. Where it cannot be saved, the daemon runs
+ * all the same, and guests must fetch new tokens after a restart.
  */
 import { randomBytes } from 'node:crypto'
 import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import type { Logger } from 'pino'
 import { KEY_BYTES, parseTokenKeys } from './token.ts'
 
-/** Reads this host's own key, or makes one. The state directory is made, mode 0700, where it is missing. */
+/** Reads the hypervisor's own key, or creates one. Creates the state directory with mode 0700 where it is missing. */
 export function ownTokenKey(stateDirectory: string, log: Logger): Uint8Array {
   const path = join(stateDirectory, 'token-key')
   const key = randomBytes(KEY_BYTES)
@@ -21,17 +21,17 @@ export function ownTokenKey(stateDirectory: string, log: Logger): Uint8Array {
     const draft = `${path}.${String(process.pid)}`
     try {
       writeFileSync(draft, `${key.toString('base64')}\n`, { mode: 0o600, flush: true })
-      linkSync(draft, path) // whole or not at all, and never over another's
+      linkSync(draft, path) // atomic, and never replaces the key of another daemon
     } finally {
       rmSync(draft, { force: true })
     }
   } catch (error) {
-    log.warn({ path, reason: (error as Error).message }, 'the key of session tokens cannot be read or kept: after a restart guests must fetch new tokens')
+    log.warn({ path, reason: (error as Error).message }, 'the session token key cannot be read or saved; after a restart guests must fetch new tokens')
   }
   return key
 }
 
-/** Undefined where there is no key yet, or where a faulty one was removed. */
+/** The saved key; undefined where there is none, or where a malformed one was removed. */
 function readKey(path: string, log: Logger): Uint8Array | undefined {
   let text: string
   try {
@@ -42,7 +42,7 @@ function readKey(path: string, log: Logger): Uint8Array | undefined {
   }
   const kept = parseTokenKeys(text)
   if (kept.ok) return kept.value[0]!
-  log.warn({ path }, 'the key of session tokens is not readable: a new one takes its place, and guests must fetch new tokens')
+  log.warn({ path }, 'the session token key is malformed; a new one replaces it, and guests must fetch new tokens')
   rmSync(path)
   return undefined
 }

@@ -1,27 +1,25 @@
 /**
- * How is an address written?
+ * Addresses and their canonical form. Records, the store's indexes, the view and the peers of connections all use it, so addresses can be
+ * compared as text. The ip-address library parses them.
  *
- * One spelling per address, everywhere: in records, in the indexes of the store, in the view and for the peer of a connection, so
- * that addresses compare as text. What an address means is left to the ip-address library.
- *
- * A range is an address, or an IPv6 prefix that stands for every address in it. Prefix lengths are multiples of 4, so a range is the
- * hexadecimal digits that its addresses begin with: it contains another exactly when its digits begin the other's, and sorts right
- * before what it contains. Redis, which knows no addresses, can look for that.
+ * A range is an address, or an IPv6 prefix with all of its addresses. Prefix lengths are multiples of 4, so a range is identified by the leading
+ * hexadecimal digits of its addresses: it contains another range if its digits are the beginning of the other's, and it sorts right before
+ * the ranges that it contains. Redis, which has no type for addresses, can search for that.
  */
 import { Address4, Address6 } from 'ip-address'
 import { isIPv4 } from 'node:net'
 
 /**
- * An address in canonical form: IPv4 in dotted decimals without leading zeros, IPv6 as RFC 5952 writes it, and an IPv4-mapped IPv6
- * address as the IPv4 address that it is. Undefined for anything else, and for an address with a zone or a prefix length.
+ * The canonical form of an address: IPv4 in dotted decimals without leading zeros, IPv6 according to RFC 5952, and an IPv4-mapped IPv6 address
+ * as an IPv4 address. Undefined for anything else, and for an address with a zone or a prefix length.
  */
 export function canonicalAddress(address: string): string | undefined {
-  if (isIPv4(address)) return address // Node takes no other spelling
+  if (isIPv4(address)) return address // accepts no other form
   if (!address.includes(':') || address.includes('/') || address.includes('%')) return undefined
   try {
     const parsed = new Address6(address)
     return parsed.isMapped4() ? parsed.to4().correctForm() : parsed.correctForm()
-  } catch { // the library says so of what is no address
+  } catch { // not an address
     return undefined
   }
 }
@@ -31,36 +29,36 @@ export function isIpv4(address: string): boolean {
   return !address.includes(':') && canonicalAddress(address) === address
 }
 
-/** True for a canonical IPv6 address that is not an IPv4 address in disguise. */
+/** True for a canonical IPv6 address; an IPv4-mapped one is not canonical. */
 export function isIpv6(address: string): boolean {
   return address.includes(':') && canonicalAddress(address) === address
 }
 
-/** True for an address that packets to a listener on it carry as their destination: canonical, and neither 0.0.0.0 nor ::. */
+/** True for a canonical address that can be the destination of packets: neither 0.0.0.0 nor ::. */
 export function isOneAddress(address: string): boolean {
   return canonicalAddress(address) === address && address !== '0.0.0.0' && address !== '::'
 }
 
-/** Address and prefix length of `10.0.0.2/30`; no length for `10.0.0.2`. Splits only: checks neither. */
+/** Splits `10.0.0.2/30` into address and prefix length; `10.0.0.2` has no length. Checks neither. */
 export function splitPrefix(address: string): { address: string, prefixLength?: number } {
   const slash = address.indexOf('/')
   if (slash === -1) return { address }
   return { address: address.slice(0, slash), prefixLength: Number(address.slice(slash + 1)) }
 }
 
-/** The subnet of an interface's address with its prefix length: `10.0.0.2/30` is in `10.0.0.0/30`. */
+/** The subnet of an address with a prefix length: that of `10.0.0.2/30` is `10.0.0.0/30`. */
 export function subnetOf(address: string): string {
   const parsed = address.includes(':') ? new Address6(address) : new Address4(address)
   return `${parsed.startAddress().correctForm()}/${String(parsed.subnetMask)}`
 }
 
 const PREFIX_LENGTHS = { least: 48, most: 124 }
-/** Global unicast and unique local: multicast is nobody's source, and every guest of a network has addresses in the link-local fe80::/64. */
+/** Global unicast and unique local. Multicast is never a source address, and all guests of a network share the link-local fe80::/64. */
 const OWNABLE = /^(?:[23]|f[cd])/
 
 /**
- * True for a canonical IPv6 network that an interface may own: `2a02:1348:178:1::/64`. Shorter than /48, which is what a site gets
- * (RFC 6177), is a slip that would take the addresses of many.
+ * True for a canonical IPv6 network that an interface may own, such as `2a02:1348:178:1::/64`. A site gets a /48 (RFC 6177): a shorter prefix is a
+ * mistake that would take the addresses of others.
  */
 export function isIpv6Prefix(range: string): boolean {
   const { address, prefixLength = 0 } = splitPrefix(range)
@@ -71,8 +69,8 @@ export function isIpv6Prefix(range: string): boolean {
 }
 
 /**
- * The hexadecimal digits that every address of an IPv6 range begins with: 32 for an address, length / 4 for a prefix. Takes any
- * spelling but one with dots; for what is no address, whatever its digits, it gives some text.
+ * The leading hexadecimal digits of all addresses of an IPv6 range: 32 for an address, length / 4 for a prefix. Accepts every form without dots.
+ * The result for text that is not an address is unspecified; it does not throw.
  */
 export function ipv6Digits(range: string): string {
   const { address, prefixLength = 128 } = splitPrefix(range)
@@ -84,7 +82,7 @@ function padded(groups: string): string {
   return groups.split(':').map((group) => group.padStart(4, '0')).join('').toLowerCase()
 }
 
-/** True when there is an address in both of two canonical ranges. */
+/** True if two canonical ranges have an address in common. */
 export function overlap(a: string, b: string): boolean {
   if (!a.includes(':') || !b.includes(':')) return a === b
   const [digits, others] = [ipv6Digits(a), ipv6Digits(b)]

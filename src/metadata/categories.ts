@@ -1,8 +1,8 @@
 /**
- * The catalogue of categories: what `meta-data/` contains, and since which version (contract C; docs/ec2.md#categories).
+ * The catalogue of categories: the content of `meta-data/`, and the version from which each is visible (contract C; docs/ec2.md#categories).
  *
- * A row is a path pattern, EC2's date for it, and a function that gives the values. A row without values is neither listed nor answered.
- * Listings show the rows in this order. Categories that exist only on AWS (`iam/`, `spot/`), or that no record can fill, are left out.
+ * A row is a path pattern, EC2's date for it, and a function that gives the values. A row without values has no path in the tree. Listings are in
+ * the order of the rows. Categories that exist only on AWS (`iam/`, `spot/`), or that no record can fill, are left out.
  */
 import { splitPrefix, subnetOf } from './address.ts'
 import type { Instance, Interface } from './instance.ts'
@@ -15,14 +15,14 @@ export interface Provider {
   readonly partition?: string
 }
 
-/** What a row is asked about. */
+/** The input of a row. */
 export interface Subject { readonly instance: Instance, readonly provider: Provider }
 
-/** One value of one category: what stands in the place of the pattern's parameters, and the text. */
+/** One value of a category: the values of the pattern's parameters, and the text. */
 export interface Entry {
   readonly parameters: readonly string[]
   readonly value: string
-  /** The text for versions before `since`, where the format changed with a version. */
+  /** The text for versions before `since`, where a version changed the format. */
   readonly earlier?: { readonly since: string, readonly value: string }
 }
 
@@ -30,9 +30,9 @@ export interface Entry {
 export interface Category {
   /** Path below a version, with parameters in braces: `meta-data/public-keys/{index}/openssh-key`. */
   readonly pattern: string
-  /** `1.0` or the date of the EC2 release that brought it. */
+  /** `1.0`, or the date of the EC2 release that introduced it. */
   readonly since: string
-  /** Every value that the subject has, in listing order. */
+  /** All values for an instance, in the order of the listing. */
   readonly entries: (subject: Subject) => readonly Entry[]
 }
 
@@ -59,7 +59,7 @@ function ofInterface(name: string, since: string, value: (nic: Interface, instan
   return { pattern: `meta-data/network/interfaces/macs/{mac}/${name}`, since, entries }
 }
 
-/** As `ofInterface`, for a list of addresses that older versions give the first line of (docs/ec2.md#changed-formats). */
+/** As `ofInterface`, for a list of addresses of which older versions show the first line only (docs/ec2.md#changed-formats). */
 function addressesOfInterface(name: string, since: string, value: (nic: Interface) => Value): Category {
   const { pattern, entries } = ofInterface(name, since, value)
   const firstLine = (text: string) => text.split('\n', 1)[0] ?? ''
@@ -67,8 +67,8 @@ function addressesOfInterface(name: string, since: string, value: (nic: Interfac
 }
 
 /**
- * The interfaces that `network/` shows: all, or none where one lacks what cloud-init needs to configure it: an IPv4 address with
- * its prefix length (contract C4; docs/clients.md#network-configuration).
+ * The interfaces that `network/` shows: all of them, or none if one has no IPv4 address with a prefix length, which cloud-init needs to configure it
+ * (contract C4; docs/clients.md#network-configuration).
  */
 function networkInterfaces({ interfaces }: Instance): readonly Interface[] {
   return interfaces.every(({ ipv4Addresses: [first] }) => first !== undefined && splitPrefix(first).prefixLength !== undefined) ? interfaces : []
@@ -79,13 +79,13 @@ const suffix = (id: string) => id.slice(id.indexOf('-') + 1)
 const address = (withPrefix: string | undefined): Value => withPrefix === undefined ? undefined : splitPrefix(withPrefix).address
 const addresses = (withPrefixes: readonly string[]) => withPrefixes.map((a) => splitPrefix(a).address)
 
-/** The addresses that a guest may configure by DHCPv6: none where SLAAC gives them (contract C4). */
+/** The addresses that DHCPv6 serves: none where the guest uses SLAAC (contract C4). */
 const dhcpv6Addresses = (nic: Interface) => nic.dhcpv6 ? nic.ipv6Addresses : []
 
 const firstInterface = ({ interfaces }: Instance) => interfaces[0]
 const firstCloudIp = ({ interfaces }: Instance) => interfaces.flatMap(({ cloudIps }) => cloudIps)[0]
 
-/** Tag keys that the tree can name (contract C5). `=` is left out: cloud-init reads `5=x` as an index of keys. */
+/** Tag keys that can be a path (contract C5). `=` is not allowed: cloud-init reads `5=x` as an index of public keys. */
 const TAG_KEY = /^(?!(?:\.|\.\.|_index)$)[A-Za-z0-9+\-.,_:@]{1,255}$/
 
 const tags = ({ tags, options }: Instance) => options.instanceMetadataTags === 'enabled'
@@ -99,7 +99,7 @@ function byKey([a]: readonly [string, string], [b]: readonly [string, string]): 
   return a < b ? -1 : 1
 }
 
-/** The catalogue: one row a category, as a listing orders them. */
+/** The catalogue: one row for each category, in the order of listings. */
 export const CATEGORIES: readonly Category[] = [
   one('ami-id', '1.0', ({ image }) => image),
   one('ami-launch-index', '1.0', () => '0'),
@@ -137,10 +137,10 @@ export const CATEGORIES: readonly Category[] = [
   ofInterface('public-ipv4s', '2011-01-01', ({ cloudIps }) => lines(cloudIps.map(({ publicIpv4 }) => publicIpv4))),
   ofInterface('security-group-ids', '2011-01-01', (_nic, { serverGroups }) => lines(serverGroups.map(({ id }) => id))),
   ofInterface('security-groups', '2011-01-01', (_nic, { serverGroups }) => lines(serverGroups.map(({ name }) => name))),
-  ofInterface('subnet-id', '2011-01-01', ({ id }) => `subnet-${suffix(id)}`), // this cloud gives each interface a subnet of its own
+  ofInterface('subnet-id', '2011-01-01', ({ id }) => `subnet-${suffix(id)}`), // in this cloud each interface has its own subnet
   ofInterface('subnet-ipv4-cidr-block', '2011-01-01', ({ ipv4Addresses: [first] }) => first && subnetOf(first)),
   ofInterface('subnet-ipv6-cidr-blocks', '2016-06-30', (nic) => lines([...new Set(dhcpv6Addresses(nic).filter((a) => a.includes('/')).map(subnetOf))])),
-  ofInterface('vpc-id', '2011-01-01', (_nic, { account }) => `vpc-${suffix(account)}`), // without one cloud-init believes in EC2 Classic
+  ofInterface('vpc-id', '2011-01-01', (_nic, { account }) => `vpc-${suffix(account)}`), // without a VPC cloud-init assumes EC2 Classic
   one('placement/availability-zone', '2008-02-01', ({ zone }) => zone.handle),
   one('placement/availability-zone-id', '2019-10-01', ({ zone }) => zone.id),
   one('placement/region', '2020-08-24', ({ region }) => region),

@@ -1,26 +1,26 @@
-/** The forms of ids and names, declared once for the schema, the stores, the configuration and the CLI. */
+/** The patterns of ids and names, for the schema, the stores, the configuration and the CLI. */
 
-/** The network of an interface or a listener that names none. */
+/** The network of an interface or a listener that does not name one. */
 export const DEFAULT_NETWORK = 'default'
 
-/** The form of every id, as a regular expression: safe in Redis keys, paths, file names and nftables rules. */
+/** The pattern of every id: safe in Redis keys, paths, file names and nftables rules. */
 export const ID = '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$'
-/** The same in words. */
+/** The pattern of an id in words. */
 export const ID_RULE = 'an id: 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'
 
 const idForm = new RegExp(ID)
 
-/** The form of a name: of a region, a hypervisor, a network, a handle. */
+/** The pattern of a name: of a region, a hypervisor, a network, a handle. */
 export const NAME = '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$'
 
 const nameForm = new RegExp(NAME)
 
-/** True for text of the form of a name. */
+/** True if the text is a name. */
 export function isName(text: string): boolean {
   return nameForm.test(text)
 }
 
-/** True for text of the form of an id. */
+/** True if the text is an id. */
 export function isId(text: string): boolean {
   return idForm.test(text)
 }

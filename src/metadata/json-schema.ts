@@ -1,16 +1,16 @@
 /**
- * The record's JSON Schema for other programs: editors, a control plane's tests, validators in other languages. It is made from
- * InstanceSchema, in the keywords that every validator knows. What has no standard keyword is left to `parse` and `imdsctl validate`: the
- * form of an address with its prefix length, and what must differ within one record.
+ * The JSON Schema of the record for other programs: editors, tests of a control plane, validators in other languages. It is derived from
+ * InstanceSchema and has standard keywords only. Only `parse` and `imdsctl validate` check the rest: addresses with a prefix length, and
+ * values that must be distinct within a record.
  */
 import { InstanceSchema } from './schema.ts'
 
-/** Formats of ours that a standard one describes. */
+/** Our formats that have a standard equivalent. */
 const STANDARD_FORMATS: Readonly<Record<string, string>> = { 'imds-ipv4': 'ipv4', 'imds-ipv6': 'ipv6' }
 
 type Schema = Readonly<Record<string, unknown>>
 
-/** The JSON Schema (draft 2020-12) of a record as it is published. */
+/** The JSON Schema (draft 2020-12) of a record. */
 export function jsonSchema(): object {
   return { $schema: 'https://json-schema.org/draft/2020-12/schema', ...standard(JSON.parse(JSON.stringify(InstanceSchema)) as Schema) }
 }
@@ -18,7 +18,7 @@ export function jsonSchema(): object {
 function standard({ hint, description, format, required, properties, patternProperties, items, ...rest }: Schema): object {
   const known = STANDARD_FORMATS[String(format)]
   const texts = [hint, description].filter((text) => typeof text === 'string')
-  // A field with a default may be left out: `parse` fills it in.
+  // A field with a default is optional: `parse` adds it.
   const needed = ((required ?? []) as string[]).filter((name) => (properties as Record<string, Schema>)[name]?.['default'] === undefined)
   return {
     ...rest,

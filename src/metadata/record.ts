@@ -1,12 +1,12 @@
 /**
- * Checks the record of an instance that the control plane publishes: one JSON document per instance. `parse` turns an untrusted document
- * into a frozen Instance, or lists everything that is wrong with it. Nothing downstream checks again.
+ * Checks the record of an instance, which the control plane publishes as a JSON document. `parse` turns an untrusted document into a frozen
+ * Instance, or lists all of its faults. No later step checks a record again.
  *
- * A record must use canonical forms; `parse` does not normalise. publish.lua compares addresses as text, so a different spelling of an
- * address would bypass the check of its owner. Unknown fields are ignored, so that a publisher may be newer than a daemon.
+ * A record must use canonical forms; `parse` does not normalise. publish.lua compares addresses as text, so another form of an address would
+ * bypass its check of the owner. Unknown fields are ignored, so that a publisher may be newer than a daemon.
  *
- * RECORD_MAX_BYTES bounds the whole record; it is checked where bytes are read or written. The bytes of user-data are stored beside the
- * record, which only has their size and digest.
+ * RECORD_MAX_BYTES limits the whole record; it is checked where bytes are read or written. User-data is stored beside the record, which has its
+ * size and digest only.
  */
 import type { Static } from 'typebox'
 import { Compile } from 'typebox/compile'
@@ -18,10 +18,10 @@ import { frozen, RECORD_MAX_BYTES, type Instance } from './instance.ts'
 import type { Parsed } from './parsed.ts'
 import { FormerSchema, InstanceSchema, TIME } from './schema.ts'
 
-/** One thing that is wrong with a record: where (a JSON pointer) and what would be right. Never holds the record's own values. */
+/** A fault of a record: its place (a JSON pointer), and what would be valid. It never has a value of the record. */
 export interface Fault { readonly path: string, readonly message: string }
 
-/** Since when a document, be the rest of it good or not, says that its user-data is sealed; undefined where it does not, or in no time that is one. */
+/** The time since which a document's user-data is sealed; undefined where it has none that is valid. The rest of the document may be faulty. */
 export function sealOf(document: unknown): string | undefined {
   const sealedAt = (document as { sealedAt?: unknown } | null | undefined)?.sealedAt
   return typeof sealedAt === 'string' && sealedAt.length <= 35 && new RegExp(TIME).test(sealedAt) ? sealedAt : undefined
@@ -45,8 +45,8 @@ Settings.Set({ maxErrors: 1000 })
 const check = Compile(InstanceSchema)
 
 /**
- * Checks an untrusted document (what JSON.parse or a YAML reader gave) and returns it as a frozen Instance with every default filled
- * in, or all of its faults. Does not change or keep its argument.
+ * Parses an untrusted document (from a JSON or YAML parser) into a frozen Instance with all defaults, or lists all of its faults. Does not change
+ * or keep its argument.
  */
 export function parse(untrusted: unknown): Parsed<Instance, Fault> {
   if (typeof untrusted !== 'object' || untrusted === null || Array.isArray(untrusted)) {
@@ -58,7 +58,7 @@ export function parse(untrusted: unknown): Parsed<Instance, Fault> {
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value: frozen(value) }
 }
 
-/** The fault of a document that is larger than RECORD_MAX_BYTES as JSON; empty where it is not. */
+/** The fault of a document that exceeds RECORD_MAX_BYTES as JSON; empty if it does not. */
 export function sizeFaults(document: unknown): Fault[] {
   let bytes: number
   try {
@@ -78,12 +78,12 @@ interface Shape {
   readonly maxProperties?: number
 }
 
-/** Names that mean something to JavaScript's objects. */
+/** Names with a meaning in JavaScript objects. */
 const UNSAFE_NAMES = ['__proto__', 'constructor', 'prototype']
 
 /**
- * Copies what the schema knows of an untrusted value: fields, entries of maps and items of lists. It copies at most one more than the bound of a
- * list or map, which the check then refuses. So a check costs no more than the largest valid record, however large or deep the value is.
+ * Copies the parts of an untrusted value that the schema has: fields, entries of maps and items of lists. It copies at most one more entry than the
+ * limit of a list or map, and the check then rejects that. So checking any value costs no more than checking the largest valid record.
  */
 function known({ properties, patternProperties, items, maxItems = 0, maxProperties = 0 }: Shape, value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value
@@ -102,8 +102,8 @@ function known({ properties, patternProperties, items, maxItems = 0, maxProperti
 }
 
 /**
- * What `parse` once returned, read back from where we kept it: frozen, or undefined where it never was valid. Takes its argument over. Accepts
- * the bounds of earlier versions, and fills in the defaults of fields that an older daemon did not know.
+ * Restores an Instance from a snapshot: frozen, or undefined if it is not valid. Takes ownership of its argument. Accepts the limits of earlier versions,
+ * and adds the defaults of fields that an older daemon did not have.
  */
 export function restore(value: unknown): Instance | undefined {
   if (check.Check(value)) return contradictions(value).length === 0 ? frozen(value) : undefined
@@ -115,7 +115,7 @@ export function restore(value: unknown): Instance | undefined {
 
 type SchemaError = ReturnType<typeof check.Errors>[number]
 
-/** A longer path ends in a tag's key that is too long: its parent is named instead. */
+/** A path that is longer ends in a tag key that is too long: the fault then names its parent. */
 const LONGEST_PATH = 512
 
 function faultsOf(error: SchemaError): Fault[] {
@@ -128,7 +128,7 @@ function faultsOf(error: SchemaError): Fault[] {
     ({ path: `${path}/${name}`, message: hintAt(`${schemaPath}/properties/${name}`, 'is missing: must be ') ?? 'is missing' }))
 }
 
-/** What the schema at a pointer such as `#/properties/id` wants, in words. */
+/** What the schema at a pointer such as `#/properties/id` requires, in words. */
 function hintAt(schemaPath: string, lead: string): string | undefined {
   let schema: unknown = InstanceSchema
   for (const step of schemaPath.split('/').slice(1)) schema = (schema as Record<string, unknown> | undefined)?.[step]
@@ -136,7 +136,7 @@ function hintAt(schemaPath: string, lead: string): string | undefined {
   return typeof hint === 'string' ? lead + hint : undefined
 }
 
-/** What the schema cannot say: things that must differ within one record. */
+/** The faults that a schema cannot express: values that must be distinct within one record. */
 function contradictions(record: Static<typeof InstanceSchema>): Fault[] {
   const faults: Fault[] = []
   const seen = new Map<string, string>()

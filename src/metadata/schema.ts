@@ -1,12 +1,12 @@
 /**
- * The schema of an instance's record: the only description of it. The type, the check (record.ts) and the published JSON Schema come from here.
+ * The schema of a record. The type, the check (record.ts) and the published JSON Schema are derived from it.
  *
  * Every list, map and text has a bound, which limits what one instance can cost a hypervisor. publish.lua has the same bounds.
  */
 import Type from 'typebox'
 import { DEFAULT_NETWORK, ID, ID_RULE, NAME } from './identifiers.ts'
 
-/** The schema number that this code reads and writes. */
+/** The number of the schema that this version reads and writes. */
 export const SCHEMA = 1
 
 /** RFC 3339. publish.lua checks the same. */

@@ -1,12 +1,11 @@
 /**
- * Which API versions do we answer to?
+ * The API versions: EC2's list, oldest first, with the alias `latest` last (contract A1; docs/ec2.md#versions).
  *
- * EC2's own list, oldest first, with the alias `latest` last (contract A1; docs/ec2.md#versions). A category carries the date at
- * which EC2 introduced it; some of those dates are not versions themselves, so a category shows from the first listed version at
- * or after its date (contract A2). Everything else in the tree speaks in positions of this list.
+ * A category has the date at which EC2 introduced it. Some of these dates are not versions, so a category is visible from the first version at or
+ * after its date (contract A2). The rest of the tree uses positions in this list.
  */
 
-/** Every version that a guest may name as the first path segment, oldest first. */
+/** Every version that can be the first path segment, oldest first. */
 export const VERSIONS: readonly string[] = Object.freeze([
   '1.0',
   '2007-01-19',
@@ -42,15 +41,15 @@ export const VERSIONS: readonly string[] = Object.freeze([
 
 const POSITION: ReadonlyMap<string, number> = new Map(VERSIONS.map((version, position) => [version, position]))
 
-/** The position of `latest`: everything is visible from there. */
+/** The position of `latest`, in which everything is visible. */
 export const LATEST = VERSIONS.length - 1
 
-/** The position of a version that a guest named, or undefined when we do not answer to it. */
+/** The position of a version, or undefined if there is no such version. */
 export function versionPosition(version: string): number | undefined {
   return POSITION.get(version)
 }
 
 /** The position of the first listed version at or after `since` (`1.0`, or a date in ISO form). */
 export function visibleFrom(since: string): number {
-  return VERSIONS.findIndex((version) => version >= since) // as texts: 1.0 is before every date, latest after it
+  return VERSIONS.findIndex((version) => version >= since) // compared as text: 1.0 is before every date, latest after
 }

@@ -1,5 +1,5 @@
 /**
- * B3: everything listed answers, nothing absent is listed, in every version, for every state of an instance.
+ * B3: every listed path has content, and no other path is listed, in every version and for every state of an instance.
  */
 import { expect, test } from 'vitest'
 import type { Instance } from '../../src/metadata/instance.ts'
@@ -12,7 +12,7 @@ import { aGuestServer, parsed } from '../support/fixtures/guest-server.ts'
 const RECORDS = 400
 const PROVIDERS = [{}, { domain: 'example.com' }, { domain: 'example.com', partition: 'x' }]
 
-/** What cloud-init makes of a line of a listing: the path below, and whether it is a directory (docs/clients.md#listings). */
+/** How cloud-init reads a line of a listing: the path below, and whether it is a directory (docs/clients.md#listings). */
 function entry(directory: string, line: string): { path: string, isDirectory: boolean } {
   const index = /^(\d+)=/.exec(line)?.[1]
   if (index !== undefined) return { path: `${directory}${index}/`, isDirectory: true }
@@ -20,7 +20,7 @@ function entry(directory: string, line: string): { path: string, isDirectory: bo
   return { path: directory + line + (isRoot && line === 'meta-data' ? '/' : ''), isDirectory: line.endsWith('/') || (isRoot && line === 'meta-data') }
 }
 
-/** Every path that listings lead to, with its body; fails on a listed path that does not answer and on a line that no client reads. */
+/** Every path that can be reached by listings, with its body. Fails on a listed path without content, and on a line that no client can read. */
 function crawl(get: (path: string) => string | undefined): Map<string, string> {
   const found = new Map<string, string>()
   const visit = (path: string, isDirectory: boolean) => {
@@ -42,7 +42,7 @@ function crawl(get: (path: string) => string | undefined): Map<string, string> {
   return found
 }
 
-/** The leaves that a record should have in `latest`, written down from the contract and not from the catalogue. */
+/** The leaves that a record must have in `latest`, according to the contract and independent of the catalogue. */
 function expectedLeaves(i: Instance, provider: { domain?: string, partition?: string }): string[] {
   const m = (names: string[]) => names.map((name) => `meta-data/${name}`)
   const [first] = i.interfaces

@@ -1,5 +1,5 @@
 /**
- * The contract's D as tables: session tokens, what needs them, and requests that came through somebody else's hands.
+ * Section D of the contract as tables: session tokens, the requests that need them, and forwarded requests.
  */
 import { describe, expect, test } from 'vitest'
 import { aGuestServer, type Injection, type TestGuest } from '../support/fixtures/guest-server.ts'

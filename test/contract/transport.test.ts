@@ -1,5 +1,5 @@
 /**
- * The contract's A3 to A8, E1 and E2 as a table: what a request says, and the status, headers and bytes that it gets.
+ * A3 to A8, E1 and E2 of the contract as a table: a request, and the status, headers and bytes of its response.
  */
 import { describe, expect, test, vi } from 'vitest'
 import { REFUSALS, statusOf, type Refusal } from '../../src/guest/refusals.ts'
@@ -21,7 +21,7 @@ function server() {
   return guest
 }
 
-/** contract number, what the row shows, the request, its status and body */
+/** Contract number, what the row shows, the request, and the status and body of the response. */
 const ROWS: [string, string, string | Injection, number, string][] = [
   ['A1', 'an unknown version', '/2010-01-01/meta-data/instance-id', 404, PAGE[404]],
   ['A1', 'a version that looks like one', '/lates/meta-data/instance-id', 404, PAGE[404]],
@@ -69,14 +69,14 @@ test.each(ROWS)('%s: %s', async (_number, _what, injection, status, body) => {
   neverThere(answer)
 })
 
-/** What A6 forbids on every answer. */
+/** Fails on a header that A6 forbids. */
 function neverThere({ headers }: Injected) {
   for (const name of ['server', 'transfer-encoding', 'content-encoding', 'location', 'access-control-allow-origin', 'x-powered-by']) expect(headers[name]).toBeUndefined()
   expect(headers['date']).toBeDefined()
 }
 
 describe('every refusal', () => {
-  /** How each refusal that a request can reach comes about; the others end a connection before there is a request. */
+  /** A request for each refusal that a request can get; the others end a connection before there is a request. */
   const CAUSES: Partial<Record<Refusal, Injection>> = {
     'malformed-target': { url: '/latest/%zz' },
     'not-found': { url: '/latest/nothing' },
@@ -95,7 +95,7 @@ describe('every refusal', () => {
     forwarded: { url: ID, headers: { 'x-forwarded-for': '10.0.0.2' } },
     'over-share': { url: ID },
   }
-  /** Held by test/daemon/sockets.test.ts and share.test.ts, over real sockets. */
+  /** Tested over real sockets by test/daemon/sockets.test.ts and share.test.ts. */
   const WITHOUT_REQUEST: Refusal[] = ['malformed-request', 'headers-too-large', 'request-timeout', 'too-many-connections']
 
   test('has a row here or in the test of the sockets', () => {
@@ -181,7 +181,7 @@ test('A1: the versions are listed to a known guest', async () => {
   expect((await server().ask('///')).status).toBe(200)
 })
 
-/** EC2's error page (docs/ec2.md#error-page), whose length on current hosts is known. */
+/** EC2's error page (docs/ec2.md#error-page); its length on current hosts is known. */
 function errorPage(title: string, length: number): string {
   const page = '<?xml version="1.0" encoding="iso-8859-1"?>\n<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Transitional//EN"\n'
     + '\t\t "http://www.w3.org/TR/xhtml1/DTD/xhtml1-transitional.dtd">\n<html xmlns="http://www.w3.org/1999/xhtml" xml:lang="en" lang="en">\n'

@@ -1,5 +1,5 @@
 /**
- * The contract's A1, A2, B and C as a table: for each category, the exact bytes that one full record gives.
+ * A1, A2, B and C of the contract as a table: for each category, the exact bytes for one full record.
  */
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
@@ -14,7 +14,7 @@ const KEY0 = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsY
 const KEY1 = 'ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7 bob\n'
 const PROVIDER = { domain: 'example.com', partition: 'example' }
 
-/** contract number, path below meta-data/, first version that has it, the bytes of `latest` */
+/** Contract number, path below meta-data/, first version, and the bytes in `latest`. */
 const LEAVES: [string, string, string, string][] = [
   ['C3', 'ami-id', '1.0', 'img-4ltjf'],
   ['C3', 'ami-launch-index', '1.0', '0'],
@@ -58,7 +58,7 @@ const LEAVES: [string, string, string, string][] = [
   ['C4', `${MAC0}/vpc-id`, '2011-01-01', 'vpc-xyz12'],
   ['C3', 'placement/availability-zone', '2008-02-01', 'gb1-a'],
   ['C3', 'placement/availability-zone-id', '2019-10-01', 'zon-remk1'],
-  ['C3', 'placement/region', '2020-10-27', 'gb1'], // dated 2020-08-24, which is no version (A2)
+  ['C3', 'placement/region', '2020-10-27', 'gb1'], // EC2's date is 2020-08-24, which is not a version (A2)
   ['C3', 'profile', '1.0', 'default-hvm'],
   ['C3', 'public-hostname', '2007-01-19', 'cip-198-51-100-7.gb1.example.com'],
   ['C1', 'public-ipv4', '2007-01-19', '198.51.100.7'],
@@ -73,7 +73,7 @@ const LEAVES: [string, string, string, string][] = [
   ['C5', 'tags/instance/empty', '2021-03-23', ''],
 ]
 
-/** contract number, path, the exact listing of `latest` */
+/** Contract number, path, and the exact listing in `latest`. */
 const LISTINGS: [string, string, string][] = [
   ['A1', '', VERSIONS.join('\n')],
   ['B1', 'latest/', 'meta-data\nuser-data'],
@@ -101,7 +101,7 @@ const LISTINGS: [string, string, string][] = [
 
 const guest = aGuestServer({ provider: PROVIDER })
 guest.put(aFullInstance(), Buffer.from('#!/bin/sh\n'))
-await guest.ask('/latest/') // builds the tree outside of any test: a mutation run then holds every test against it
+await guest.ask('/latest/') // builds the tree outside of the tests, so that a mutation run checks it with all of them
 
 describe('every category', () => {
   test.each(LEAVES)('%s: %s exists from its version on, with exactly these bytes', async (_number, path, since, value) => {
@@ -132,7 +132,7 @@ describe('every category', () => {
     const missing = documented.filter(([path, , applies]) => applies === 'yes' && !ours.has(path)).map(([path]) => path)
     expect(missing).toEqual([])
     const otherDate = documented.filter(([path, since]) => since !== null && ours.has(path) && ours.get(path) !== since).map(([path]) => path)
-    expect(otherDate).toEqual(['meta-data/network/interfaces/macs/{mac}/local-hostname']) // EC2's date precedes the tree that holds it
+    expect(otherDate).toEqual(['meta-data/network/interfaces/macs/{mac}/local-hostname']) // EC2's date is older than the tree that it is in
     const invented = [...ours.keys()].filter((pattern) => !documented.some(([path]) => path === pattern))
     expect(invented).toEqual([])
   })

@@ -84,16 +84,16 @@ test('a connection knows its last response until it is sent', () => {
   const socket = new FakeSocket() as unknown as Socket
   const anAnswer = () => new ServerResponse(new IncomingMessage(socket))
   const [first, second] = [anAnswer(), anAnswer()]
-  connections.answers(socket, first) // not a connection of this listener
-  connections.sent(socket, first)
-  expect(connections.lastAnswer(socket)).toBeUndefined()
+  connections.setLastResponse(socket, first) // not a connection of this listener
+  connections.forgetResponse(socket, first)
+  expect(connections.lastResponse(socket)).toBeUndefined()
   connections.add(socket, new Share(GUEST, null))
-  connections.answers(socket, first)
-  connections.answers(socket, second)
-  connections.sent(socket, first)
-  expect(connections.lastAnswer(socket)).toBe(second)
-  connections.sent(socket, second)
-  expect(connections.lastAnswer(socket)).toBeUndefined()
-  connections.answers(socket, null)
-  expect(connections.lastAnswer(socket)).toBeNull()
+  connections.setLastResponse(socket, first)
+  connections.setLastResponse(socket, second)
+  connections.forgetResponse(socket, first)
+  expect(connections.lastResponse(socket)).toBe(second)
+  connections.forgetResponse(socket, second)
+  expect(connections.lastResponse(socket)).toBeUndefined()
+  connections.setLastResponse(socket, null)
+  expect(connections.lastResponse(socket)).toBeNull()
 })

@@ -7,7 +7,7 @@ import { theLargestInstance } from '../../support/fixtures/instance.ts'
 
 const GUEST = { burst: 600, perSecond: 100, connections: 64 }
 
-/** How many requests a share lets through at once, at most `most`. */
+/** How many requests a share allows at once, at most `most`. */
 function atOnce(share: Share, nowMs: number, paths: number, most = 10_000): number {
   let through = 0
   while (through < most && share.spend(nowMs, { paths })) through += 1
@@ -98,7 +98,7 @@ test('F1: discarded bytes have their own bucket: 128 KiB for each request of the
     return pieces * 65_536
   }
   const share = new Share(GUEST, null)
-  expect(atOnceBytes(share, 0)).toBe(GUEST.burst * 131_072 - 65_536) // what is left would not take a request's bytes
+  expect(atOnceBytes(share, 0)).toBe(GUEST.burst * 131_072 - 65_536) // the rest is less than the bytes of a request
   expect(atOnceBytes(share, 1_000)).toBe(GUEST.perSecond * 131_072)
   expect([atOnce(share, 1_000, 50), share.isWhole(6_000)]).toEqual([GUEST.burst, false])
   expect([share.isWhole(6_999), share.isWhole(7_000)]).toEqual([false, true])

@@ -1,5 +1,5 @@
 /**
- * Invariant 3, against records without end: a short run of what `npm run fuzz` does with records and their files.
+ * Invariant 3 with generated records: a short run of the records and files of `npm run fuzz`.
  */
 import { expect, test } from 'vitest'
 import { fuzzFiles, fuzzRecords } from '../../fuzz/pure.ts'

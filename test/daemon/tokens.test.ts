@@ -95,7 +95,7 @@ t.test('D3: a torn key file is replaced with a warning; a key that cannot be sav
   mkdirSync(join(blocked, 'token-key')) // a directory in its place: neither read nor replaced, by root either
   const daemon = await aDaemon(t, { IMDS_STATE_DIR: blocked })
   t.equal(await statusWith(daemon, await mint(daemon)), 200)
-  t.ok(daemon.log.some(({ level, msg }) => level === 'warn' && msg.includes('cannot be read or kept')))
+  t.ok(daemon.log.some(({ level, msg }) => level === 'warn' && msg.includes('cannot be read or saved')))
 })
 
 t.test('a missing state directory is created for the daemon alone; a failure is one plain log line', async (t) => {

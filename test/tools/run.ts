@@ -14,7 +14,7 @@ import { buildInto } from '../support/programs/imds.ts'
 
 /** Command -> the Debian package that has it. */
 const PACKAGES: Readonly<Record<string, string>> = {
-  'redis-server': 'redis-server', 'redis-cli': 'redis-tools', 'cloud-init': 'cloud-init', ip: 'iproute2', nft: 'nftables', promtool: 'prometheus',
+  'redis-server': 'redis-server', 'redis-cli': 'redis-tools', jq: 'jq', 'cloud-init': 'cloud-init', ip: 'iproute2', nft: 'nftables', promtool: 'prometheus',
   'systemd-analyze': 'systemd', curl: 'curl', setpriv: 'util-linux', ping: 'iputils-ping', openssl: 'openssl', script: 'bsdutils', python3: 'python3', strace: 'strace',
   '/usr/lib/dracut/modules.d/30ignition/ignition': 'ignition',
 }

@@ -1,6 +1,5 @@
 /**
- * AWS's own client for JavaScript. Until there are session tokens it must find its way without: any answer but 404 to its question
- * for one costs it its answers, or seconds (docs/clients.md#aws-sdks).
+ * AWS's SDK for JavaScript. If a token PUT gets any status but 404 where tokens do not exist, the SDK fails or waits for seconds (docs/clients.md#aws-sdks).
  */
 import { MetadataService } from '@aws-sdk/ec2-metadata-service'
 import { mkdtempSync, rmSync } from 'node:fs'

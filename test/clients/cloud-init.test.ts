@@ -1,6 +1,6 @@
 /**
- * The real cloud-init boots guests: its local and its network stage, as the packaged units run them, with the modules that put to use
- * what it read. What it then has on disk is the judge.
+ * The real cloud-init boots guests: its local and its network stage, as the packaged units run them, with the modules that use the metadata.
+ * The tests check the files that it then has on disk.
  */
 import { execFileSync } from 'node:child_process'
 import { gzipSync } from 'node:zlib'

@@ -1,6 +1,6 @@
 /**
- * Ignition, which sets up CoreOS and Flatcar, asks on this cloud for one path alone, and takes a 404 there for "nothing to do" (contract
- * A8; docs/clients.md#ignition).
+ * Ignition, which sets up CoreOS and Flatcar. On this cloud it requests a single path, and takes a 404 for "no configuration" (contract A8;
+ * docs/clients.md#ignition).
  */
 import { existsSync } from 'node:fs'
 import t, { type Test } from 'tap'

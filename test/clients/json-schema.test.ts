@@ -1,6 +1,6 @@
 /**
- * The record's JSON Schema as it is shipped: an independent validator (Python's jsonschema, which Debian installs with cloud-init) takes
- * it, and judges records as `parse` does.
+ * The record's JSON Schema as it is shipped: an independent validator (Python's jsonschema, which Debian installs with cloud-init) loads it and
+ * accepts the same records as `parse`.
  */
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'

@@ -1,6 +1,6 @@
 /**
- * Two guests of one hypervisor, each in a network namespace of its own, read all that they are told of while their records change.
- * Whatever a record can hold of a tenant's own words and numbers, it holds here, so that anything that strays is seen.
+ * Two guests of one hypervisor, each in its own network namespace, read their whole trees while their records change. The records fill every
+ * field with a text or number of their tenant, so that data of the other guest is recognised.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,5 +1,5 @@
 /**
- * A service address that the host loses, as operators and the launch gate see it.
+ * A host loses its service address: readiness, metrics, log and launch gate.
  */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'

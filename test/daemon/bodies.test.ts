@@ -1,5 +1,5 @@
 /**
- * Connections that the daemon ends while the guest still sends: the answer arrives all the same (contract A4, A9), and what is read after it is
+ * Connections that the daemon ends while the guest is still sending: the response arrives (contract A4, A9), and what is read after it is
  * bounded (F2).
  */
 import { readFileSync, writeFileSync } from 'node:fs'

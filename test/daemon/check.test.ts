@@ -1,5 +1,5 @@
 /**
- * imdsd --check: what it finds in a configuration and in the files that it names, and that it does nothing else.
+ * imdsd --check finds the faults of a configuration and of the files that it names, and does nothing else.
  */
 import { once } from 'node:events'
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'

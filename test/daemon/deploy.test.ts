@@ -1,5 +1,5 @@
 /**
- * What operators are given works: the Prometheus configuration, the alerts, the example environment, the image's recipe.
+ * The files in deploy/ work: the Prometheus configuration, the alerts, the example environment and the Dockerfile.
  */
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'

@@ -1,5 +1,5 @@
 /**
- * What an operator is told of an address, by `imdsctl explain`.
+ * `imdsctl explain`: what an address would get, and why.
  */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'

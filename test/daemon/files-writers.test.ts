@@ -1,5 +1,5 @@
 /**
- * Writers of a directory of files as processes: ended at any step, several at once, in other pid namespaces, and as root for a daemon that is not.
+ * Writers of a directory of files as processes: killed at any step, concurrent, in other PID namespaces, and as root for an unprivileged daemon.
  */
 import { chmodSync, chownSync, lstatSync, mkdtempSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

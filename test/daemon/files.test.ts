@@ -1,5 +1,5 @@
 /**
- * The store in a directory of files: the daemon that follows it, and imdsctl that writes it.
+ * A directory of files as the store: the daemon follows it, and imdsctl writes it.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,5 +1,5 @@
 /**
- * Contract D6 whatever a guest's segments look like: a short form of what `npm run fuzz` sends.
+ * Contract D6 however a guest's segments are cut: a short run of what `npm run fuzz` sends.
  */
 import t from 'tap'
 import { everyCut, fuzzCuts, randomCuts } from '../fuzz/cuts.ts'

@@ -1,5 +1,5 @@
 /**
- * The host's firewall: how far the answer to a token PUT travels (contract D6), and the same rules over IPv6.
+ * The firewall: how far the response to a token PUT travels (contract D6), also over IPv6.
  */
 import t from 'tap'
 import { giveIpv6, meet, sendPieces, sendRaw, SERVICE6, startFirewallHost } from '../support/netns/firewall-host.ts'

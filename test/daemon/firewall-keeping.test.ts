@@ -1,5 +1,5 @@
 /**
- * The host's firewall: the rules are kept, whatever somebody or nft does to them, and are an operator's to print, apply and remove.
+ * The firewall agent keeps its rules in place whatever others or nft do, and imdsctl prints, applies and removes them.
  */
 import { chmodSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

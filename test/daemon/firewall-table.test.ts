@@ -1,5 +1,5 @@
 /**
- * The table in the kernel while somebody else changes it too: a real nft, in a namespace of its own.
+ * The table in the kernel while others change it too: a real nft in its own namespace.
  */
 import { chmodSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,5 +1,5 @@
 /**
- * The host's firewall under traffic: instances come and go, and a guest floods, while others lose nothing.
+ * The firewall under traffic: instances come and go and a guest floods, without a failure for others.
  */
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'

@@ -1,5 +1,5 @@
 /**
- * The host's firewall: who reaches the service is held to its own link, MAC and addresses by rules of the kernel that follow the view.
+ * The firewall: rules that follow the view allow a guest only its own link, MAC and addresses.
  */
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'

@@ -1,5 +1,5 @@
 /**
- * Invariant 6, against bad input without end: a short run of `npm run fuzz` (test/fuzz), with a seed that is always the same.
+ * Invariant 6 under invalid input: a short run of `npm run fuzz` (test/fuzz) with a fixed seed.
  */
 import t from 'tap'
 import { startFuzzHost } from '../fuzz/host.ts'

@@ -1,5 +1,5 @@
 /**
- * IPv6 as guests use it: a listener of its own, guests that make their own addresses, and the option that closes it.
+ * IPv6 as guests use it: a separate listener, guests that choose their own addresses, and the option that disables it.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

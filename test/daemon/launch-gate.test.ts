@@ -1,5 +1,5 @@
 /**
- * The launch gate: what the operators' listener says of an instance before its guest is started.
+ * The launch gate: what the operator API says of an instance before its guest is started.
  */
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,5 +1,5 @@
 /**
- * The daemon as a process: how it starts, what it says when it cannot, how it ends; the demo of the README.
+ * The daemon as a process: its start, its failures to start, its end, and the demo of the README.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,6 +1,6 @@
 /**
- * Live migration: while a record names two hypervisors both answer, and afterwards the old one forgets. Two hypervisors that follow one
- * Redis, and a guest whose wire moves from one to the other while it reads its tree without a pause.
+ * Live migration: while a record names two hypervisors both serve it, and then the old one drops it. Two hypervisors follow one Redis, and the
+ * link of a guest moves from one to the other while the guest reads its tree without a pause.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

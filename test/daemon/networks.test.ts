@@ -1,5 +1,5 @@
 /**
- * Tenants that use one address on links of their own (contract E4): systemd binds a socket to each link, and the socket's name is the
+ * Tenants that use the same address on separate links (contract E4): systemd binds a socket to each link, and the name of the socket is the
  * network (systemd/imds-network@.socket).
  */
 import t from 'tap'

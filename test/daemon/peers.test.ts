@@ -1,6 +1,6 @@
 /**
- * The holes that other services had (docs/security.md#lessons-from-other-services), shown over real sockets not to be here: a guest that claims to be its
- * neighbour in every way that one of them believed, and paths that led somewhere else.
+ * Vulnerabilities of other services (docs/security.md#lessons-from-other-services) that this one does not have, over real sockets: a guest that
+ * claims to be its neighbour in every way that one of them trusted, and paths that led elsewhere.
  */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'

@@ -1,5 +1,5 @@
 /**
- * imdsd and imdsctl as commands: what they print and how they end before they do any work. imdsctl is also run as it is built.
+ * imdsd and imdsctl as commands: their output and exit status before they do any work, and installations with missing files.
  */
 import { readFileSync, renameSync, rmSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'

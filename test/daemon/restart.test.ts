@@ -1,5 +1,5 @@
 /**
- * What a stop does to the connections that are there. (That a restart refuses none: systemd-restart.test.ts.)
+ * What a stop does to open connections. systemd-restart.test.ts tests that a restart refuses none.
  */
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'

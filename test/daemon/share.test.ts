@@ -1,5 +1,5 @@
 /**
- * The contract's F over real sockets: what a guest gets that asks too much, and that nobody else notices.
+ * Part F of the contract over real sockets: what a guest beyond its share gets, and that others are not affected.
  */
 import diagnostics from 'node:diagnostics_channel'
 import { once } from 'node:events'

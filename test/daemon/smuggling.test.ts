@@ -1,5 +1,5 @@
 /**
- * Request smuggling, and requests that come in pieces: where a request begins and ends is never a matter of opinion.
+ * Request smuggling and requests in pieces: the beginning and the end of a request are never ambiguous.
  */
 import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -1,5 +1,5 @@
 /**
- * G1 and G2 over a start: the view is on disk.
+ * G1 and G2 at a start: the daemon serves the snapshot on disk.
  */
 import { once } from 'node:events'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'

@@ -1,5 +1,5 @@
 /**
- * The contract's A4 to A7 where they are about bytes on a socket, and the refusals that end a connection before there is a request.
+ * A4 to A7 of the contract where bytes on a socket matter, and the refusals that end a connection before a request exists.
  */
 import { once } from 'node:events'
 import { connect } from 'node:net'

@@ -1,5 +1,5 @@
 /**
- * A daemon that ends or stops turning without a word, with the socket in systemd's hands.
+ * A daemon that is killed or stops responding while systemd holds its socket.
  */
 import t from 'tap'
 import { bootHost, withoutSystemd } from '../support/netns/booted-host.ts'

@@ -1,5 +1,5 @@
 /**
- * Restarts with the socket in systemd's hands (contract G3), under guests that read their trees without a pause.
+ * Restarts while systemd holds the socket (contract G3), with guests that read their trees without a pause.
  */
 import t from 'tap'
 import { bootHost, withoutSystemd } from '../support/netns/booted-host.ts'

@@ -1,5 +1,5 @@
 /**
- * The units, by systemd's own word: its checker, its rating, and a systemd that runs them (support/netns/booted-host.ts).
+ * The units, checked and rated by systemd's tools and run by a booted systemd (support/netns/booted-host.ts).
  */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, copyFileSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

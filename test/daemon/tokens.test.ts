@@ -1,5 +1,5 @@
 /**
- * Where the keys of session tokens come from, and what a guest's token outlives (contract D3).
+ * Where the keys of session tokens come from, and what a token survives (contract D3).
  */
 import { randomBytes } from 'node:crypto'
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'

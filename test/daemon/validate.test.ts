@@ -1,5 +1,5 @@
 /**
- * imdsctl validate: every fault of every record, without a store.
+ * imdsctl validate names every fault of every record, without a store.
  */
 import t from 'tap'
 import { stringify } from 'yaml'

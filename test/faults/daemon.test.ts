@@ -1,5 +1,5 @@
 /**
- * G1 and G3: the daemon is stopped, killed and replaced, with its sockets in safe keeping; guests read their trees all the while.
+ * G1 and G3: the daemon is stopped, killed and replaced while its sockets are held and guests read their trees.
  */
 import { join } from 'node:path'
 import t from 'tap'

@@ -1,5 +1,5 @@
 /**
- * What Redis holds is gone, old or half there (invariants 3, 4 and 8); guests read their trees all the while.
+ * The data in Redis is lost, old or incomplete (invariants 3, 4 and 8) while guests read their trees.
  */
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'

@@ -1,5 +1,5 @@
 /**
- * Invariant 6 and the contract's F: nine guests boot while a tenth does its worst, and lose nothing.
+ * Invariant 6 and part F of the contract: nine guests boot without a failure while a tenth floods.
  */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'

@@ -1,5 +1,5 @@
 /**
- * What a host runs out of, one after the other: guests are still answered, and the operator is told once and by a metric.
+ * A host runs out of one resource after the other: guests are still served, and the operator is told once and by a metric.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { rename, utimes } from 'node:fs/promises'

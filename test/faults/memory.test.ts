@@ -1,6 +1,6 @@
 /**
- * Memory stays flat over requests and changes: what is in use, seen after the garbage is collected. A million requests and 100,000
- * changes, with garbage collected when Node sees fit until the end: `IMDS_FAULTS_LONG=1 tap run --timeout=3600 test/faults/memory.test.ts`.
+ * Memory stays constant over requests and changes, measured after a garbage collection. For a million requests and 100,000 changes without a
+ * forced collection until the end: `IMDS_FAULTS_LONG=1 tap run --timeout=3600 test/faults/memory.test.ts`.
  */
 import { Agent, get } from 'node:http'
 import t from 'tap'

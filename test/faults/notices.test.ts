@@ -1,5 +1,5 @@
 /**
- * A notice is a hint (invariant 4): lost, doubled or out of order, it changes nothing; guests read their trees all the while.
+ * Invariant 4: lost, repeated or reordered notices change nothing, while guests read their trees.
  */
 import { readFileSync } from 'node:fs'
 import t from 'tap'

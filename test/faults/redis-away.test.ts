@@ -1,5 +1,5 @@
 /**
- * G1: Redis goes away or says nothing any more; guests read their trees all the while, and a change that is made meanwhile arrives.
+ * G1: Redis is down or unreachable while guests read their trees, and a change made meanwhile arrives.
  */
 import t from 'tap'
 import { startFaultHost } from '../support/netns/fault-host.ts'

@@ -1,6 +1,6 @@
 /**
- * The bounds of a record, over a real Redis: the library, the script and the daemon refuse the same records. What a daemon served before there
- * was a bound stays served, and is reported.
+ * The limits of a record, with a real Redis: the library, the script and the daemon refuse the same records. What a daemon served before a limit
+ * existed stays served and is reported.
  */
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'

@@ -1,5 +1,5 @@
 /**
- * `imdsctl explain` and the time-out of `imdsctl wait` name the cause: the state of the store, a faulty record, another hypervisor.
+ * `imdsctl explain` and a timeout of `imdsctl wait` name the cause: the state of the store, a faulty record or another hypervisor.
  */
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'

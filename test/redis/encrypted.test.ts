@@ -1,5 +1,5 @@
 /**
- * Trusted records: with keys, whoever reads or writes Redis alone neither reads user-data nor passes for another server.
+ * Encrypted records: whoever can only read or write Redis cannot read user-data or impersonate another instance.
  */
 import { once } from 'node:events'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'

@@ -1,5 +1,5 @@
 /**
- * The launch gate: whoever starts a guest first waits until this hypervisor's daemon answers for it.
+ * The launch gate: whoever starts a guest first waits until the daemon of this hypervisor serves it.
  */
 import t, { type Test } from 'tap'
 import { openStore, waitForInstance, type Publisher } from '../../src/library.ts'

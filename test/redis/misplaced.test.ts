@@ -1,5 +1,5 @@
 /**
- * Mistakes that take guests' metadata away: a record of another region, a hypervisor that is spelled wrong or missing, an empty store.
+ * Mistakes that leave a guest without metadata: a record of another region, a misspelt or missing hypervisor, an empty store.
  */
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'

@@ -1,5 +1,5 @@
 /**
- * Unknown peers: a guest that boots before its notice arrives, and a flood from addresses that nobody has.
+ * Unknown peers: a guest that boots before its notice arrives, and a flood from unused addresses.
  */
 import { readFileSync } from 'node:fs'
 import { connect } from 'node:net'

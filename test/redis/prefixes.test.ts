@@ -1,5 +1,5 @@
 /**
- * IPv6 addresses and prefixes in a real Redis: no two instances own one address of a network, and whose an address is can be asked.
+ * IPv6 addresses and prefixes in a real Redis: each address of a network has one owner, which can be looked up.
  */
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'

@@ -1,5 +1,5 @@
 /**
- * The write side in a real Redis: what a publish checks, what it leaves behind, and what it refuses.
+ * The write side in a real Redis: what a publish checks, writes and refuses.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,5 +1,5 @@
 /**
- * imdsctl put with many records: what it reads, the order that it keeps, what it says of each that is refused, and its exit status.
+ * imdsctl put with many records: input, order, refusals and exit status.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'

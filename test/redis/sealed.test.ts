@@ -1,5 +1,5 @@
 /**
- * Sealed user-data: no guest gets it, and nothing but an unseal lifts the seal, in Redis and in files alike.
+ * Sealed user-data: no guest gets it, and only an unseal lifts the seal, in Redis and in files.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

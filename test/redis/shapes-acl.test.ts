@@ -1,5 +1,5 @@
 /**
- * Redis with users: what deploy/redis.acl lets the daemon and the control plane do, and a password that is changed under way.
+ * Redis with users: what deploy/redis.acl allows the daemon and the control plane, and a password that changes at run time.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { Redis } from 'ioredis'

@@ -1,5 +1,5 @@
 /**
- * Redis as a Cluster: the region is found, followed when its slot is moved, and served by a replica when its primary dies.
+ * Redis Cluster: the region is found, followed when its slot moves, and served by a replica when its primary fails.
  */
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'

@@ -1,5 +1,5 @@
 /**
- * A replica as the store, without Sentinel: it serves as long as it follows its primary, and again when it becomes one.
+ * A replica as the store, without Sentinel: it serves as long as it follows its primary, and again when it is promoted.
  */
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'

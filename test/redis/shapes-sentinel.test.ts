@@ -1,5 +1,5 @@
 /**
- * Redis behind Sentinel: the primary is killed, gives its place away, and the Sentinels themselves go and come back.
+ * Redis with Sentinel: the primary is killed, hands over or freezes, and Sentinels disappear and return.
  */
 import t, { type Test } from 'tap'
 import type { RedisFiles } from '../../src/store/url.ts'

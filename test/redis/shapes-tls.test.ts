@@ -1,5 +1,5 @@
 /**
- * Redis over TLS: a private authority, client certificates, and what goes wrong with them.
+ * Redis over TLS: a private authority, client certificates, and their failures.
  */
 import { copyFileSync, renameSync } from 'node:fs'
 import t, { type Test } from 'tap'

@@ -1,5 +1,5 @@
 /**
- * A Redis far away, and an instance whose changes arrive faster than its answers: the host follows the store all the same.
+ * A distant Redis and an instance that changes faster than responses arrive: the host still follows the store.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'

@@ -1,5 +1,5 @@
 /**
- * Unknown peers do not hurt each other (contract F1): a guest whose notice was missed is an unknown peer too, until the store is asked about it.
+ * Unknown peers do not affect each other (contract F1). A guest whose notice was lost is an unknown peer too, until it is looked up.
  */
 import { connect, type Socket } from 'node:net'
 import t from 'tap'

@@ -1,5 +1,5 @@
 /**
- * A store of which (nearly) no record can be used: a wrong record key, or a control plane that writes what this version cannot read.
+ * A store with hardly any usable record: a wrong record key, or a control plane that writes what this version cannot read.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

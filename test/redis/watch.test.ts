@@ -1,5 +1,5 @@
 /**
- * The daemon follows a real Redis: what reaches the guest, what stays, and what an operator is told.
+ * The daemon follows a real Redis: what reaches the guest, what stays, and what the operator is told.
  */
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'

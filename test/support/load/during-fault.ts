@@ -1,5 +1,5 @@
 /**
- * What was seen while a fault lasted: by the guests, whose requests are counted, and by the operator, in metrics and in the log.
+ * What guests and the operator see during a fault: counted requests, metrics and the log.
  */
 import { appendFileSync, writeFileSync } from 'node:fs'
 import type { Test } from 'tap'
@@ -7,24 +7,24 @@ import { until } from '../programs/daemon.ts'
 import type { FaultHost } from '../netns/fault-host.ts'
 import { startLoad, type Figures, type RunningLoad } from './load.ts'
 
-/** The operator's eyes. Each waits until it sees, and what it saw stands in the fault's row. */
+/** What the operator can observe. Each function waits until its condition holds, and adds it to the row of the fault. */
 export interface Operator {
   /** A metric has a value. */
   sees(metric: string, value: number): Promise<void>
   /** A counter counts on. */
   counts(metric: string): Promise<void>
-  /** A line of the log begins so. */
+  /** A log line begins with this text. */
   reads(message: string): Promise<void>
-  /** What is not the daemon's to tell. */
+  /** Any other condition, outside of the daemon. */
   notes(what: string): void
 }
 
-/** Requests that each guest makes at least before, and again after, what happens. */
+/** The least number of requests of each guest before the fault, and again after it. */
 const AT_LEAST = 50
 
 /**
- * Lets all guests ask without a pause while `happens` runs and until its changes have arrived. At most `mostFailed` requests may fail;
- * nobody is given anything of another instance's; no line of the log is an error.
+ * All guests send requests without a pause while `happens` runs and until its changes have arrived. At most `mostFailed` requests may fail,
+ * no guest gets data of another instance, and no log line is an error.
  */
 export async function underFault(t: Test, host: FaultHost, fault: string, happens: (operator: Operator) => Promise<void>, mostFailed = 0): Promise<void> {
   const seen: string[] = []

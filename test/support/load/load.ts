@@ -1,26 +1,26 @@
 /**
- * A load that a guest puts on the service while something happens to it.
+ * A load of requests from a guest while a test does something else.
  */
 import { until } from '../programs/daemon.ts'
 import { startHeld } from '../programs/processes.ts'
 import { SERVICE, type Guest } from '../netns/namespaces.ts'
 
 /**
- * Who asks: so many clients of one guest at once, each on a connection per request (as cloud-init) or on one that it keeps. A connection
- * on which nothing comes for `patienceMs` (default 30 s) is given up.
+ * The clients of one guest, each with a connection per request (as cloud-init) or a keep-alive connection. A connection
+ * on which nothing arrives for `patienceMs` (default 30 s) counts as failed.
  */
 export interface Load { readonly clients: number, readonly keepAlive: boolean, readonly localPort?: number, readonly patienceMs?: number }
 
-/** A request that was not answered 200: the status or the error's code, and when it was under way (Unix time). */
+/** A request without a 200: the status or the code of the error, and when it was in flight (Unix time). */
 export interface Failure { readonly path: string, readonly what: string, readonly startedMs: number, readonly endedMs: number }
 
-/** What a load saw. `retried`: requests on a kept connection that was found closed, which were asked again on another. */
+/** What a load saw. `retried`: requests that were repeated because the keep-alive connection was already closed. */
 export interface Figures {
   readonly requests: number
   readonly retried: number
   readonly slowestMs: number
   readonly failed: readonly Failure[]
-  /** Each body (latin1) that a path was answered with. */
+  /** The bodies (latin1) of each path. */
   readonly answers: Readonly<Record<string, readonly string[]>>
 }
 
@@ -28,9 +28,9 @@ const AGENT = new URL('../programs/load-agent.ts', import.meta.url).pathname
 
 /** A load that runs. */
 export interface RunningLoad {
-  /** Resolves once it has asked that many times more. */
+  /** Resolves after this many more requests. */
   more(requests: number): Promise<void>
-  /** Lets the requests that are under way end, and tells. */
+  /** Waits for requests in flight, and returns the figures. */
   stop(): Promise<Figures>
 }
 

@@ -1,9 +1,9 @@
 /**
- * A compute host that systemd boots: our units as they are, the daemon built and laid out as the package installs it, and guests.
+ * A compute host that systemd boots: our units unchanged, the daemon built and laid out as the package installs it, and guests.
  *
- * systemd is the first process of namespaces of its own, on an overlay of this machine's files that is thrown away, in a hypervisor's
- * network. A distribution's targets are empty ones. Two things differ from a host: there is no journal (a drop-in sends the log to a
- * file), and a machine whose root lacks CAP_SYS_RESOURCE cannot have OOMScoreAdjust= and LimitNOFILE= applied.
+ * systemd is the first process of its own namespaces, on a temporary overlay of this machine's files, in the network of a hypervisor. The targets of a
+ * distribution are empty. Two things differ from a real host: there is no journal (a drop-in sends the log to a file), and a machine whose root lacks
+ * CAP_SYS_RESOURCE cannot apply OOMScoreAdjust= and LimitNOFILE=.
  */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
@@ -18,32 +18,32 @@ import { buildInto } from '../programs/imds.ts'
 const ROOT = new URL('../../../', import.meta.url).pathname
 const SYSTEMD = '/usr/lib/systemd/systemd'
 
-/** The wire of a guest, for tests to which any is as good. */
+/** The link of a guest, for tests that need no particular one. */
 export const WIRE: Wire = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee' }
 
-/** A host that runs. Its daemon reads the records in /store, and is not started yet. `within`: as a hypervisor's. */
+/** A running host. Its daemon reads the records in /store and is not started yet. `within` is that of a hypervisor. */
 export interface BootedHost {
   readonly within: readonly string[]
-  /** In the order of their wires. */
+  /** In the order of their links. */
   readonly guests: readonly Guest[]
   readonly systemctl: (...args: string[]) => Promise<void>
-  /** Runs a shell command on the host; gives its output, rejects when it fails. */
+  /** Runs a shell command on the host. Returns its output; rejects if it fails. */
   readonly shell: (command: string, input?: string) => Promise<string>
   /** Properties of imds.service. */
   readonly show: (...properties: string[]) => Promise<Record<string, string>>
-  /** Writes /etc/imds/imds.env, with an endless share for the guests: their load is none that a guest may make. */
+  /** Writes /etc/imds/imds.env, with an unlimited share for the guests, whose load exceeds the default one. */
   readonly setEnv: (lines: string) => Promise<void>
-  /** Writes a drop-in of a unit, and has systemd read it. */
+  /** Writes a drop-in of a unit, and makes systemd read it. */
   readonly dropIn: (unit: string, lines: string) => Promise<void>
 }
 
-/** Why no host can be booted here, or false: what `skip` of a test wants. */
+/** Why this machine cannot boot a host, or false: the value for `skip` of a test. */
 export function withoutSystemd(): string | false {
   if (spawnSync(SYSTEMD, ['--version']).status !== 0) return 'systemd is missing: Debian has it in the package systemd'
   return withoutNamespaces()
 }
 
-/** Waits for the end of its input, then takes down what it started and the control group that it made for it. */
+/** Waits for the end of its input, then removes what it started and its control group. */
 const HOLD = `
 set -eu
 mount -t cgroup2 cgroup2 /mnt
@@ -101,7 +101,7 @@ echo up $pid
 exec env -i container=test PATH=/usr/sbin:/usr/bin SYSTEMD_UNIT_PATH=/units:/etc/systemd/system ${SYSTEMD} --unit=sysinit.target --log-target=null --show-status=no > /dev/null 2>&1
 `
 
-/** Boots a host, with a guest on each wire, that ends with the test. */
+/** Boots a host with a guest on each link. The host ends with the test. */
 export async function bootHost(t: Test, wires: readonly Wire[] = [WIRE]): Promise<BootedHost> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-systemd-'))
   t.teardown(() => { rmSync(directory, { recursive: true }) })
@@ -112,7 +112,7 @@ export async function bootHost(t: Test, wires: readonly Wire[] = [WIRE]): Promis
   t.teardown(() => hypervisor.remove())
   const guests: Guest[] = []
   for (const wire of wires) guests.push(await hypervisor.addGuest(wire))
-  await must([...hypervisor.within, 'ip', 'address', 'delete', `${SERVICE}/32`, 'dev', 'lo']) // it is the unit's to bring
+  await must([...hypervisor.within, 'ip', 'address', 'delete', `${SERVICE}/32`, 'dev', 'lo']) // the unit adds it
   const held = await startHeld([...hypervisor.within, 'unshare', '--mount', 'sh', '-c', HOLD, BOOT, ROOT, dist, process.execPath])
   t.teardown(() => held.release())
   const shell = async (command: string, input = '') => {

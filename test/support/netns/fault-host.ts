@@ -1,8 +1,8 @@
 /**
- * A compute host to which things happen, and what its guests and its operator see of them.
+ * A compute host for tests of faults.
  *
- * Four guests, each in a namespace of its own; the daemon in the hypervisor's, on a socket that is held for it; Redis at the end of a
- * wire. While a fault lasts every guest reads its whole tree and its user-data, again and again, on a connection per request.
+ * Four guests, each in its own namespace; the daemon in the hypervisor's namespace, on a socket that is held for it; Redis behind a link. During
+ * a fault every guest reads its whole tree and its user-data again and again, with one connection per request.
  */
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -18,39 +18,39 @@ import { must } from '../programs/processes.ts'
 import { anInstance } from '../fixtures/instance.ts'
 import { makeHypervisor, SERVICE, type Guest, type Hypervisor, type Wire } from './namespaces.ts'
 
-/** A state of an instance, as publishers write it. */
+/** A state of an instance as publishers write it. */
 export interface State { readonly id: string, readonly revision: number, readonly text: string, readonly userData: Buffer }
 
-/** A host that runs. Where several guests are meant they are counted from 0. */
+/** A running host. Guests are numbered from 0. */
 export interface FaultHost {
   readonly hypervisor: Hypervisor
   readonly redis: FaultyRedis
   readonly store: Publisher
   readonly guests: readonly { readonly id: string, readonly guest: Guest }[]
-  /** The daemon that runs now. */
+  /** The present daemon. */
   readonly daemon: () => TestDaemon
-  /** Its metrics, as Prometheus gets them. */
+  /** Its metrics in Prometheus' format. */
   metrics(): Promise<string>
-  /** The next state of a guest's instance: from now on `arrived` waits for it. Not published yet. */
+  /** The next state of a guest's instance, not published yet. From now on `arrived` waits for it. */
   next(n: number): State
   /** Publishes a change of every instance. */
   publish(): Promise<void>
-  /** Publishes every instance as it was last, as a control plane does for a store that lost them. */
+  /** Publishes the last state of every instance, as a control plane does for a store that lost them. */
   publishAgain(): Promise<void>
   /** Waits until every guest gets the last state of its instance. */
   arrived(): Promise<void>
-  /** Ends the daemon by a signal. Connections wait from then on. */
+  /** Ends the daemon by a signal. Connections wait until the next start. */
   endDaemon(signal: 'SIGTERM' | 'SIGKILL'): Promise<void>
-  /** Starts the next daemon on the same socket and the same state; from another build where `main` says so. */
+  /** Starts the next daemon on the same socket and state; from another build if `main` is given. */
   startDaemon(main?: string): Promise<void>
 }
 
 const GUESTS = 4
 const REGION = 'gb1'
-/** systemd's own protocol, sd_listen_fds(3): the variables are for the process that they name. */
+/** The protocol of systemd, sd_listen_fds(3): the variables apply to the process that they name. */
 const HAND_OVER = ['sh', '-c', 'export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=default; exec "$@"', 'sh']
 
-/** Starts a host that ends with the test, its guests published and answered. */
+/** Starts a host that ends with the test. Its guests are published and served. */
 export async function startFaultHost(t: Test): Promise<FaultHost> {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())

@@ -1,5 +1,5 @@
 /**
- * A host whose daemon requires the firewall, `imdsctl firewall` on it, and what its guests meet.
+ * A host whose daemon requires the firewall, with `imdsctl firewall` on it and guests that send requests.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
@@ -14,31 +14,31 @@ import { anInstance } from '../fixtures/instance.ts'
 import { makeHypervisor, SERVICE, type Guest, type Hypervisor } from './namespaces.ts'
 import { IMDSCTL, programEnvironment } from '../programs/imds.ts'
 
-/** EC2's address of the service for IPv6. */
+/** EC2's IPv6 address of the service. */
 export const SERVICE6 = 'fd00:ec2::254'
-/** Where operators are answered: an address that guests have a way to. */
+/** The operator API listens here: guests have a route to this address. */
 export const OPERATOR = '10.99.0.1:9169'
 
-/** A firewall that runs. */
+/** A running firewall agent. */
 export interface Firewall { readonly process: ChildProcess, readonly said: () => string, stop(): Promise<void> }
 
-/** A guest by its word: `alpha` is srv-alpha, on the link tap-int-alpha. */
+/** A named guest: `alpha` is srv-alpha, on the link tap-int-alpha. */
 export interface FirewallGuest extends Guest { readonly word: string, readonly address: string, readonly macAddress: string }
 
 /** The host. */
 export interface FirewallHost {
   readonly hypervisor: Hypervisor
   readonly store: Publisher
-  /** Another one in its place, with nothing on disk. */
+  /** Replaces the daemon by a new one with an empty state directory. */
   restartDaemon(): Promise<void>
   addGuest(word: string, device?: string): Promise<FirewallGuest>
-  /** Publishes the next revision of a guest's record: what is in `change` instead of the interface and the options that are right. */
+  /** Publishes the next revision of a guest's record. Fields in `change` replace the correct interface and options. */
   put(guest: FirewallGuest, change?: Record<string, unknown>): Promise<number>
-  /** put, and `imdsctl wait` for it. Gives the revision. */
+  /** put, then `imdsctl wait`. Returns the revision. */
   letIn(guest: FirewallGuest, change?: Record<string, unknown>): Promise<number>
   imdsctl(...args: string[]): Promise<Ran>
   nft(...args: string[]): Promise<string>
-  /** Packets that a counter of the table has seen. */
+  /** The packets that a counter of the table has counted. */
   counted(counter: string): Promise<number>
   operator(path: string): Promise<string>
   /** `program`: another build of imdsctl. */
@@ -112,7 +112,7 @@ export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly
   }
 }
 
-/** Gives a guest `PREFIX::2` and the other `addresses` of a /64, and its container `PREFIX:c::2`, with ways to SERVICE6. */
+/** Gives a guest `PREFIX::2` and the other `addresses` of a /64, and its container `PREFIX:c::2`, with routes to SERVICE6. */
 export async function giveIpv6(host: FirewallHost, guest: FirewallGuest, container: { readonly within: readonly string[] }, prefix: string, addresses: readonly string[] = []): Promise<void> {
   const ip = ({ within }: { readonly within: readonly string[] }, words: string) => must([...within, 'ip', '-6', ...words.split(' ')])
   const link = `tap-int-${guest.word}`
@@ -126,10 +126,10 @@ export async function giveIpv6(host: FirewallHost, guest: FirewallGuest, contain
   await ip(container, `route add default via ${prefix}:c::1`)
 }
 
-/** What came of one request: its status, or how it failed. */
+/** The outcome of one request: its status, or how it failed. */
 export type Met = number | 'refused' | 'silence'
 
-/** One request by curl from inside of a namespace, with two seconds of patience. */
+/** Sends one request by curl inside of a namespace, with a timeout of two seconds. */
 export async function meet({ within }: { readonly within: readonly string[] }, args: readonly string[] = [], url = `http://${SERVICE}/latest/meta-data/instance-id`): Promise<Met> {
   const { status, stdout } = await run([...within, 'curl', '--silent', '--output', '/dev/null', '--write-out', '%{http_code}', '--globoff', '--max-time', '2', ...args, url])
   if (status === 0) return Number(stdout)
@@ -137,8 +137,8 @@ export async function meet({ within }: { readonly within: readonly string[] }, a
 }
 
 /**
- * The pieces of bytes, sent one after the other on one connection: everything that comes back within two seconds. Each piece but the first waits
- * 100 ms, and for an answer where `isPaced`.
+ * Sends pieces of bytes on one connection. Returns everything that arrives within two seconds. Each piece but the first waits
+ * 100 ms, and for a response if `isPaced`.
  */
 export async function sendPieces({ within }: { readonly within: readonly string[] }, pieces: readonly string[], isPaced = false): Promise<string> {
   const code = `
@@ -160,7 +160,7 @@ export async function sendPieces({ within }: { readonly within: readonly string[
 
 const RAW_TCP = new URL('../programs/raw-tcp.py', import.meta.url).pathname
 
-/** Segments made by hand, sent from inside a namespace by raw-tcp.py, which says what its arguments are. Gives what it prints. */
+/** Sends hand-made TCP segments inside of a namespace by raw-tcp.py, which documents its arguments. Returns its output. */
 export async function sendRaw({ within }: { readonly within: readonly string[] }, ...args: readonly string[]): Promise<string> {
   const rules = 'table inet raw_tcp\ndelete table inet raw_tcp\ntable inet raw_tcp { chain output { type filter hook output priority 0; tcp flags & rst == rst drop; }; }'
   await must([...within, 'nft', '-f', '-'], { input: rules })

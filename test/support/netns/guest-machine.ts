@@ -1,16 +1,16 @@
 /**
- * A guest's operating system: this machine's own, on an overlay that is thrown away.
+ * A guest's operating system: that of this machine, on a temporary overlay.
  *
- * Its mounts, host name and processes are private, its devices are those that hold nothing. What would tell of this machine or of an
- * earlier boot (homes, logs, cloud-init's state and configuration, DMI) is empty.
+ * Its mounts, host name and processes are private, and its devices store nothing. Everything that describes this machine or an earlier boot (homes,
+ * logs, cloud-init's state and configuration, DMI) is empty.
  */
 import { must, run, startHeld, type Ran } from '../programs/processes.ts'
 import type { Guest } from './namespaces.ts'
 
-/** A machine that runs. */
+/** A running machine. */
 export interface Machine {
   run(command: readonly string[]): Promise<Ran>
-  /** The content of a file. Rejects when there is none. */
+  /** The content of a file. Rejects if there is none. */
   read(path: string): Promise<Buffer>
   write(path: string, content: string): Promise<void>
   stop(): Promise<void>

@@ -1,5 +1,5 @@
 /**
- * A compute host: a hypervisor's namespace with the daemon in it, on a store of files, and guests that are published and join.
+ * A compute host: the namespace of a hypervisor with the daemon in it, on a store of files, and guests that are added and published.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -10,16 +10,16 @@ import { startDaemon, until } from '../programs/daemon.ts'
 import { must } from '../programs/processes.ts'
 import { makeHypervisor, SERVICE, type Guest } from './namespaces.ts'
 
-/** The interface by which a guest of a host is known, as its record has it. */
+/** The interface that identifies a guest, as in its record. */
 export interface FirstInterface { readonly id: string, readonly macAddress: string, readonly ipv4Addresses: readonly string[] }
 
-/** A host that runs. */
+/** A running host. */
 export interface Host {
-  /** A guest that has joined, without a record yet, and the interface that its record must have. */
+  /** A new guest without a record, and the interface that its record needs. */
   addGuest(): Promise<{ guest: Guest, first: FirstInterface }>
-  /** Publishes, and waits until the daemon answers for that many instances. Not for a second revision. */
+  /** Publishes a new instance, and waits until the daemon serves that many instances. */
   put(record: Record<string, unknown>, userData: UserDataChange): Promise<void>
-  /** The counters of requests that were not answered 200, as Prometheus prints them, without those that stand in `before`. */
+  /** The counters of requests without a 200, in Prometheus' format, except those in `before`. */
   refusals(before?: readonly string[]): Promise<string[]>
 }
 

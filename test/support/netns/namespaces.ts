@@ -1,17 +1,17 @@
 /**
  * A hypervisor and its guests, as network namespaces of this machine.
  *
- * The hypervisor has 169.254.169.254. Each guest is joined to it by a wire of its own, has an address of its own and reaches nothing
- * else. A held process is all that keeps a namespace: none has a name, and nothing of the machine's own network is touched.
+ * The hypervisor has 169.254.169.254. Each guest has its own link to it and its own address, and reaches nothing else. Namespaces have no names: a
+ * process keeps each alive, and the network of the machine does not change.
  */
 import { execFileSync } from 'node:child_process'
 import type { Answer } from '../programs/daemon.ts'
 import { must, startHeld, type Held } from '../programs/processes.ts'
 
-/** Where guests find the service. */
+/** The address of the service. */
 export const SERVICE = '169.254.169.254'
 
-/** A guest's wire. Its eth0 has `address` (with a prefix length) and `macAddress`; the hypervisor's end has `gateway`, and any name without `device`. */
+/** A guest's link. Its eth0 has `address` (with a prefix length) and `macAddress`; the hypervisor's end has `gateway`, and any name without `device`. */
 export interface Wire { readonly address: string, readonly gateway: string, readonly macAddress: string, readonly device?: string }
 
 /** A request. `path` may be any request target; the service's address is the Host unless `headers` say otherwise. */
@@ -20,9 +20,9 @@ export interface Ask { readonly path: string, readonly method?: string, readonly
 /** A guest. `within` is a command that runs another one inside, at most as long as the test lives. */
 export interface Guest {
   readonly within: readonly string[]
-  /** One request to port 80 of the service, on a connection of its own. Rejects when no answer comes. */
+  /** Sends one request to port 80 of the service on a new connection. Rejects if no response arrives. */
   ask(ask: Ask): Promise<Answer>
-  /** A container in the guest, one hop behind it: it routes through the guest, which gives it its own address (as Docker does). */
+  /** A container in the guest, one hop behind it. The guest routes its packets and masquerades them (as Docker does). */
   addContainer(): Promise<{ readonly within: readonly string[] }>
 }
 
@@ -31,15 +31,15 @@ export interface Hypervisor {
   readonly within: readonly string[]
   readonly pid: number
   addGuest(wire: Wire): Promise<Guest>
-  /** Lets a guest's wire end at another hypervisor, as at the end of a live migration. */
+  /** Moves the hypervisor's end of a guest's link to another hypervisor, as at the end of a live migration. */
   handOver(wire: Wire & { readonly device: string }, to: Hypervisor): Promise<void>
-  /** Lets `port` of 127.0.0.1 in here lead to a unix socket: what a namespace shares with the test is its files. */
+  /** Forwards `port` of 127.0.0.1 in this namespace to a unix socket: it shares its files with the test. */
   forward(port: number, socketPath: string): Promise<void>
-  /** Takes everything away. */
+  /** Removes everything. */
   remove(): Promise<void>
 }
 
-/** Why namespaces cannot be made here, or false: what `skip` of a test wants. */
+/** Why this machine cannot create namespaces, or false: the value for `skip` of a test. */
 export function withoutNamespaces(): string | false {
   if (process.getuid?.() !== 0) return 'network namespaces need root'
   try {
@@ -109,7 +109,7 @@ export async function makeHypervisor(): Promise<Hypervisor> {
 const AGENT = new URL('../programs/guest-agent.ts', import.meta.url).pathname
 const FORWARDER = new URL('../programs/forwarder.ts', import.meta.url).pathname
 
-/** Lets an agent ask, and matches its answers to the questions. */
+/** Sends requests through an agent, and matches its responses to them. */
 function askThrough(agent: Held): Guest['ask'] {
   let last = 0
   const waiting = new Map<number, (said: { status: number, headers: Answer['headers'], body: string } | { error: string }) => void>()

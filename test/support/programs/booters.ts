@@ -1,17 +1,17 @@
 /**
- * Guests that boot: each reads its whole tree and its user-data on a connection per request, as cloud-init does, and begins anew a
- * second after it began. BOOTERS PORT ADDRESS...; each has PATIENCE_MS for an answer. Tells what they saw when its input closes.
+ * Guests that boot: each reads its whole tree and its user-data with one connection per request, as cloud-init does, and starts again a second after
+ * it started. BOOTERS PORT ADDRESS...; each waits PATIENCE_MS for a response. Prints what they saw when its input closes.
  */
 import { request } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { crawl } from '../fixtures/crawl.ts'
 import type { Answer } from './daemon.ts'
 
-/** What the guests saw together. `failed`: everything but 200, by what it was. */
+/** What all guests saw together. `failed`: everything except 200, by kind. */
 export interface Seen { readonly boots: number, readonly requests: number, readonly latenciesMs: readonly number[], readonly failed: Readonly<Record<string, number>> }
 
 const [, , port, ...addresses] = process.argv
-/** cloud-init's least patient client waits so long. */
+/** The shortest timeout of cloud-init's clients. */
 const PATIENCE_MS = 5_000
 const BOOT_EVERY_MS = 1_000
 

@@ -14,13 +14,13 @@ import { IMDSD, programEnvironment } from './imds.ts'
 /** One line of the daemon's log. */
 export type LogLine = Readonly<Record<string, unknown>> & { readonly level: string, readonly msg: string }
 
-/** An answer, as the wire had it. */
+/** A response as on the wire. */
 export interface Answer { readonly status: number, readonly headers: IncomingHttpHeaders, readonly body: Buffer }
 
 /** A daemon's process. */
 export interface TestDaemon {
   readonly process: ChildProcess
-  /** Ports of the first guest listener and of the operators'. */
+  /** The ports of the first guest listener and of the operator API. */
   readonly guestPort: number
   readonly operatorPort: number
   readonly log: readonly LogLine[]
@@ -28,15 +28,15 @@ export interface TestDaemon {
   readonly directory: string
   /** GET as a guest at `from` (default 127.0.0.1). */
   get(path: string, from?: string): Promise<Answer>
-  /** GET of the operators' listener. */
+  /** GET of the operator API. */
   operator(path: string): Promise<Answer>
   /** The value of a metric, with its labels as Prometheus prints them: `imds_resyncs_total{result="completed"}`. */
   metric(name: string): Promise<number>
-  /** Sends SIGTERM, waits for the end, gives the exit status. */
+  /** Sends SIGTERM and waits for the end. Returns the exit status. */
   stop(): Promise<number | null>
 }
 
-/** Runs the daemon until it ends; for starts that fail. `meanwhile` is given its process. */
+/** Runs the daemon until it ends; for starts that fail. `meanwhile` gets its process. */
 export async function runDaemon(env: Readonly<Record<string, string>>, meanwhile?: (child: ChildProcess) => Promise<void>): Promise<{ status: number | null, stdout: string, stderr: string }> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
   const child = spawn(process.execPath, [IMDSD], { env: { ...programEnvironment(), IMDS_STATE_DIR: directory, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
@@ -50,14 +50,14 @@ export async function runDaemon(env: Readonly<Record<string, string>>, meanwhile
   return { status: child.exitCode, stdout: stdout ?? '', stderr: stderr ?? '' }
 }
 
-/** For tests and benchmarks whose few guests ask more than their fair share. */
+/** For tests and benchmarks whose few guests send more requests than their share. */
 export const ENDLESS_SHARE = { IMDS_GUEST_BURST: '1000000000', IMDS_GUEST_CONNECTIONS: '65536' }
 
-/** What a daemon may be given beside its environment: another build of it, and file descriptors (its first is 3). */
+/** Options of a daemon besides its environment: another build, and file descriptors (the first is 3). */
 export interface Given { readonly main?: string, readonly fds?: readonly number[] }
 
 /**
- * Starts a daemon on free ports of 127.0.0.1 and waits until it listens. Its guests' share is endless. `env` adds to its environment and overrides; `within` is a
+ * Starts a daemon on free ports of 127.0.0.1 and waits until it listens. The share of its guests is unlimited. `env` adds to its environment and overrides; `within` is a
  * command that runs it, such as `ip netns exec NAME`.
  */
 export async function startDaemon(env: Readonly<Record<string, string>>, within: readonly string[] = [], { main = IMDSD, fds = [] }: Given = {}): Promise<TestDaemon> {
@@ -70,7 +70,7 @@ export async function startDaemon(env: Readonly<Record<string, string>>, within:
   const log: LogLine[] = []
   createInterface({ input: child.stdout! }).on('line', (line) => { log.push(JSON.parse(line) as LogLine) })
   await until(() => log.some(({ msg }) => msg === 'listening') || child.exitCode !== null, 'the daemon to listen').catch((error: unknown) => {
-    child.kill('SIGKILL') // left behind it would hold the output of the test, and tap would wait for its end
+    child.kill('SIGKILL') // otherwise it would keep the output of the test open, and tap would wait for its end
     throw error
   })
   const listening = log.find(({ msg }) => msg === 'listening')
@@ -97,19 +97,19 @@ export async function startDaemon(env: Readonly<Record<string, string>>, within:
   }
 }
 
-/** One GET on a connection of its own, from a chosen loopback address. */
+/** Sends one GET on a new connection from a chosen loopback address. */
 export async function request(port: number, path: string, localAddress = '127.0.0.1'): Promise<Answer> {
   return new Promise((resolve, reject) => {
     get({ host: '127.0.0.1', port, path, localAddress, agent: false }, (response) => {
       response.toArray().then((chunks) => {
         const answer = { status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks as Buffer[]) }
-        setImmediate(resolve, answer) // what the daemon logged before is on its pipe, and read in this turn of the event loop
+        setImmediate(resolve, answer) // the lines that the daemon logged before are in its pipe, and are read in this turn of the event loop
       }, reject)
     }).on('error', reject)
   })
 }
 
-/** Waits until a condition holds; fails, naming what was waited for, after `timeoutMs`. */
+/** Waits until a condition holds. Rejects after `timeoutMs`, naming `what`. */
 export async function until(condition: () => boolean | Promise<boolean>, what: string, timeoutMs = 30_000): Promise<void> {
   for (const startedMs = performance.now(); ;) {
     if (await condition()) return

@@ -1,10 +1,10 @@
 /**
- * A writer of a directory as a process of its own, for tests that end it or let several write at once.
+ * A writer of a directory as a separate process, for tests that kill it or run several at once.
  *
- *   file-writer.ts DIRECTORY change WHAT HALT STEP   makes one change, and prints `done`. Before its operation number STEP (half-way through
- *                                                    where it makes a file) it ends itself (HALT `kill`), or prints `up` and waits (`wait`)
- *   file-writer.ts DIRECTORY race MARK LAST          prints `up`, waits for a line, puts the next revision until it is LAST, with MARK as user-data,
- *                                                    and prints those that were published
+ *   file-writer.ts DIRECTORY change WHAT HALT STEP   makes one change and prints `done`. Before operation number STEP (half-way through it, if the
+ *                                                    operation creates a file) it kills itself (HALT `kill`), or prints `up` and waits (`wait`)
+ *   file-writer.ts DIRECTORY race MARK LAST          prints `up`, waits for a line, puts revisions up to LAST with MARK as user-data, and prints
+ *                                                    those that were published
  *
  * WHAT: `set TEXT`, `none` or `remove`.
  */
@@ -43,14 +43,14 @@ async function revisionOf(store: Publisher): Promise<number> {
   return ((await store.get('srv-abcde'))?.document as { revision: number } | undefined)?.revision ?? 0
 }
 
-/** The file system's operations, up to a step. A file that is made has two: before it is there, and when half of it is written. */
+/** The file system's operations, up to a step. Creating a file counts as two: before it exists, and when half of it is written. */
 function halting(waits: boolean, step: number): FileOperations {
   let count = 0
   const next = async () => {
     if (++count !== step) return
     if (waits) console.log('up')
     else process.kill(process.pid, 'SIGKILL')
-    await once(process.stdin.resume(), 'end') // a promise that nothing could fulfil would be collected, and the lock with it
+    await once(process.stdin.resume(), 'end') // a promise that can never settle would be garbage-collected, and the lock with it
     process.exit()
   }
   return {

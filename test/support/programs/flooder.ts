@@ -1,5 +1,5 @@
 /**
- * One guest that asks without end, in one of several ways, until its input closes: FLOODER KIND PORT ADDRESS. Loopback only.
+ * One guest that sends requests without end, in one of several ways, until its input closes: FLOODER KIND PORT ADDRESS. Loopback only.
  */
 import { connect, type Socket } from 'node:net'
 
@@ -9,13 +9,13 @@ if (!address.startsWith('127.')) throw new Error('floods stay on loopback')
 const REQUEST = 'GET /latest/meta-data/ HTTP/1.1\r\nHost: x\r\n\r\n'
 const USER_DATA = 'GET /latest/user-data HTTP/1.1\r\nHost: x\r\n\r\n'
 const PIPELINED = 500
-/** Opens a connection again this long after it was closed, in ms: as fast as a client can. */
+/** The delay before a closed connection is opened again, in ms. */
 const AGAIN_MS = 1
 
 let answered = 0
 let isOver = false
 
-/** Keeps one connection open. `opened` is called for each that stands in its place. */
+/** Keeps one connection open. `opened` is called for each connection that replaces it. */
 function keep(opened: (socket: Socket) => void): void {
   if (isOver) return
   const socket = connect({ port: Number(port), host: '127.0.0.1', localAddress: address, noDelay: true }, () => { opened(socket) })

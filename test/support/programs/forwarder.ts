@@ -1,5 +1,5 @@
 /**
- * Lets a port of 127.0.0.1 lead to a unix socket, until the end of its input.
+ * Forwards a port of 127.0.0.1 to a unix socket until its input ends.
  */
 import { connect, createServer } from 'node:net'
 

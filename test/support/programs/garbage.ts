@@ -1,9 +1,9 @@
 /**
- * A daemon's garbage, collected when a test wants to see what is in use.
+ * Collects the garbage of a daemon, for tests that measure memory in use.
  */
 import { freePort } from '../redis/redis.ts'
 
-/** What a daemon must be started with so that its garbage can be collected. `within` keeps its debugger's words from the terminal. */
+/** How to start a daemon whose garbage can be collected. `within` hides the messages of its debugger. */
 export interface Collectable { readonly env: Readonly<Record<string, string>>, readonly within: readonly string[], collect(): Promise<void> }
 
 /** Prepares one daemon. Its standard error goes to the file `errors`. */

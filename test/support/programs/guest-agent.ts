@@ -1,5 +1,5 @@
 /**
- * What asks for the test inside a guest: reads requests as lines of JSON, says their answers as such, and ends with its input.
+ * Sends requests inside of a guest: reads them as lines of JSON, prints the responses as lines of JSON, and ends with its input.
  */
 import { request } from 'node:http'
 import { createInterface } from 'node:readline'

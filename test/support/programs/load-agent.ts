@@ -1,6 +1,5 @@
 /**
- * Guests that read their tree again and again, several at once and without a pause, until they are told to stop: what asks in a guest
- * for the test (load.ts).
+ * Sends the requests of load/load.ts inside of a guest: several clients read the tree again and again without a pause until they are stopped.
  */
 import { Agent, request, type ClientRequest } from 'node:http'
 import { createInterface } from 'node:readline'
@@ -29,7 +28,7 @@ async function get(path: string, agent: Agent | false): Promise<Answer> {
   return answer
 }
 
-/** A connection that the server closed between two requests is no failure (RFC 9112, 9.3.1): who finds it closed asks on another. */
+/** A connection that the server closed between two requests is not a failure (RFC 9112, 9.3.1): the client retries on another. */
 async function ask(path: string, agent: Agent | false): Promise<Answer> {
   const asked = request({ host, path, agent, timeout: patienceMs, ...localPort !== undefined && { localPort } })
   try {

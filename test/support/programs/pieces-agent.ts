@@ -1,5 +1,5 @@
 /**
- * Opens connections from inside a namespace and sends the bytes of each in pieces; see test/fuzz/cuts.ts. Each line of input is a JSON
+ * Opens connections inside of a namespace and sends the bytes of each in pieces; see test/fuzz/cuts.ts. Each line of input is a JSON
  * list of such lists of pieces: the answer is `sent` once all are sent. The line `stop` closes all connections, and the answer is a JSON
  * list of what came back on each.
  */

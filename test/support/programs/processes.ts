@@ -1,6 +1,6 @@
 /**
- * Processes that live as long as a test: each waits for the end of its input, which comes with the test's own end, however that
- * comes about. So nothing that hangs on them (a namespace, its mounts and its interfaces) stays behind.
+ * Processes that live as long as a test: each ends when its input ends, which happens at the latest when the test process ends. So no namespace,
+ * mount or interface that depends on one stays behind.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -9,9 +9,9 @@ import { createInterface } from 'node:readline'
 /** A held process. */
 export interface Held {
   readonly pid: number
-  /** What it said after `up`. */
+  /** The rest of its first line, after `up`. */
   readonly word: string
-  /** Calls back with each line that it says from now on. */
+  /** Calls back with each line that it prints from now on. */
   listen(listener: (line: string) => void): void
   /** Writes one line to its input. */
   tell(line: string): void
@@ -21,7 +21,7 @@ export interface Held {
   release(): Promise<void>
 }
 
-/** What a command came to. */
+/** The result of a command. */
 export interface Ran { readonly status: number | null, readonly stdout: Buffer, readonly stderr: string }
 
 /** Starts a process and waits for its first line, `up` or `up WORD`. */
@@ -44,7 +44,7 @@ export async function startHeld(command: readonly string[]): Promise<Held> {
   }
 }
 
-/** Runs a command until it ends. Rejects when it cannot be started; its status is for the caller. */
+/** Runs a command until it ends. Rejects if it cannot be started; the caller checks its status. */
 export async function run(command: readonly string[], { input = '', env = process.env }: { input?: string, env?: NodeJS.ProcessEnv } = {}): Promise<Ran> {
   const child = spawn(command[0]!, command.slice(1), { stdio: 'pipe', env })
   child.stdin.on('error', () => { /* it did not want its input */ }).end(input)
@@ -54,7 +54,7 @@ export async function run(command: readonly string[], { input = '', env = proces
   return { status: child.exitCode, stdout: stdout!, stderr: stderr!.toString() }
 }
 
-/** Runs a command that must end with 0, and gives its output. */
+/** Runs a command and returns its output. Rejects if its status is not 0. */
 export async function must(command: readonly string[], options: Parameters<typeof run>[1] = {}): Promise<Buffer> {
   const { status, stdout, stderr } = await run(command, options)
   if (status !== 0) throw new Error(`${command.join(' ')} ended with ${String(status)}: ${stderr}`)

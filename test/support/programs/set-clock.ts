@@ -1,5 +1,5 @@
 /**
- * Loaded into a process that a test starts (`--import`): its wall clock is ahead by as many ms as the file CLOCK_FILE holds, read each time.
+ * Loaded into a process by `--import`: moves its wall clock ahead by the milliseconds in the file CLOCK_FILE, which is read each time.
  */
 import { readFileSync } from 'node:fs'
 

@@ -1,5 +1,5 @@
 /**
- * The system calls with which a program changes files, by strace: what a power cut would leave cannot be seen otherwise.
+ * The system calls by which a program changes files, by strace: they show what a power cut would leave.
  */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { must } from './processes.ts'
 
 /**
- * Runs a program until it ends. Gives the calls that succeeded below a directory, in their order, with paths relative to it: `fsync a`, `rename a b`,
+ * Runs a program until it ends. Returns the calls that succeeded below a directory, in their order, with paths relative to it: `fsync a`, `rename a b`,
  * `unlink a`; the directory itself is `.`.
  */
 export async function traceFileCalls(command: readonly string[], directory: string): Promise<readonly string[]> {

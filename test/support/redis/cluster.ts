@@ -1,5 +1,5 @@
 /**
- * A Redis Cluster of three primaries, and a replica of the one that has the region gb1; all real, with ports of their own.
+ * A real Redis Cluster of three primaries, and a replica of the one that has the region gb1.
  */
 import type { Test } from 'tap'
 import { until } from '../programs/daemon.ts'
@@ -7,7 +7,7 @@ import { freePort, startRedis, type TestRedis } from './redis.ts'
 
 /** A cluster, until the end of the test. */
 export interface TestCluster {
-  /** `redis-cluster://` with all nodes but the one that has the region: it must be found. */
+  /** `redis-cluster://` with all nodes except the one that has the region, which must be found. */
   readonly url: string
   /** The primary that has the region at first, its replica, and a primary that can take the region. */
   readonly owner: TestRedis
@@ -15,7 +15,7 @@ export interface TestCluster {
   readonly other: TestRedis
   /** Begins to move the region's slot from `owner` to `other`, and moves every second key. */
   moveHalf(): Promise<void>
-  /** Moves the rest and gives the slot away. */
+  /** Moves the other keys and then the slot. */
   moveRest(): Promise<void>
 }
 

@@ -1,6 +1,5 @@
 /**
- * A Redis at the end of a wire: in a network namespace of its own, joined to the hypervisor's. Tests reach it past that network, by a
- * unix socket, so they see it when the daemon does not.
+ * A Redis in its own network namespace, linked to the hypervisor's. Tests reach it by a unix socket, so also when the daemon cannot.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
@@ -12,7 +11,7 @@ import { startHeld } from '../programs/processes.ts'
 import type { Hypervisor } from '../netns/namespaces.ts'
 import { freePort } from './redis.ts'
 
-/** A Redis that faults happen to. Nothing is saved unless a test says so. */
+/** A Redis for tests of faults. It saves nothing unless a test requests it. */
 export interface FaultyRedis {
   /** As the daemon reaches it. */
   readonly url: string
@@ -26,7 +25,7 @@ export interface FaultyRedis {
   /** Ends it with SIGKILL. */
   kill(): Promise<void>
   start(): Promise<void>
-  /** Ends it for good. */
+  /** Stops it and removes its files. */
   stop(): Promise<void>
 }
 

@@ -1,5 +1,5 @@
 /**
- * A real redis-server for one test: its own process, port and directory, gone afterwards.
+ * A real redis-server for one test, with its own process, port and temporary directory.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { randomInt } from 'node:crypto'
@@ -18,7 +18,7 @@ export interface TestRedis {
   /** A connection for the test itself. */
   readonly client: Redis
   readonly process: () => ChildProcess
-  /** Ends the server (SIGKILL: nothing is saved unless told to), keeps its port and directory. */
+  /** Kills the server (SIGKILL: it saves nothing unless configured to). Its port and directory stay. */
   kill(): Promise<void>
   /** Starts it again on the same port. */
   restart(): Promise<void>
@@ -52,11 +52,11 @@ export async function startRedis(args: readonly string[] = []): Promise<TestRedi
   }
 }
 
-/** Files that run at the same time look in different places, and what was given out here is not given twice. */
+/** Test files that run at the same time use different ranges, and no port is returned twice. */
 const FIRST = 12_000 + process.pid % 20 * 1_000
 const given = new Set<number>()
 
-/** A TCP port of 127.0.0.1 that was free a moment ago, from below those that Linux gives to outgoing connections by itself. */
+/** A TCP port of 127.0.0.1 that was free a moment ago, below the range for outgoing connections. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = FIRST + randomInt(1_000)
@@ -71,7 +71,7 @@ export async function freePort(): Promise<number> {
   }
 }
 
-/** Waits until a server of Redis' protocol answers on a port of 127.0.0.1, whatever it says: it listens before it has read its files. */
+/** Waits until a server answers Redis' protocol on a port of 127.0.0.1, if only with an error: it listens before it has loaded its files. */
 export async function untilAnswers(port: number): Promise<void> {
   for (let i = 0; i < 1000; i++) {
     const answered = await new Promise<boolean>((resolve) => {

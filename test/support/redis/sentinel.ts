@@ -1,5 +1,5 @@
 /**
- * A primary, a replica and three Sentinels, all real, with ports and directories of their own.
+ * A real primary, replica and three Sentinels, with their own ports and directories.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
@@ -17,20 +17,20 @@ export interface Watched {
   readonly url: string
   /** The servers, the first primary first. */
   readonly servers: readonly [TestRedis, TestRedis]
-  /** The server that a Sentinel takes for the primary now. */
+  /** The server that a Sentinel considers the primary. */
   primary(): Promise<TestRedis>
-  /** Asks one Sentinel for a failover although nothing is wrong. */
+  /** Requests a failover from one Sentinel. */
   failover(): Promise<void>
   /** Ends all Sentinels (SIGKILL). */
   killSentinels(): Promise<void>
-  /** Starts them again, on their ports, with what they knew. */
+  /** Restarts them on their ports with their state. */
   restartSentinels(): Promise<void>
 }
 
 /** Milliseconds, tenths of the usual ones; and no pause of 30 s when the machine of the test is slow. */
 const PACE = ['INFO-PERIOD', '500', 'PUBLISH-PERIOD', '200', 'ASK-PERIOD', '200', 'ELECTION-TIMEOUT', '2000', 'MIN-LINK-RECONNECT-PERIOD', '500', 'TILT-TRIGGER', '600000']
 
-/** Starts all of it. Sentinels want `password` and take a server for dead after half a second. */
+/** Starts all of it. Sentinels require `password` and consider a server dead after half a second. */
 export async function startWatched(t: Test, password: string): Promise<Watched> {
   const atOnce = ['--repl-diskless-sync-delay', '0']
   const first = await startRedis(atOnce)

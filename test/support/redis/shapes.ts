@@ -1,6 +1,6 @@
 /**
- * What the tests of every shape of Redis have in common: a record whose revision shows, a host that serves it, guests that ask without
- * pause.
+ * Shared by the tests of every deployment shape of Redis: a record whose revision is visible, a host that serves it, and guests that send requests
+ * without a pause.
  */
 import type { Test } from 'tap'
 import type { RedisFiles } from '../../../src/store/url.ts'
@@ -15,14 +15,14 @@ const VARIABLES = {
   caFile: 'IMDS_REDIS_CA_FILE', certFile: 'IMDS_REDIS_CERT_FILE', keyFile: 'IMDS_REDIS_KEY_FILE',
 } as const satisfies Record<keyof RedisFiles, string>
 
-/** A record for 127.0.0.1 whose host name tells its revision. */
+/** A record for 127.0.0.1 whose host name contains its revision. */
 export function record(revision: number, change: Record<string, unknown> = {}): Record<string, unknown> {
   const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]
   return anInstance({ id: 'srv-n1', revision, fqdn: `r${String(revision)}.example.com`, interfaces, ...change })
 }
 
 /**
- * Starts a daemon whose only timely way to learn of a change is a notice, or the resync after a reconnect. `env` and `within` as in
+ * Starts a daemon that learns of a change in time only by a notice or by the resync after a reconnect. `env` and `within` as in
  * startDaemon.
  */
 export async function aDaemon(t: Test, url: string, files: RedisFiles = {}, env: Record<string, string> = {}, within: readonly string[] = []): Promise<TestDaemon> {
@@ -44,7 +44,7 @@ export async function aStore(t: Test, url: string, files: RedisFiles = {}): Prom
   return store
 }
 
-/** Publishes a revision of `record`, again where a failover takes longer than the library waits. */
+/** Publishes a revision of `record`, and retries if a failover takes longer than the library waits. */
 export async function publish(store: Publisher, revision: number): Promise<void> {
   await until(() => store.put(record(revision)).then(() => true, () => false), `revision ${String(revision)} to be published`, 60_000)
 }
@@ -54,22 +54,22 @@ export async function serves(daemon: TestDaemon, revision: number, timeoutMs = 1
   await until(async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === `r${String(revision)}.example.com`, `revision ${String(revision)}`, timeoutMs)
 }
 
-/** Waits until the daemon has a store, or has none. */
+/** Waits until the daemon is connected to a store, or is not. */
 export async function connected(daemon: TestDaemon, is = true): Promise<void> {
   await until(async () => await daemon.metric('imds_store_connected') === (is ? 1 : 0), is ? 'the store to be connected' : 'the loss to be seen', 20_000)
 }
 
-/** Why the store could not be used, as far as the operator was told at the default level. */
+/** The reasons in the log, at the default level, why the store could not be used. */
 export function reasons({ log }: TestDaemon): string[] {
   return log.filter(({ level, msg }) => level !== 'debug' && msg.startsWith('the store ') && msg !== 'the store is connected').map(({ reason }) => String(reason))
 }
 
-/** Waits until the operator was told such a reason. */
+/** Waits until the log has such a reason. */
 export async function told(daemon: TestDaemon, reason: RegExp): Promise<void> {
   await until(() => reasons(daemon).some((one) => reason.test(one)), `the reason ${String(reason)} (told: ${reasons(daemon).join('; ')})`)
 }
 
-/** Asks as the guest at 127.0.0.1, four at a time and without pause; `stop` gives what was not a 200. */
+/** Sends requests as the guest at 127.0.0.1, four at a time without a pause. `stop` returns what was not a 200. */
 export function guestsWithoutPause(t: Test, daemon: TestDaemon): { stop(): Promise<unknown[]> } {
   let asking = true
   t.teardown(() => { asking = false })

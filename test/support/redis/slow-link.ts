@@ -4,7 +4,7 @@
 import { once } from 'node:events'
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 
-/** A port of 127.0.0.1 that leads to another one. */
+/** A port of 127.0.0.1 that forwards to another one. */
 export interface SlowLink { readonly port: number, stop(): Promise<void> }
 
 /** Forwards to a port of 127.0.0.1; each piece of the answer arrives `delayMs` later. */
@@ -13,7 +13,7 @@ export async function startSlowLink(target: number, delayMs: number): Promise<Sl
   const server = createServer((near) => {
     const far = connect(target, '127.0.0.1')
     near.pipe(far)
-    far.on('data', (chunk) => { setTimeout(() => near.write(chunk), delayMs) }) // timers of one length end in their order
+    far.on('data', (chunk) => { setTimeout(() => near.write(chunk), delayMs) }) // timers with the same delay fire in order
     for (const [socket, other] of [[near, far], [far, near]] as const) {
       sockets.add(socket)
       socket.on('error', () => { /* the other side is closed below */ }).on('close', () => {

@@ -1,11 +1,11 @@
 /**
- * Certificates for a Redis, made by openssl: an authority, and what it signs for 127.0.0.1.
+ * Certificates for Redis, made by openssl: an authority and certificates for 127.0.0.1.
  */
 import { must } from '../programs/processes.ts'
 
 /** A certificate and its private key, by path. */
 export interface Certificate { readonly certFile: string, readonly keyFile: string }
-/** An authority; `caFile` is what trusts it. */
+/** An authority; clients that trust it use `caFile`. */
 export interface Authority {
   readonly caFile: string
   /** A certificate for 127.0.0.1 with the name `name`; `days` below 0 makes one that is out of date. */

@@ -1,5 +1,5 @@
 /**
- * Snapshot files without end: a short run of what `npm run fuzz` does with them.
+ * Random snapshot files: a short run of what `npm run fuzz` does with them.
  */
 import { expect, test } from 'vitest'
 import { fuzzSnapshots } from '../../fuzz/pure.ts'

@@ -1,5 +1,5 @@
 /**
- * The loop that follows the store, round trip by round trip.
+ * The loop that follows the store, one round trip at a time.
  */
 import { pino } from 'pino'
 import { afterEach, expect, test } from 'vitest'

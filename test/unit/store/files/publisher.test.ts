@@ -1,5 +1,5 @@
 /**
- * The write side in files, in one process: what protects a record that cannot be read, and what a write leaves that is cut short.
+ * The write side in files, in one process: what protects an unreadable record, and what an interrupted write leaves.
  */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { rename, rm, writeFile } from 'node:fs/promises'

@@ -1,6 +1,6 @@
 /**
- * The arguments of imdsd. They are few: its configuration is in the environment. Loaded only where there are any, since a daemon that
- * systemd starts has none and its guests are waiting.
+ * The arguments of imdsd; its configuration is in the environment. Loaded only if there are arguments, since a daemon that systemd starts has none and
+ * its guests wait.
  */
 import { Command, Option } from 'commander'
 import { SETTINGS } from './config.ts'
@@ -11,7 +11,7 @@ export interface Arguments { readonly demo?: boolean, readonly check?: boolean }
 
 const EX_USAGE = 64
 
-/** Parses the arguments; prints the help or the version, or what is wrong, and ends the process where that is all there is to do. */
+/** Parses the arguments. Prints help, version or an error and ends the process where they ask for that or are wrong. */
 export function parseArguments(argv: readonly string[]): Arguments {
   const width = Math.max(...Object.keys(SETTINGS).map(({ length }) => length))
   const variables = Object.entries(SETTINGS).map(([name, value]) => `  ${name.padEnd(width)}  ${value ?? ''}`.trimEnd())

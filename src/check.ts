@@ -1,6 +1,6 @@
 /**
- * imdsd --check: everything about a configuration that can be known without listening, connecting or writing. Beyond the variables
- * themselves that is each file that they name: readable by this user, and usable for what it is for.
+ * imdsd --check: checks a configuration without listening, connecting or writing. It checks the variables, and that this user can read the files that
+ * they name and that these are valid.
  */
 import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
 import { accessSync, constants, existsSync, readFileSync, statSync } from 'node:fs'
@@ -8,7 +8,7 @@ import { dirname } from 'node:path'
 import { parseConfig, settingOf, type ConfigFault, type Variable } from './config.ts'
 import { parseStoreUrl } from './store/url.ts'
 
-/** What was found. `notes` are worth a look and stop nothing. */
+/** The result. `notes` are warnings. */
 export interface Checked { readonly faults: readonly ConfigFault[], readonly notes: readonly string[] }
 
 type Environment = Readonly<Record<string, string | undefined>>
@@ -29,7 +29,7 @@ export function checkConfiguration(env: Environment, nowMs: number): Checked {
 
 function redisFaults(env: Environment, nowMs: number): ConfigFault[] {
   const faults: ConfigFault[] = []
-  /** What `use` makes of the text of a variable's file; what it throws is the fault. */
+  /** Applies `use` to the text of a variable's file. What it throws becomes a fault. */
   const read = <T>(variable: Variable, use: (text: string) => T): T | undefined => {
     const path = settingOf(env, variable)
     if (path === undefined) return undefined
@@ -51,14 +51,14 @@ function redisFaults(env: Environment, nowMs: number): ConfigFault[] {
   return faults
 }
 
-/** A file that can be read and not be used; the message continues its path. */
+/** A file that can be read but is not valid. The message continues its path. */
 class Unusable extends Error {}
 
 function checkPassword(text: string): void {
   if (text.split(/\r?\n/, 1)[0] === '') throw new Unusable('has no password in its first line')
 }
 
-/** The certificates of a PEM file, the first one's first. */
+/** The certificates of a PEM file, in order. */
 function certificatesOf(text: string, nowMs: number): X509Certificate[] {
   const blocks = text.match(/-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs) ?? []
   if (blocks.length === 0) throw new Unusable('holds no certificate in PEM')
@@ -83,7 +83,7 @@ function privateKeyOf(text: string): KeyObject {
   }
 }
 
-/** The daemon makes the directory where it is missing. */
+/** The daemon creates a missing directory, so its nearest existing parent is checked. */
 function stateFaults(env: Environment): ConfigFault[] {
   let path = settingOf(env, 'IMDS_STATE_DIR')!
   if (!path.startsWith('/')) return []

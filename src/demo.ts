@@ -1,6 +1,6 @@
 /**
- * A first look: `npm start` serves one made-up instance to whoever asks from 127.0.0.1, from a temporary directory that goes with it.
- * Whatever the environment sets stays as it is set.
+ * The demo of `npm start`: serves one made-up instance to 127.0.0.1, from a temporary directory that is deleted at the end. Variables that the
+ * environment sets are kept.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import type { Daemon } from './daemon.ts'
 import { openStore } from './store/open.ts'
 
-/** A prepared demo: the environment to run with, what to say once it runs, and how to leave nothing behind. */
+/** A prepared demo: its environment, what it prints once the daemon runs, and how to delete its files. */
 export interface Demo {
   readonly env: Readonly<Record<string, string | undefined>>
   readonly announce: (daemon: Daemon) => void
@@ -39,7 +39,7 @@ const RECORD = {
 }
 const USER_DATA = '#cloud-config\nruncmd: [echo hello]\n'
 
-/** Makes the embedded store where `env` names none, and fills in the demo's defaults. */
+/** Creates the store unless `env` names one, and adds the demo's defaults. */
 export async function prepareDemo(env: Readonly<Record<string, string | undefined>>): Promise<Demo> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-demo-'))
   const url = `file:${join(directory, 'store')}`

@@ -1,10 +1,10 @@
 #!/usr/bin/env node
 /**
- * The entry of imdsd: reads arguments and environment, starts the daemon, owns signals and the exit status.
+ * The entry of imdsd: reads arguments and environment, starts the daemon, handles signals, and sets the exit status.
  *
- * 0 after SIGTERM or SIGINT; 1 when the service cannot go on; 64 (EX_USAGE of sysexits.h) for an unknown argument and 78 (EX_CONFIG) for
- * a bad configuration, before anything listens. With `--demo`: an embedded store with one instance for 127.0.0.1, where the environment
- * says nothing else, and on a terminal a log for people.
+ * Exit status: 0 after SIGTERM or SIGINT; 1 if the service cannot go on; 64 (EX_USAGE of sysexits.h) for wrong arguments and 78 (EX_CONFIG) for a
+ * bad configuration, before anything listens. With `--demo`: a store with one instance for 127.0.0.1 unless the environment names another store, and
+ * readable log lines on a terminal.
  */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -17,8 +17,8 @@ import { inheritedSockets, superviseBy } from './runtime/systemd.ts'
 import { keepTickShape } from './runtime/ticks.ts'
 
 const EX_CONFIG = 78
-/** Guests that wait in systemd's sockets start a daemon that has failed again at once: with a bad configuration not more often than this, in ms. */
-const EX_CONFIG_EVERY_MS = 2_000
+/** Guests that wait in systemd's sockets make systemd start a failed daemon again at once. With a bad configuration this bounds the rate, in ms. */
+const EX_CONFIG_DELAY_MS = 2_000
 
 keepTickShape()
 const args = process.argv.length > 2 ? (await import('./arguments.ts')).parseArguments(process.argv) : {}
@@ -30,7 +30,7 @@ const parsed = parseConfig(env, sockets, (path) => readFileSync(path, 'utf8'))
 if (!parsed.ok) {
   demo?.clean()
   printFaults(parsed.faults)
-  if (sockets.length > 0) await sleep(EX_CONFIG_EVERY_MS)
+  if (sockets.length > 0) await sleep(EX_CONFIG_DELAY_MS)
   process.exit(EX_CONFIG)
 }
 const log = buildLog(parsed.config.logLevel, demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput())
@@ -55,7 +55,7 @@ const stop = (signal: string) => {
     end(1)
   })
 }
-process.on('SIGTERM', stop) // guests are answered before the start is over
+process.on('SIGTERM', stop) // set early, since guests are answered before the start is complete
 process.on('SIGINT', stop)
 try {
   const daemon = await starting
@@ -75,7 +75,7 @@ function printFaults(faults: readonly ConfigFault[]): void {
   for (const { variable, message } of faults) console.error(`  ${variable} ${message}`)
 }
 
-/** Prints what `--check` finds, and gives the exit status. */
+/** Runs `--check`: prints what it finds, and returns the exit status. */
 async function printCheck(): Promise<number> {
   const { checkConfiguration } = await import('./check.ts')
   const { faults, notes } = checkConfiguration(process.env, Date.now())

@@ -1,37 +1,35 @@
-/**
- * The part of the rules that stays while instances come and go: sets, chains and counters. rules.ts says what they are for.
- */
+/** The base rules: sets, chains and counters, which do not depend on instances. rules.ts says what they are for. */
 
-/** What the base rules depend on. `operatorPort` 0: none. `linkHead`: what the names of all guests' links begin with, where that is known. */
+/** What the base rules depend on. `operatorPort` 0: none. `linkHead`: the common beginning of guests' link names, if there is one. */
 export interface BaseRulesParts {
   readonly listeners: readonly { readonly address: string, readonly port: number }[]
   readonly operatorPort: number
   readonly linkHead: string | undefined
 }
 
-/** The table that is ours. */
+/** Our table. */
 export const TABLE = 'inet imds'
 
-/** New connections of an interface, a second and at once: ten times contract F1. */
+/** The rate limit of new connections of an interface: ten times contract F1. */
 const OPENED = 'limit rate over 1000/second burst 6000 packets'
-/** Resets that anybody else is given, all together; beyond it, silence. */
+/** The rate limit of resets to unknown peers together. Beyond it packets are dropped. */
 const REFUSED = 'limit rate 1000/second burst 1000 packets'
 
-/** Writes the table without the elements of its sets. */
+/** Formats the table without the elements of its sets. */
 export function formatBaseRules({ listeners, operatorPort, linkHead }: BaseRulesParts): string {
   const four = listeners.filter(({ address }) => !address.includes(':'))
   const six = listeners.filter(({ address }) => address.includes(':'))
   return `table ${TABLE} {
-  # Who may ask: link, MAC and source address of an interface; address and port of a listener of its network.
+  # Guests: link, MAC and source address of an interface; address and port of a listener of its network.
   set guests4 { type ifname . ether_addr . ipv4_addr . ipv4_addr . inet_service; }
   set guests6 { type ifname . ether_addr . ipv6_addr . ipv6_addr . inet_service; }
   set prefixes6 { type ifname . ether_addr . ipv6_addr . ipv6_addr . inet_service; flags interval; }
-  # By which link an answer may leave, and how far it may travel.
+  # The link by which an answer leaves, and its hop limit.
   map answers4 { type ifname . ipv4_addr : verdict; }
   map answers6 { type ifname . ipv6_addr : verdict; }
   map ranges6 { type ifname . ipv6_addr : verdict; flags interval; }
   set links { type ifname; }
-  # What guests do: state that the kernel keeps.
+  # State that the kernel keeps: new connections of each interface.
   set opened { type ifname . ether_addr; size 65535; flags dynamic,timeout; timeout 1m; }
   counter unknown_peers { }
   counter too_many { }
@@ -56,7 +54,7 @@ ${[
     iifname . ether saddr . ip6 saddr . ip6 daddr . tcp dport @prefixes6 goto opening
     goto unknown_peer
   }
-  # The first packet of a connection is reset, so that whoever is not known yet asks again soon; what else may be forged is dropped.
+  # The first packet of a connection is reset, so that a guest that is not known yet tries again soon. Other packets may be forged, and are dropped.
   chain unknown_peer {
     counter name unknown_peers
     tcp flags & (fin | syn | rst | ack) == syn ${REFUSED} reject with tcp reset
@@ -66,7 +64,7 @@ ${[
     tcp flags & (fin | syn | rst | ack) == syn update @opened { iifname . ether saddr ${OPENED} } counter name too_many reject with tcp reset
   }
 
-  # At raw, before the host's own rules can change a DSCP: the mark is what limits a token.
+  # Priority raw: before the host's own rules can change a DSCP, which marks the packets with a hop limit.
   chain output {
     type filter hook output priority raw; policy accept;
 ${[...served(four, 'ip saddr . tcp sport', 'goto answer4'), ...served(six, 'ip6 saddr . tcp sport', 'goto answer6')].map((rule) => `    ${rule}\n`).join('')}  }
@@ -79,7 +77,7 @@ ${[...served(four, 'ip saddr . tcp sport', 'goto answer4'), ...served(six, 'ip6 
     oifname . ip6 daddr vmap @ranges6
     goto stray
   }
-  # A reset says nothing of anybody; it is what an unknown peer is given.
+  # A reset contains nothing of an instance, and unknown peers get resets.
   chain stray {
     tcp flags & rst == rst accept
     counter name strays drop
@@ -93,15 +91,14 @@ ${operatorPort === 0 ? '' : [...linkHead === undefined ? [] : [`"${linkHead}*"`]
 }
 
 /**
- * Statements that make the chain for answers with a hop limit what it is, whether it is there or not: packets with the mark get the limit and
- * lose the mark, others pass as they are.
+ * Statements that create or replace the chain of a hop limit: packets with the mark get the limit and lose the mark, others pass unchanged.
  */
 export function hopChain(limit: number, limitedDscp: number): string[] {
   const name = `${TABLE} hop_${String(limit)}`
   return [`add chain ${name}`, `flush chain ${name}`, ...hopRules(limit, limitedDscp).map((rule) => `add rule ${name} ${rule}`)]
 }
 
-/** That chain as nft lists it. */
+/** The same chain as nft lists it. */
 export function hopListing(limit: number, limitedDscp: number): string {
   return `\tchain hop_${String(limit)} {\n${hopRules(limit, limitedDscp).map((rule) => `\t\t${rule}\n`).join('')}\t}\n`
 }

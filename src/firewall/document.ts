@@ -1,8 +1,8 @@
 /**
- * What does the firewall have to know?
+ * The firewall document: what the daemon gives to the firewall agent, and what the rules are made from.
  *
- * The document that the daemon gives and that the rules are made from. It is checked where it arrives: the daemon talks to guests,
- * and whoever took it over must not get further than its own listeners with what it says. (The daemon itself takes only types from here.)
+ * The agent checks it, since the daemon talks to guests: somebody who took over the daemon must not be able to change other rules than those of
+ * the daemon's listeners. The daemon imports only types from here.
  */
 import Type, { type Static } from 'typebox'
 import { Compile } from 'typebox/compile'
@@ -30,21 +30,21 @@ const ViewSchema = Type.Object({
   guests: Type.Array(GuestSchema),
 })
 
-/** An interface as the firewall needs it. Addresses are canonical, without a length. */
+/** An interface as the firewall needs it. Addresses are canonical, without a prefix length. */
 export type FirewallInterface = Static<typeof InterfaceSchema>
 /** An instance as the firewall needs it. */
 export type FirewallGuest = Static<typeof GuestSchema>
-/** A listener for guests: a canonical address and a port. */
+/** A listener of guests: a canonical address and a port. */
 export type FirewallListener = Static<typeof ListenerSchema>
 /**
- * All that the rules are made from. `link` is the rule for the names of links; `operator` is where operators are answered; `limitedDscp` marks
- * the packets that the hop limit is for. A daemon that does not mark, and so does not say, is refused: rules of its kind stay.
+ * `link` is the rule for the names of links; `operator` is the operator listener; `limitedDscp` marks the packets that get a hop limit. The
+ * document of an older daemon, which does not mark packets, has no `limitedDscp` and is not accepted: the rules for it stay.
  */
 export type FirewallDocument = Static<typeof ViewSchema>
 
 const check = Compile(ViewSchema)
 
-/** The document when it has the shape of one, or undefined. What its words mean is checked where they are used. */
+/** The document, or undefined if it does not have the right shape. rules.ts checks the values. */
 export function parseFirewallDocument(untrusted: unknown): FirewallDocument | undefined {
   return check.Check(untrusted) ? untrusted : undefined
 }

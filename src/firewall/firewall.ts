@@ -1,11 +1,11 @@
 /**
- * Do the host's firewall rules follow the view?
+ * The daemon's side of the firewall: gives the firewall agent the document that the rules are made from, and knows which rules are applied.
  *
- * The firewall is a process of its own, since changing rules takes a capability that whatever talks to guests must not have. It asks
- * here for the view, again and again; each question tells which version of it its rules are made from. An instance is let in once
- * the rules that were made from its very record are applied: the launch gate holds until then.
+ * The agent is a separate process, since changing rules needs a capability that a process that talks to guests must not have. It asks for the
+ * document in a loop, and reports with each request which version its rules are made from. The launch gate waits until the rules that were made
+ * from an instance's current record are applied.
  *
- * Nothing is given out before the view is whole: rules for an empty view would keep every guest out while the daemon starts.
+ * There is no document before the view is complete: rules for an empty view would keep every guest out while the daemon starts.
  */
 import type { Logger } from 'pino'
 import { isOneAddress, splitPrefix } from '../metadata/address.ts'
@@ -14,34 +14,34 @@ import { Links } from './link.ts'
 import { parseRefusals, type FirewallRefusal } from './refusal.ts'
 import type { FirewallGuest, FirewallListener, FirewallDocument } from './document.ts'
 
-/** What an firewall is made of. */
+/** What the firewall is made of. */
 export interface FirewallParts {
-  /** The rules must be there: the launch gate waits for them. */
+  /** The launch gate waits for the rules. */
   readonly required: boolean
   /** The rule for the names of links. */
   readonly link: string
   readonly instances: () => Iterable<Instance>
-  /** Milliseconds that only grow. */
+  /** Monotonic, in milliseconds. */
   readonly now: () => number
-  /** Tells versions of this process from those of another. */
+  /** Distinguishes the versions of this process from those of another. */
   readonly epoch: string
   readonly log: Pick<Logger, 'warn'>
 }
 
-/** Where the daemon listens, and how it marks packets that may not travel far. */
+/** Where the daemon listens, and the DSCP of packets with a hop limit. */
 export interface FirewallPlaces { readonly listeners: FirewallListener[], readonly operator: FirewallDocument['operator'], readonly limitedDscp: number }
 
 /**
- * How the rules stand to the view. `ageSeconds`: since the firewall last said that they are made from it. `refused`: interfaces
- * that it has left out of them, since nft refuses them.
+ * The state of the rules. `applied`: they are made from the current view. `ageSeconds`: time since the agent last reported that. `refused`: the
+ * number of interfaces that the agent left out, since nft refuses them.
  */
 export interface FirewallStatus { readonly required: boolean, readonly applied: boolean, readonly ageSeconds: number, readonly refused: number }
 
-/** A question without a change is answered after so long, in ms: the firewall looks after its rules that often. */
-const HOLD_MS = 5_000
-/** A firewall that was not heard of for so long does not look after its rules. */
+/** A request is answered after this time if the view does not change, in ms. So the agent checks its rules this often. */
+const LONG_POLL_MS = 5_000
+/** After this time without a request, the agent is considered dead. */
 const STALE_SECONDS = 30
-/** So many versions are remembered at most, for a firewall that is behind. */
+/** The most versions that are kept, for an agent that is behind. */
 const MOST_VERSIONS = 32
 
 interface Version { readonly view: FirewallDocument, readonly links: Links, readonly instances: ReadonlyMap<string, Instance>, readonly sinceMs: number }
@@ -53,9 +53,9 @@ export class Firewall {
   #isWhole = false
   #isStopped = false
   #count = 0
-  /** When the view first differed from the newest version; undefined while it does not. */
+  /** When the view first differed from the newest version; undefined while they are equal. */
   #changedAtMs: number | undefined
-  /** What was given out, the newest last; the first one is applied, if any is. */
+  /** The versions that were given to the agent, the newest last. If one is applied, it is the first. */
   #versions: Version[] = []
   #applied: Version | undefined
   #refused: readonly FirewallRefusal[] = []
@@ -67,13 +67,13 @@ export class Firewall {
     this.#heardAtMs = this.#changedAtMs = parts.now()
   }
 
-  /** The daemon listens here. */
+  /** Sets where the daemon listens. */
   listens(places: FirewallPlaces): void {
     this.#places = places
     this.#wake()
   }
 
-  /** The view holds all that there is, as far as this host knows. */
+  /** The view is complete, as far as this host knows. */
   isWhole(): void {
     if (this.#isWhole) return
     this.#isWhole = true
@@ -86,20 +86,19 @@ export class Firewall {
     this.#wake()
   }
 
-  /** Nobody is kept waiting any longer. */
+  /** Answers all waiting requests. */
   stop(): void {
     this.#isStopped = true
     this.#wake()
   }
 
   /**
-   * The view once it is another one than version `after`, or after some seconds; undefined when there is none to give yet. `applied` is the
-   * version whose rules are applied, empty when none are; undefined from a caller that applies no rules. `refused`: what was left out of them,
-   * as formatRefusals writes it.
+   * The document once its version is not `after`, or after LONG_POLL_MS; undefined when there is none yet. `applied` is the version whose rules are
+   * applied, empty when none are, and undefined from a caller that applies no rules. `refused`: what the agent left out, as formatRefusals writes it.
    */
   async next(after: string | undefined, applied: string | undefined, refused: string | undefined): Promise<FirewallDocument | undefined> {
     this.#hear(applied, parseRefusals(refused))
-    for (const untilMs = this.#parts.now() + HOLD_MS; !this.#isStopped;) {
+    for (const untilMs = this.#parts.now() + LONG_POLL_MS; !this.#isStopped;) {
       const view = this.#newest()
       const leftMs = untilMs - this.#parts.now()
       if ((view !== undefined && view.version !== after) || leftMs <= 0) break
@@ -109,13 +108,13 @@ export class Firewall {
     return this.#newest()
   }
 
-  /** True when the rules that are applied were made from this record, all of its interfaces included. */
+  /** True if the applied rules were made from this record and include all of its interfaces. */
   isApplied(instance: Instance): boolean {
     const { instances, links } = this.#applied ?? {}
     return instances?.get(instance.id) === instance && instance.interfaces.every((one) => links?.of(one).ok === true) && this.#refusalOf(instance) === undefined
   }
 
-  /** True when the answer to this record's guest for a token travels no further than its hop limit (contract D6). */
+  /** True if the rules enforce the hop limit of this record's session tokens (contract D6). */
   limitsHops(instance: Instance): boolean {
     const networks = new Set(instance.interfaces.map(({ network }) => network))
     const isKept = this.#places?.listeners.every(({ network, address }) => isOneAddress(address) || !networks.has(network)) === true
@@ -132,7 +131,7 @@ export class Firewall {
     return this.isApplied(instance) ? null : 'the firewall has not let it in yet'
   }
 
-  /** Why the guest of this very record can never be started, or null: a link that has no possible name. */
+  /** Why the guest of this record can never be started, or null: the rule for links gives one of its links no valid name. */
   linkFault(instance: Instance): string | null {
     if (!this.#parts.required) return null
     const links = this.#versions.at(-1)?.links ?? new Links(this.#parts.link, instance.interfaces)
@@ -158,7 +157,7 @@ export class Firewall {
     if (applied === undefined) return
     for (const refusal of refused) {
       const isNew = !this.#refused.some((other) => other.instance === refusal.instance && other.interface === refusal.interface)
-      if (isNew) this.#parts.log.warn(refusal, 'the firewall leaves an interface out, since nft refuses it: its guest is not answered on it')
+      if (isNew) this.#parts.log.warn(refusal, 'the firewall leaves out an interface that nft refuses; its guest is not served on it')
     }
     this.#refused = refused
     this.#heardAtMs = this.#parts.now()
@@ -179,7 +178,7 @@ export class Firewall {
       const view = { version: `${epoch}.${String(++this.#count)}`, link, ...this.#places, guests: [...instances.values()].map(firewallGuest) }
       const links = new Links(link, [...instances.values()].flatMap(({ interfaces }) => interfaces))
       this.#versions.push({ view, links, instances, sinceMs: this.#changedAtMs })
-      // The applied one stays: what it let in is still let in.
+      // The applied version stays, since its guests are still let in.
       if (this.#versions.length > MOST_VERSIONS) this.#versions.splice(this.#applied === this.#versions[0] ? 1 : 0, 1)
       this.#changedAtMs = undefined
     }
@@ -203,7 +202,7 @@ export class Firewall {
   }
 }
 
-/** What the firewall needs of an instance. */
+/** The part of an instance that the firewall needs. */
 export function firewallGuest({ id, revision, options, interfaces }: Instance): FirewallGuest {
   const plain = (address: string) => splitPrefix(address).address
   return {

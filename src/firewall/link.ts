@@ -1,11 +1,11 @@
 /**
- * What is the name of a guest's link on this host?
+ * The names of guests' links on this host.
  *
- * Hypervisors name the taps that they make by a rule of their own; here it is a text with placeholders. Linux gives a name 15
- * characters. A name that comes out longer is nobody's: no shortening is guessed, and that interface is kept out until the rule fits.
+ * Each cloud names its taps by a rule; here it is a text with placeholders (IMDS_LINK). Linux allows 15 characters in a name. If a name is
+ * longer, it is not shortened: the firewall keeps that interface out until the rule fits.
  */
 
-/** A rule and what it is filled in from. */
+/** What the placeholders of a rule stand for. */
 export interface LinkOf { readonly id: string, readonly network: string }
 
 /** A name, or why there is none. */
@@ -13,19 +13,19 @@ export type LinkName = { readonly ok: true, readonly link: string } | { readonly
 
 /** Linux: IFNAMSIZ less the final zero. */
 const MOST = 15
-/** Of what Linux allows in a name, what needs no quoting anywhere and is no wildcard. */
+/** The characters that Linux allows in a name and that nft needs no quotes for. */
 const NAME = /^[A-Za-z0-9_.-]+$/
 /** `{interfaceId:11}`: the first 11 characters of the id. */
 const PLACEHOLDER = /\{(interfaceId|network)(?::([1-9]\d?))?\}/g
-/** A head of one character would also be that of the host's own links. */
-const LEAST_HEAD = 2
+/** With a shorter head the rule would match the host's own links. */
+const MIN_HEAD = 2
 
-/** True when a rule can give a name at all. */
+/** True if a rule can give a valid name. */
 export function isLinkRule(rule: string): boolean {
   return isLinkName(rule.replaceAll(PLACEHOLDER, 'x'))
 }
 
-/** True for a name that an interface can have and that stands for itself in a rule. */
+/** True for a valid interface name that has no special meaning in a rule. */
 export function isLinkName(name: string): boolean {
   return NAME.test(name) && name.length <= MOST && name !== '.' && name !== '..'
 }
@@ -33,17 +33,17 @@ export function isLinkName(name: string): boolean {
 /**
  * The links of all interfaces by a rule.
  *
- * Where the rule has the interface's id, each has a link of its own. Two may come out the same: where ids are cut, or an id is there twice. Each of
- * the two guests could pass for the other by that link, so neither has one.
+ * If the rule has the interface's id, each interface has its own link. Two names can still be equal: if ids are cut, or two interfaces have one
+ * id. Each of the two guests could impersonate the other by that link, so neither gets one.
  */
 export class Links {
   readonly #rule: string
-  /** Link -> ids of the interfaces that would have it, for links that more than one would have. */
+  /** Link -> ids of the interfaces that would share it. */
   readonly #shared: ReadonlyMap<string, readonly string[]>
 
   constructor(rule: string, interfaces: Iterable<LinkOf>) {
     this.#rule = rule
-    // Without the id the rule names a bridge: all guests of a network are meant to share it.
+    // Without the id the rule names a bridge, which all guests of a network share.
     const named = rule.includes('{interfaceId') ? [...interfaces].flatMap((one) => {
       const name = linkOf(rule, one)
       return name.ok ? [{ link: name.link, id: one.id }] : []
@@ -63,11 +63,11 @@ export class Links {
   }
 }
 
-/** What the names of all guests' links begin with, so that one that is not known yet can be told; undefined where the rule does not say. */
+/** The common beginning of all guests' link names, by which unknown ones are recognised; undefined if the rule has none. */
 export function linkHead(rule: string): string | undefined {
   const [first] = [...rule.matchAll(PLACEHOLDER)]
   const head = rule.slice(0, first?.index)
-  return first?.[1] === 'interfaceId' && head.length >= LEAST_HEAD ? head : undefined
+  return first?.[1] === 'interfaceId' && head.length >= MIN_HEAD ? head : undefined
 }
 
 function linkOf(rule: string, { id, network }: LinkOf): LinkName {

@@ -1,21 +1,19 @@
-/**
- * Interfaces that nft refuses. The process that applies the rules leaves them out, and tells the daemon with each of its questions.
- */
+/** Interfaces that nft refuses. The firewall agent leaves them out, and reports them to the daemon with each request. */
 
-/** An interface of an instance, and nft's words. */
+/** An interface of an instance, and nft's message. */
 export interface FirewallRefusal { readonly instance: string, readonly interface: string, readonly message: string }
 
-/** So many are left out at most: where nft refuses more, the fault is not in the interfaces. */
+/** The most interfaces that are left out. If nft refuses more, the fault is not in the interfaces. */
 export const MOST_REFUSED = 16
-/** They are part of a URL, which the daemon's server reads up to 16 KiB. */
+/** The most characters of a message. Refusals are part of a URL, which the daemon's server reads up to 16 KiB. */
 const MOST_CHARACTERS = 160
 
-/** The refusals as a word of a query. */
+/** Formats refusals for the query of a request. */
 export function formatRefusals(refusals: readonly FirewallRefusal[]): string {
   return JSON.stringify(refusals.map(({ instance, interface: id, message }) => [instance, id, message.slice(0, MOST_CHARACTERS)]))
 }
 
-/** The refusals that a query tells; none where it is not understood. */
+/** Parses the refusals of a query. An invalid text gives none. */
 export function parseRefusals(text: string | undefined): FirewallRefusal[] {
   let rows: unknown
   try {

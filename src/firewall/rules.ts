@@ -1,18 +1,17 @@
 /**
- * Who may come near the service, as nftables rules?
+ * Builds the host's nftables rules from the firewall document. Pure: the result is text for `nft -f -`.
  *
- * The daemon takes a packet's source address for its sender's name. These rules make that true: a packet reaches a listener only when its
- * link, MAC, source address and destination together are those of an interface of the listener's network. Answers leave by the same
- * link or not at all, so one under way when a guest goes away reaches nobody else.
+ * The daemon identifies a guest by the source address. These rules make that safe: a packet reaches a listener only if its link, MAC, source
+ * address and destination are those of one interface in the listener's network. An answer leaves by the same link or is dropped, so an answer that
+ * is in flight when a guest goes away reaches nobody else.
  *
  * The answer to a token PUT travels no further than the instance's hop limit (contract D6): the daemon marks its packets by their DSCP
- * (guest/hop-limit.ts says why nothing escapes that), and a packet with the mark gets the limit. No conntrack: it would follow every
- * packet of every guest, and one guest could fill its table for all.
+ * (guest/hop-limit.ts), and the rules set the limit on packets with the mark. The rules do not use conntrack: one guest could fill its table.
  *
- * New connections of an interface have a rate; beyond it they are reset.
+ * New connections of an interface have a rate limit; the excess is reset.
  *
- * Pure: a view in, text for `nft -f -` out. The view is checked again word by word, since it comes from a process that guests talk to:
- * whatever it says, no word of it can end a set and begin a rule. What cannot be written is left out (that interface is kept out) and told.
+ * Each value of the document is checked, since it comes from a process that guests talk to: no value can end a set and begin a rule. An
+ * interface with an invalid value is left out and reported.
  */
 import { ipv6Digits, isIpv4, isIpv6, isIpv6Prefix, isOneAddress } from '../metadata/address.ts'
 import { linkHead, Links } from './link.ts'
@@ -20,15 +19,15 @@ import type { FirewallRefusal } from './refusal.ts'
 import { hopChain, formatBaseRules, TABLE } from './base-rules.ts'
 import type { FirewallGuest, FirewallInterface, FirewallListener, FirewallDocument } from './document.ts'
 
-/** Something of a view that has no place in the rules. `instance` null: it is the host's configuration. */
+/** A part of the document that is left out of the rules. `instance` null: a part of the host's configuration. */
 export interface FirewallFault { readonly instance: string | null, readonly message: string }
 
 /** Key of an element -> its verdict, empty in a set. */
 type Elements = ReadonlyMap<string, string>
 
 /**
- * The rules of a view: what stays while instances come and go (in the words of `nft -f`), the hop limits that they have and the DSCP of the
- * packets that those are for, and what is in each set and map.
+ * The rules for a document: the base rules as text for `nft -f`, the hop limits in use and the DSCP of the packets that get them, and the elements
+ * of each set and map.
  */
 export interface FirewallRules {
   readonly baseRules: string
@@ -43,13 +42,13 @@ export interface FirewallRules {
 const MAC = /^[0-9a-f]{2}(:[0-9a-f]{2}){5}$/
 const HOPS = { least: 1, most: 64 }
 
-/** Builds the rules of a view. Interfaces that nft has refused are left out. */
+/** Builds the rules, without the interfaces that nft has refused. */
 export function buildRules(view: FirewallDocument, refused: readonly FirewallRefusal[]): FirewallRules {
   const faults: FirewallFault[] = []
   const refusals = new Map(refused.map(({ instance, interface: id, message }) => [`${instance} ${id}`, `interface ${id}: ${message}`]))
   const listeners = view.listeners.filter(({ address, port }) => isOneAddress(address) && isPort(port))
   for (const { address } of view.listeners.filter((listener) => !listeners.includes(listener))) {
-    faults.push({ instance: null, message: `a listener on ${JSON.stringify(address)} cannot be kept: it must have one IPv4 or IPv6 address of its own` })
+    faults.push({ instance: null, message: `a listener on ${JSON.stringify(address)} cannot be protected: it needs one IPv4 or IPv6 address of its own` })
   }
   const sets = new Sets()
   let interfaces = 0
@@ -71,14 +70,14 @@ export function buildRules(view: FirewallDocument, refused: readonly FirewallRef
   return { baseRules, hops, limitedDscp: view.limitedDscp, sets: sets.all(), interfaces, faults }
 }
 
-/** The whole table in one transaction, whatever was there before. */
+/** A transaction that replaces the whole table. */
 export function replacement({ baseRules, hops, limitedDscp, sets }: FirewallRules): string {
   return `table ${TABLE}\ndelete table ${TABLE}\n${baseRules}${chains(hops, limitedDscp)}${[...sets].map(([set, elements]) => statement('add', set, elements)).join('')}`
 }
 
 /**
- * A transaction that succeeds exactly when the whole table would be accepted, and changes nothing: the table is made under another name,
- * without effect on any packet, and deleted. No word of a view has a space, so the name is replaced nowhere else.
+ * A transaction that tests whether nft accepts the table, and changes nothing: it creates the table under another name, dormant, and deletes it. No
+ * value of a document contains a space, so replacing the name affects nothing else.
  */
 export function trial(rules: FirewallRules): string {
   const name = `${TABLE}_trial`
@@ -86,8 +85,8 @@ export function trial(rules: FirewallRules): string {
 }
 
 /**
- * What makes one view's rules another's, empty when nothing does: what the kernel counts and remembers stays. Both have one base rules and one DSCP. (Not
- * `flush` and all elements anew: for 500 guests that takes half a second.)
+ * The statements that change one document's rules into another's; empty if they are equal. Counters and dynamic sets keep their content. Both must
+ * have the same base rules and DSCP. Only the differences are written: `flush` and adding all elements takes half a second for 500 guests.
  */
 export function change(before: FirewallRules, after: FirewallRules): string {
   const differences = (of: FirewallRules, from: FirewallRules) => [...of.sets].map(([set, elements]) =>
@@ -97,12 +96,12 @@ export function change(before: FirewallRules, after: FirewallRules): string {
   return [chains(after.hops.difference(before.hops), after.limitedDscp), ...gone, ...added].join('')
 }
 
-/** Every element as nft lists it, in alphabetical order. */
+/** Every element as nft lists it, sorted. */
 export function listed({ sets }: FirewallRules): string[] {
-  return [...sets].flatMap(([, elements]) => [...elements].map(written)).sort()
+  return [...sets].flatMap(([, elements]) => [...elements].map(formatElement)).sort()
 }
 
-/** The end of the table, whether it is there or not. */
+/** A transaction that deletes the table, whether it exists or not. */
 export const REMOVAL = `table ${TABLE}\ndelete table ${TABLE}\n`
 
 /** Why an interface cannot be let in, or undefined. */
@@ -146,8 +145,8 @@ function addInterface(sets: Sets, links: Links, listeners: readonly FirewallList
 }
 
 /**
- * The content of the sets and maps. No key is twice in one, and no range inside of another with the same rest: nft would refuse the whole
- * transaction for one of them. Where two want different verdicts, two instances claim one address, which are answered nothing: the first stays.
+ * The content of the sets and maps. Each key is unique, and no range is inside another one with the same rest, since nft would refuse the whole
+ * transaction. If two keys have different verdicts, two instances claim one address, and neither is served: the first verdict stays.
  */
 class Sets {
   readonly #exact = new Map<string, Map<string, string>>(['links', 'guests4', 'guests6', 'answers4', 'answers6'].map((name) => [name, new Map<string, string>()]))
@@ -180,14 +179,14 @@ function chains(hops: ReadonlySet<number>, limitedDscp: number): string {
 }
 
 function statement(verb: 'add' | 'delete', set: string, elements: Elements): string {
-  return elements.size === 0 ? '' : `${verb} element ${TABLE} ${set} {\n${[...elements].map((element) => `  ${written(element)}`).join(',\n')}\n}\n`
+  return elements.size === 0 ? '' : `${verb} element ${TABLE} ${set} {\n${[...elements].map((element) => `  ${formatElement(element)}`).join(',\n')}\n}\n`
 }
 
-function written([key, verdict]: readonly [string, string]): string {
+function formatElement([key, verdict]: readonly [string, string]): string {
   return verdict === '' ? key : `${key} : ${verdict}`
 }
 
-/** The prefixes that are in no other. */
+/** The prefixes that no other one contains. */
 function outermost(ranges: readonly string[]): string[] {
   const kept: string[] = []
   let last: string | undefined

@@ -1,7 +1,7 @@
 /**
- * Says why this daemon does not answer for an instance or an address: from what it knows, and from one look into the store.
+ * Says why this daemon does not serve an instance or an address, from its own state and one read of the store.
  *
- * `imdsctl explain` and the time-out of `imdsctl wait` print it. It names ids, hypervisors, addresses and faults, and nothing else of a record.
+ * `imdsctl explain` prints it, and `imdsctl wait` when it times out. It contains ids, hypervisors, addresses and faults, and nothing else of a record.
  */
 import { rangesOf } from '../metadata/instance.ts'
 import type { AssemblyFault } from '../view/validate.ts'
@@ -10,7 +10,7 @@ import type { Source } from '../store/source.ts'
 import type { View } from '../view/view.ts'
 import type { SyncStatus } from '../view/sync.ts'
 
-/** What a diagnosis is made from. `networks`: those that guests are answered on here; `now` is monotonic, in milliseconds. */
+/** What a diagnosis is made from. `networks`: those that this daemon serves; `now` is monotonic, in milliseconds. */
 export interface DiagnosisParts extends PlanContext {
   readonly view: View
   readonly source: Pick<Source, 'load' | 'owner'>
@@ -19,17 +19,17 @@ export interface DiagnosisParts extends PlanContext {
   readonly now: () => number
 }
 
-/** Asks about an instance, or about an address that no instance of the view has. */
+/** Diagnoses an instance, or an address that no instance of the view has. */
 export interface Diagnosis {
-  /** Null: it is answered for, and the view is in step with the store. */
+  /** Null: the instance is served as the store has it. */
   instance(id: string): Promise<string | null>
   address(network: string, address: string): Promise<string>
 }
 
-/** The store is asked for so long at most, in milliseconds. */
-const PATIENCE_MS = 1000
+/** How long to wait for the store, in milliseconds. */
+const TIMEOUT_MS = 1000
 
-/** Builds it. Neither method rejects. */
+/** Builds a Diagnosis, whose methods never reject. */
 export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
   const { view, source, sync, networks, hypervisor, now } = parts
 
@@ -43,8 +43,8 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
       ? `${id} was removed from the store`
       : `the record of ${id} names ${planned.movedTo.instance.hypervisors.join(' and ')}, not this hypervisor (${String(hypervisor)})`
   }
-  /** What is wrong with what the view has of it. */
-  const held = (id: string): readonly string[] => {
+  /** What is wrong with the instance in the view. */
+  const problemsOf = (id: string): readonly string[] => {
     const fault = sync.faultOf(id)
     const instance = view.get(id)?.instance
     const isAnswered = instance?.interfaces.some(({ network }) => networks.includes(network)) !== false
@@ -54,7 +54,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     return [
       ...fault === undefined ? [] : [`${formatFault(id, fault)}${instance === undefined ? '' : `; revision ${String(instance.revision)} is served`}`],
       ...contested.map(({ range, ids }) => `${range} is contested: ${ids.join(' and ')} claim it`),
-      ...isAnswered ? [] : [`guests are answered here on ${networks.join(', ')}, and none of its interfaces is`],
+      ...isAnswered ? [] : [`this daemon serves ${networks.join(', ')}, and none of its interfaces is on one of these networks`],
     ]
   }
   const explained = async (known: readonly string[], lookUp: () => Promise<string | null>) => {
@@ -64,7 +64,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     return [...known, ...found === null ? [] : [found], ...state === null ? [] : [state]].join('; ')
   }
   const instance = async (id: string) => {
-    const text = await explained(held(id), () => view.get(id) === undefined ? lookedUp(id) : Promise.resolve(null))
+    const text = await explained(problemsOf(id), () => view.get(id) === undefined ? lookedUp(id) : Promise.resolve(null))
     return text === '' ? null : text
   }
   return {
@@ -73,7 +73,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
       const lookUp = async () => {
         const id = await inTime(source.owner(network, address))
         if (id === null) return `the store has no instance with this address on network ${network}: was it published?`
-        const known = held(id)
+        const known = problemsOf(id)
         const why = known.length > 0 ? known.join('; ') : view.get(id) === undefined ? await lookedUp(id) : 'its record has other addresses'
         return `the store gives it to ${id}: ${why}`
       }
@@ -82,7 +82,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
   }
 }
 
-/** How the daemon stands to its store; null when it is connected and ready. */
+/** The state of the connection to the store; null if the daemon is connected and ready. */
 export function formatStoreState({ connected, wasConnected, changedAtMs, lossReason, problem }: SyncStatus, nowMs: number): string | null {
   const seconds = `${String(Math.round((nowMs - changedAtMs) / 1000))} s`
   const reason = lossReason === undefined ? '' : `: ${lossReason}`
@@ -104,7 +104,7 @@ async function first<T>(items: AsyncIterable<T>): Promise<T | undefined> {
 async function inTime<T>(answer: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const tooLate = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => { reject(new Error(`no answer within ${String(PATIENCE_MS)} ms`)) }, PATIENCE_MS)
+    timer = setTimeout(() => { reject(new Error(`no answer within ${String(TIMEOUT_MS)} ms`)) }, TIMEOUT_MS)
   })
   try {
     return await Promise.race([answer, tooLate])

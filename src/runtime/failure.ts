@@ -1,13 +1,11 @@
-/**
- * How imdsctl ends: its exit statuses, and the error that carries one. Apart from the commands, since every start needs it.
- */
+/** The exit statuses of imdsctl, and the error that carries one. */
 
-/** Exit statuses: those of sysexits.h where it has one. */
+/** Exit statuses. Those from 64 on are of sysexits.h. */
 export const EXIT = {
   done: 0, notFound: 1, refused: 2, usage: 64, badData: 65, noInput: 66, unavailable: 69, software: 70, system: 71, timeout: 75,
 } as const
 
-/** An end other than success: its exit status, what a person reads, and what `--json` adds. */
+/** A failed command: its exit status, the message, and fields that `--json` adds. */
 export class Failure extends Error {
   readonly status: number
   readonly details: Readonly<Record<string, unknown>>

@@ -6,7 +6,7 @@
  */
 import type { Origin } from './plan.ts'
 
-/** Ids to read together. `waiting` has the promise of each id that a look-up waits for. */
+/** Ids to read together. `waiting` has the promise of each id that a lookup waits for. */
 export interface Batch {
   readonly origins: Map<string, Origin>
   readonly waiting: ReadonlyMap<string, PromiseWithResolvers<void>>
@@ -39,7 +39,7 @@ export class ReadQueue {
     this.#dirty.add(id)
   }
 
-  /** Queues an id for a look-up. The promise resolves once it has been read, and rejects when the store does not answer. */
+  /** Queues an id for a lookup. The promise resolves once it has been read, and rejects when the store does not answer. */
   addLookUp(id: string): Promise<void> {
     const waiting: PromiseWithResolvers<void> = this.#lookUps.get(id) ?? Promise.withResolvers()
     this.#lookUps.set(id, waiting)
@@ -77,7 +77,7 @@ export class ReadQueue {
     return { origins, waiting }
   }
 
-  /** Queues again what could not be read. Look-ups are rejected: their peers ask again. */
+  /** Queues again what could not be read. Lookups are rejected: their peers ask again. */
   putBack({ origins, waiting }: Batch, error: unknown): void {
     for (const [id, origin] of origins) {
       if (origin === 'index') this.#stale?.add(id)

@@ -6,7 +6,7 @@
  * missed, is looked up by the peer's address.
  *
  *     notice ------\                                                            replace -> view
- *     look-up ------> ReadQueue -> batch -> Source.load -> validate -> plan ->  remove  -> view
+ *     lookup -------> ReadQueue -> batch -> Source.load -> validate -> plan ->  remove  -> view
  *     resync ------/      ^                     |                               keep
  *     (index, digests)    +--- not read --------+                               fault   -> RecordHealth
  *

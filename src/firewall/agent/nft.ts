@@ -1,38 +1,38 @@
 /**
- * Our table in the kernel: put there by one transaction at a time, and looked at again.
+ * Our table in the kernel: applies rules in transactions, and checks that nobody changed them.
  *
- * A transaction that nft refuses changes nothing. The elements alone are exchanged where the rest is as it was, so that what the kernel
- * counts and remembers stays.
+ * A transaction that nft refuses changes nothing. If only elements differ, only elements are changed, so that counters and dynamic sets keep their
+ * content.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { change, listed, REMOVAL, replacement, trial, type FirewallRules } from '../rules.ts'
 import { hopListing, TABLE } from '../base-rules.ts'
 
-/** What guests' packets change by themselves. */
+/** The set that packets of guests change. */
 const DYNAMIC = /^\tset opened \{\n.*?^\t\}\n/gms
 
-/** What is in a set or a map. */
+/** The elements of a set or a map. */
 const ELEMENTS = /elements = \{([^}]*)\}/g
 
-/** Where nft sees an error in what it reads: useless without the text. */
+/** Positions in nft's input, in its messages. */
 const PLACE = /\/dev\/stdin:[0-9:-]+ /g
 
-/** Rules that come out different each time are put there no more often than so. */
-const MOST_TRIES = 5
+/** The most attempts to apply rules that somebody else keeps changing. */
+const MAX_ATTEMPTS = 5
 
-/** A transaction that nft, or the kernel, does not accept: it has changed nothing. */
+/** nft or the kernel does not accept a transaction, which has changed nothing. */
 export class Refusal extends Error {}
 
 /**
- * The table as this process has put it there. What somebody changes between a transaction and our look at it must not pass for ours: a
- * replacement counts once two of them came out the same, a change once all but elements and the chains of further hop limits is as it was.
+ * The table as this process has applied it. A change that somebody makes between a transaction and our listing must not be taken for ours. So a
+ * replacement is complete once two of them give the same listing, and a change of elements once everything else is as it was.
  */
 export class Table {
   #rules: FirewallRules | undefined
   #listing = ''
 
-  /** Makes the table that of these rules. Rejects with nft's own words: with a Refusal, nothing is changed. */
+  /** Applies rules. Rejects with nft's message; after a Refusal nothing has changed. */
   async apply(rules: FirewallRules): Promise<void> {
     const before = this.#rules
     this.#rules = undefined
@@ -42,10 +42,10 @@ export class Table {
     this.#rules = rules
   }
 
-  /** `before`: what the table is made from when nft refuses the first transaction. */
+  /** `before`: the rules that stay applied if nft refuses the first transaction. */
   async #replace(rules: FirewallRules, before: FirewallRules | undefined): Promise<void> {
     let last = ''
-    for (let tries = 0; tries < MOST_TRIES; tries++) {
+    for (let tries = 0; tries < MAX_ATTEMPTS; tries++) {
       try {
         await transact(replacement(rules))
       } catch (error) {
@@ -56,7 +56,7 @@ export class Table {
       if (last !== '' && sorted(this.#listing) === sorted(last)) return
       last = this.#listing
     }
-    throw new Error('somebody changes the rules as often as they are put there')
+    throw new Error('another program changes the rules as often as they are applied')
   }
 
   /** `disturbed`: somebody else changed the table meanwhile, so it does not hold what these rules say. */
@@ -76,7 +76,7 @@ export class Table {
     return elementsOf(is).join() === listed(after).join() && frame(is) === frame(was) ? 'done' : 'disturbed'
   }
 
-  /** Puts it back as it was applied last, if somebody has changed it. True when that was needed. */
+  /** Applies the last rules again if somebody has changed the table. True if that was necessary. */
   async restore(): Promise<boolean> {
     const rules = this.#rules
     if (rules === undefined || sorted(await list()) === sorted(this.#listing)) return false
@@ -86,7 +86,7 @@ export class Table {
   }
 }
 
-/** nft's own words where it, or the kernel, would not accept these rules; undefined where they would. Changes nothing. */
+/** nft's message if it would not accept these rules, or undefined. Changes nothing. */
 export async function refusalOf(rules: FirewallRules): Promise<string | undefined> {
   try {
     await transact(trial(rules))
@@ -97,7 +97,7 @@ export async function refusalOf(rules: FirewallRules): Promise<string | undefine
   }
 }
 
-/** Takes the table away, whether it is there or not. */
+/** Deletes the table, whether it exists or not. */
 export async function removeTable(): Promise<void> {
   await transact(REMOVAL)
 }
@@ -108,30 +108,30 @@ async function transact(text: string): Promise<void> {
   if (status !== 0) throw new Refusal(`nft: ${stderr.trim().split('\n', 3).join(' ')}`)
 }
 
-/** What the table holds, without what changes by itself; empty when it is not there. */
+/** Lists the table, without the set that packets change; empty if there is no table. */
 async function list(): Promise<string> {
   const { status, stdout } = await nft(['--stateless', 'list', 'table', ...TABLE.split(' ')], '')
   return status === 0 ? stdout.replace(DYNAMIC, '') : ''
 }
 
-/** What is in the sets and maps of a listing, in alphabetical order. */
+/** The elements of the sets and maps in a listing, sorted. */
 function elementsOf(listing: string): string[] {
   return [...listing.matchAll(ELEMENTS)].flatMap(([, inside = '']) => inside.split(',').map((element) => element.trim())).sort()
 }
 
-/** A listing without that, and without the chains of some hop limits as we have written them. */
+/** A listing without its elements, and without the chains of some hop limits as hopChain creates them. */
 function frameOf(listing: string, hops: Iterable<number>, limitedDscp: number): string {
   return sorted([...hops].reduce((rest, limit) => rest.replace(hopListing(limit, limitedDscp), ''), listing.replace(ELEMENTS, '')))
 }
 
-/** In an order of our own: the kernel has none. */
+/** Sorted, since the kernel lists in no fixed order. */
 function sorted(listing: string): string {
   return listing.split(/[\s,]+/).sort().join(' ')
 }
 
 async function nft(args: readonly string[], input: string): Promise<{ status: number | null, stdout: string, stderr: string }> {
   const child = spawn('nft', args, { stdio: 'pipe' })
-  child.stdin.on('error', () => { /* it did not want to read on: its status tells */ }).end(input)
+  child.stdin.on('error', () => { /* it stopped reading: its exit status says why */ }).end(input)
   const text = async (stream: typeof child.stdout) => Buffer.concat(await (stream.toArray() as Promise<Buffer[]>).catch(() => [])).toString()
   const [[status], stdout, stderr] = await Promise.all([once(child, 'close') as Promise<[number | null]>, text(child.stdout), text(child.stderr)])
   return { status, stdout, stderr }

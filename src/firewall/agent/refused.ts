@@ -1,6 +1,6 @@
 /**
- * Finds the interfaces of a view that nft refuses, so that the rules of all others can be applied: by halves, with the rest of the
- * view beside each, since nft may refuse one for the sake of another.
+ * Finds the interfaces that nft refuses, so that the rules of all others can be applied. It bisects the interfaces, and tests each half together with
+ * those that are accepted already, since nft may refuse an interface because of another one.
  */
 import { MOST_REFUSED, type FirewallRefusal } from '../refusal.ts'
 import { buildRules } from '../rules.ts'
@@ -10,8 +10,8 @@ import { refusalOf } from './nft.ts'
 interface Place { readonly instance: string, readonly one: FirewallInterface }
 
 /**
- * The interfaces without which nft accepts a view that it has refused. `before`: those of the last time, which are tried last. Undefined
- * where nft refuses the rules without any interface too, or more interfaces than may be left out.
+ * The interfaces that must be left out of a refused view. `before`: those of the last time, which are tried last. Undefined if nft refuses the rules
+ * without any interface, or refuses more than MOST_REFUSED.
  */
 export async function findRefused(view: FirewallDocument, before: readonly FirewallRefusal[]): Promise<readonly FirewallRefusal[] | undefined> {
   const refused: FirewallRefusal[] = []
@@ -20,7 +20,7 @@ export async function findRefused(view: FirewallDocument, before: readonly Firew
     const guests = view.guests.map((guest) => ({ ...guest, interfaces: guest.interfaces.filter((one) => taken.has(one)) }))
     return refusalOf(buildRules({ ...view, guests }, []))
   }
-  /** Those of `places` that nft accepts beside those of `beside`. */
+  /** Those of `places` that nft accepts together with `beside`. */
   const accepted = async (places: readonly Place[], beside: readonly Place[]): Promise<readonly Place[]> => {
     if (places.length === 0 || refused.length > MOST_REFUSED) return []
     const message = await refusal([...beside, ...places])

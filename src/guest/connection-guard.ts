@@ -95,7 +95,7 @@ export class ConnectionGuard {
 
   /** Takes a request out of the share of its peer. False where the share is used up. */
   hasShare({ found, address, startedMs }: Exchange): boolean {
-    return this.#shareOf(found, address).spend(startedMs, found.kind === 'owned' ? found.owner : null)
+    return this.#shareOf(found, address).spend(startedMs, found.kind === 'owned' ? found.owner : undefined)
   }
 
   /** Holds a connection for HOLD_MS, then refuses it. */
@@ -110,7 +110,7 @@ export class ConnectionGuard {
   /** After the last response Node closes a connection at once, by `destroySoon`. Makes it linger instead. */
   lingerAtEnd(socket: Socket): void {
     socket.destroySoon = () => {
-      this.#connections.setLastResponse(socket, null)
+      this.#connections.endResponses(socket)
       this.#close(socket)
     }
   }
@@ -186,10 +186,10 @@ export class ConnectionGuard {
    * response, the connection only ends: the peer would take a refusal for a second response.
    */
   #refuse(socket: Socket, found: Found, refusal: Refusal, method: string, lingerMs: number): void {
+    if (this.#connections.hadLastResponse(socket)) return
     const last = this.#connections.lastResponse(socket)
-    if (last === null) return
     const { network, meter, refusalLog } = this.#parts
-    meter.answered('unknown', method, refusal, null)
+    meter.answered('unknown', method, refusal, undefined)
     refusalLog.refused(network, peerAddress(socket), idOf(found), refusal)
     if (last?.req.complete === false) this.#endAfterResponses(socket)
     else this.#afterResponses(socket, () => { this.#close(socket, refusalText(refusal), lingerMs) })
@@ -202,10 +202,10 @@ export class ConnectionGuard {
   }
 
   #afterResponses(socket: Socket, act: () => void): void {
+    if (this.#connections.hadLastResponse(socket)) return
     const last = this.#connections.lastResponse(socket)
-    if (last === null) return
     this.lingerAtEnd(socket)
-    this.#connections.setLastResponse(socket, null)
+    this.#connections.endResponses(socket)
     if (last === undefined || last.writableFinished) act()
     else last.once('finish', act)
   }

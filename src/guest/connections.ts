@@ -30,7 +30,8 @@ class Connection {
   unsent = 0
   read = 0
   sinceMs = NaN
-  lastResponse: ServerResponse | null | undefined = undefined
+  lastResponse: ServerResponse | undefined = undefined
+  hadLastResponse = false
 
   constructor(socket: Socket, share: Share, among: Connection[]) {
     this.socket = socket
@@ -59,15 +60,30 @@ export class Connections {
     return socket[CONNECTION]?.share
   }
 
-  /** The response that is still being sent, or undefined. Null once the connection has had its last response. */
-  lastResponse(socket: Connected): ServerResponse | null | undefined {
+  /** The response that is still being sent, or undefined. */
+  lastResponse(socket: Connected): ServerResponse | undefined {
     return socket[CONNECTION]?.lastResponse
   }
 
-  /** Sets the last response of a connection; null: there will be no other. */
-  setLastResponse(socket: Connected, response: ServerResponse | null): void {
+  /** Whether no response may follow on a connection. */
+  hadLastResponse(socket: Connected): boolean {
+    return socket[CONNECTION]?.hadLastResponse === true
+  }
+
+  /** Notes the response to a new request. */
+  setLastResponse(socket: Connected, response: ServerResponse): void {
     const connection = socket[CONNECTION]
-    if (connection !== undefined) connection.lastResponse = response
+    if (connection === undefined) return
+    connection.lastResponse = response
+    connection.hadLastResponse = false
+  }
+
+  /** Notes that no response may follow on a connection. */
+  endResponses(socket: Connected): void {
+    const connection = socket[CONNECTION]
+    if (connection === undefined) return
+    connection.lastResponse = undefined
+    connection.hadLastResponse = true
   }
 
   /** Forgets a response that is sent. If it were kept until the next one, it would outlive a garbage collection. */

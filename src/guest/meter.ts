@@ -45,12 +45,12 @@ export class RequestMeter {
   readonly #sessions = Object.fromEntries(SESSIONS.map((session) => [session, 0])) as Record<typeof SESSIONS[number], number>
   #forwarded = 0
 
-  /** Counts a request. `seconds`: from its headers having been read to its response being given to the socket; null where no request was read. */
-  answered(route: Route, method: string, outcome: Outcome, seconds: number | null): void {
+  /** Counts a request. `seconds`: from its headers having been read to its response being given to the socket; undefined where no request was read. */
+  answered(route: Route, method: string, outcome: Outcome, seconds: number | undefined): void {
     const at = ROUTE_AT[route]
     const cell = (at * METHODS.length + (METHOD_AT[method] ?? OTHER)) * OUTCOMES.length + OUTCOME_AT[outcome]
     this.#counts[cell] = (this.#counts[cell]!) + 1
-    if (seconds === null) return
+    if (seconds === undefined) return
     let bucket = 0
     while (bucket < DURATION_BOUNDS.length && seconds > (DURATION_BOUNDS[bucket]!)) bucket++
     const bucketCell = at * (DURATION_BOUNDS.length + 1) + bucket

@@ -44,31 +44,9 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   const responder = new Responder({ guard, meter, refusalLog, log })
   const targets = new Targets()
 
-  const server = Fastify({
-    logger: false,
-    keepAliveTimeout: LIMITS.keepAliveTimeout,
-    requestTimeout: LIMITS.requestTimeout,
-    return503OnClosing: false,
-    exposeHeadRoutes: false,
-    rewriteUrl,
-    schemaController: NO_SCHEMAS,
-    genReqId: () => '', // not used: no line names a request
-    http: {
-      maxHeaderSize: LIMITS.maxHeaderSize,
-      headersTimeout: LIMITS.requestTimeout,
-      connectionsCheckingInterval: 1_000,
-      requireHostHeader: false,
-      optimizeEmptyRequests: true,
-    },
-    clientErrorHandler: (error, socket) => { guard.refuseUnreadable(error, socket) },
-  })
+  const server = buildFastify(guard)
   server.addHook('onRequest', serve)
   server.all('/', () => null) // never reached: `serve` responds
-  server.addHook('onClose', (_server, done) => {
-    guard.stop()
-    done()
-  })
-  guard.start(server.server)
   return server
 
   /** The steps of a request: identify, admit by share, look up an unknown peer, then authorize, resolve and respond. */
@@ -105,6 +83,34 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
       return refused('internal-error', 'unknown')
     }
   }
+}
+
+/** Builds the server that the guard protects, without hooks or routes of requests. */
+function buildFastify(guard: ConnectionGuard): FastifyInstance {
+  const server = Fastify({
+    logger: false,
+    keepAliveTimeout: LIMITS.keepAliveTimeout,
+    requestTimeout: LIMITS.requestTimeout,
+    return503OnClosing: false,
+    exposeHeadRoutes: false,
+    rewriteUrl,
+    schemaController: NO_SCHEMAS,
+    genReqId: () => '', // not used: no line names a request
+    http: {
+      maxHeaderSize: LIMITS.maxHeaderSize,
+      headersTimeout: LIMITS.requestTimeout,
+      connectionsCheckingInterval: 1_000,
+      requireHostHeader: false,
+      optimizeEmptyRequests: true,
+    },
+    clientErrorHandler: (error, socket) => { guard.refuseUnreadable(error, socket) },
+  })
+  server.addHook('onClose', (_server, done) => {
+    guard.stop()
+    done()
+  })
+  guard.start(server.server)
+  return server
 }
 
 /** Gives Fastify a target and a method that it knows: RTSP's methods, which Node parses too, it would refuse by itself. */

@@ -45,26 +45,26 @@ const MAX_UNKNOWN = 4_096
 /** The share of one peer, or of all unknown peers together. Times are milliseconds of a monotonic clock. */
 export class Share {
   readonly #allowance: Allowance
-  /** The share of all peers of a kind together; null where there is no such limit. */
-  readonly #together: Share | null
+  /** The share of all peers of a kind together; undefined where there is no such limit. */
+  readonly #together: Share | undefined
   readonly #requests: TokenBucket
   /** In requests, of DISCARDED_PER_REQUEST bytes each. */
   readonly #discarded: TokenBucket
   #penaltyUntilMs = 0
   #connections = 0
 
-  constructor(allowance: Allowance, together: Share | null) {
+  constructor(allowance: Allowance, together?: Share) {
     this.#allowance = allowance
     this.#together = together
     this.#requests = new TokenBucket(allowance.burst, allowance.perSecond)
     this.#discarded = new TokenBucket(allowance.burst, allowance.perSecond)
   }
 
-  /** Takes one request out. False, and nothing is taken, where none is left. `paths`: the size of the guest's tree; null for unknown peers. */
-  spend(nowMs: number, guest: { readonly paths: number } | null): boolean {
-    const hasToken = this.#requests.hasToken(nowMs) || (guest !== null && this.#requests.hasToken(nowMs, TREES_AT_ONCE * guest.paths))
+  /** Takes one request out. False, and nothing is taken, where none is left. `paths`: the size of the guest's tree; unknown peers have none. */
+  spend(nowMs: number, guest?: { readonly paths: number }): boolean {
+    const hasToken = this.#requests.hasToken(nowMs) || (guest !== undefined && this.#requests.hasToken(nowMs, TREES_AT_ONCE * guest.paths))
     if (!hasToken) return false
-    if (this.#together !== null && !this.#together.spend(nowMs, null)) return false
+    if (this.#together !== undefined && !this.#together.spend(nowMs)) return false
     this.#requests.take(1)
     return true
   }
@@ -72,7 +72,7 @@ export class Share {
   /** Takes discarded bytes out. False where none are left: then the peer is not read any more. */
   discard(nowMs: number, bytes: number): boolean {
     if (!this.#discarded.hasToken(nowMs)) return false
-    if (this.#together !== null && !this.#together.discard(nowMs, bytes)) return false
+    if (this.#together !== undefined && !this.#together.discard(nowMs, bytes)) return false
     this.#discarded.take(bytes / DISCARDED_PER_REQUEST)
     return true
   }
@@ -89,7 +89,7 @@ export class Share {
   /** Counts a new connection. Gives the used part of the allowed connections: above 1 there are too many. */
   opened(): number {
     const used = ++this.#connections / this.#allowance.connections
-    return this.#together === null || used > 1 ? used : Math.max(used, this.#together.opened())
+    return this.#together === undefined || used > 1 ? used : Math.max(used, this.#together.opened())
   }
 
   closed(): void {
@@ -120,13 +120,13 @@ export class Shares {
   constructor(each: Allowance, unknown: UnknownAllowance) {
     this.#each = each
     this.#eachUnknown = unknown.each
-    this.#together = new Share(unknown.together, null)
+    this.#together = new Share(unknown.together)
   }
 
   /** The share of an instance. */
   of(id: string): Share {
     let share = this.#guests.get(id)
-    if (share === undefined) this.#guests.set(id, share = new Share(this.#each, null))
+    if (share === undefined) this.#guests.set(id, share = new Share(this.#each))
     return share
   }
 

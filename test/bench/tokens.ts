@@ -53,7 +53,7 @@ function tokenOf(port: number): Promise<string> {
 }
 
 function spendNanoseconds(): number {
-  const share = new Share({ burst: 600, perSecond: 100, connections: 64 }, null)
+  const share = new Share({ burst: 600, perSecond: 100, connections: 64 })
   const guest = { paths: 100 }
   const startedMs = performance.now()
   for (let i = 0; i < SPENDS; i++) share.spend(startedMs + i / 1000, guest)

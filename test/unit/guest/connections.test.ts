@@ -21,7 +21,7 @@ class FakeSocket extends EventEmitter {
 }
 
 test('F2: a connection whose response is not read is ended, and no other', () => {
-  const [connections, share] = [new Connections(), new Share(GUEST, null)]
+  const [connections, share] = [new Connections(), new Share(GUEST)]
   const [stalled, slow, idle] = [new FakeSocket(), new FakeSocket(), new FakeSocket()]
   for (const socket of [stalled, slow, idle]) connections.add(socket as unknown as Socket, share)
   stalled.writableLength = slow.writableLength = 1_000
@@ -34,7 +34,7 @@ test('F2: a connection whose response is not read is ended, and no other', () =>
 })
 
 test('F1: a closed connection makes room for another', () => {
-  const [connections, share] = [new Connections(), new Share(GUEST, null)]
+  const [connections, share] = [new Connections(), new Share(GUEST)]
   const sockets = Array.from({ length: 65 }, () => new FakeSocket())
   const used = sockets.map((socket) => connections.add(socket as unknown as Socket, share))
   expect(used.filter((part) => part > 1)).toHaveLength(1)
@@ -44,7 +44,7 @@ test('F1: a closed connection makes room for another', () => {
 })
 
 test('F2: progress of a response restarts its timeout, and a stalled one ends after 20 s', () => {
-  const [connections, share] = [new Connections(), new Share(GUEST, null)]
+  const [connections, share] = [new Connections(), new Share(GUEST)]
   const [socket, reader] = [new FakeSocket(), new FakeSocket()]
   for (const one of [socket, reader]) connections.add(one as unknown as Socket, share)
   socket.writableLength = reader.writableLength = 1_000
@@ -56,7 +56,7 @@ test('F2: progress of a response restarts its timeout, and a stalled one ends af
 })
 
 test('F1: all connections of one share are reset, in any order of closing, and no others', () => {
-  const [connections, mine, other] = [new Connections(), new Share(GUEST, null), new Share(GUEST, null)]
+  const [connections, mine, other] = [new Connections(), new Share(GUEST), new Share(GUEST)]
   const sockets = Array.from({ length: 9 }, () => new FakeSocket())
   sockets.forEach((socket, i) => { connections.add(socket as unknown as Socket, i % 3 === 0 ? mine : other) })
   for (const i of [8, 0, 4]) sockets[i]!.emit('close')
@@ -70,7 +70,7 @@ test('F1: all connections of one share are reset, in any order of closing, and n
 test('lingering connections are ended, or all of them', () => {
   const connections = new Connections()
   const [lingering, open] = [new Socket(), new Socket()]
-  for (const socket of [lingering, open]) connections.add(socket, new Share(GUEST, null))
+  for (const socket of [lingering, open]) connections.add(socket, new Share(GUEST))
   expect([connections.shareOf(open)?.isOpen, connections.shareOf(new Socket())]).toEqual([true, undefined])
   closeSoon(lingering, '', 60_000, () => true)
   connections.endLingering()
@@ -87,13 +87,15 @@ test('a connection knows its last response until it is sent', () => {
   connections.setLastResponse(socket, first) // not a connection of this listener
   connections.forgetResponse(socket, first)
   expect(connections.lastResponse(socket)).toBeUndefined()
-  connections.add(socket, new Share(GUEST, null))
+  connections.add(socket, new Share(GUEST))
   connections.setLastResponse(socket, first)
   connections.setLastResponse(socket, second)
   connections.forgetResponse(socket, first)
   expect(connections.lastResponse(socket)).toBe(second)
   connections.forgetResponse(socket, second)
   expect(connections.lastResponse(socket)).toBeUndefined()
-  connections.setLastResponse(socket, null)
-  expect(connections.lastResponse(socket)).toBeNull()
+  expect(connections.hadLastResponse(socket)).toBe(false)
+  connections.setLastResponse(socket, first)
+  connections.endResponses(socket)
+  expect([connections.lastResponse(socket), connections.hadLastResponse(socket)]).toEqual([undefined, true])
 })

@@ -13,7 +13,7 @@ test('every combination of route, method and outcome is counted separately', () 
   expect(meter.counts()).toEqual([])
   for (const [i, row] of expected.entries()) {
     row.count = 1 + i % 3
-    for (let n = 0; n < row.count; n++) meter.answered(row.route, row.method === 'other' ? ['PATCH', 'get', ''][n]! : row.method, row.reason, null)
+    for (let n = 0; n < row.count; n++) meter.answered(row.route, row.method === 'other' ? ['PATCH', 'get', ''][n]! : row.method, row.reason, undefined)
   }
   expect(meter.counts()).toEqual(expected)
   expect(METHODS.map(isCounted)).toEqual([true, true, true, true, true, true, true])
@@ -24,7 +24,7 @@ test('a duration is in the bucket of its bound and in all above; an unread reque
   const meter = new RequestMeter()
   const durations = [...DURATION_BOUNDS, 0, 2]
   for (const seconds of durations) meter.answered('/', 'GET', 'served', seconds)
-  meter.answered('/', 'GET', 'malformed-request', null)
+  meter.answered('/', 'GET', 'malformed-request', undefined)
   meter.answered('unknown', 'GET', 'not-found', 0.5)
   const of = (name: string) => meter.durations().find(({ route }) => route === name)
   expect(of('/')).toMatchObject({ cumulative: DURATION_BOUNDS.map((_bound, i) => i + 2), count: durations.length })

@@ -15,7 +15,7 @@ function atOnce(share: Share, nowMs: number, paths: number, most = 10_000): numb
 }
 
 test('F1: a guest may send 600 requests at once, and 100 a second from then on', () => {
-  const share = new Share(GUEST, null)
+  const share = new Share(GUEST)
   expect(atOnce(share, 0, 50)).toBe(600)
   expect(atOnce(share, 1_000, 50)).toBe(100)
   expect(atOnce(share, 1_010, 50)).toBe(1)
@@ -23,18 +23,18 @@ test('F1: a guest may send 600 requests at once, and 100 a second from then on',
 })
 
 test('F1: a guest with a large tree may read all of it five times at once', () => {
-  expect(atOnce(new Share(GUEST, null), 0, 1_000)).toBe(5_000)
+  expect(atOnce(new Share(GUEST), 0, 1_000)).toBe(5_000)
 })
 
 test('F1: the bounds of a record limit the burst of its guest to 19,800 requests', () => {
   const largest = theLargestInstance()
   expect(sizeFaults(largest)).toEqual([])
   const tree = buildTree(parsed(largest), Buffer.from('x'), { domain: 'example.com', partition: 'example' })
-  expect(atOnce(new Share(GUEST, null), 0, tree.size, 100_000)).toBe(19_800)
+  expect(atOnce(new Share(GUEST), 0, tree.size, 100_000)).toBe(19_800)
 })
 
 test('F1: refused requests cost no tokens: a guest that keeps asking still gets its rate', () => {
-  const share = new Share(GUEST, null)
+  const share = new Share(GUEST)
   atOnce(share, 0, 50)
   let through = 0
   for (let ms = 0; ms <= 10_000; ms++) if (share.spend(ms, { paths: 50 })) through += 1
@@ -43,7 +43,7 @@ test('F1: refused requests cost no tokens: a guest that keeps asking still gets 
 
 test('F2: for each request of a peer\'s share, 128 KiB may be read and discarded besides', () => {
   const MIB = 2 ** 20
-  const share = new Share(GUEST, null)
+  const share = new Share(GUEST)
   const discarded = (nowMs: number) => {
     let bytes = 0
     while (share.discard(nowMs, 131_072)) bytes += 131_072
@@ -72,7 +72,7 @@ test('F2: one unknown peer may discard only a fraction of the common share, and 
 })
 
 test('F1: a guest that pipelines beyond its share is not read for 5 s, and no longer', () => {
-  const share = new Share(GUEST, null)
+  const share = new Share(GUEST)
   expect(share.isPenalized(1_000)).toBe(false)
   for (let i = 0; i < 1_000; i++) share.penalize(1_000)
   expect([share.isPenalized(5_999), share.isWhole(5_999), share.isPenalized(6_000), share.isWhole(6_000)]).toEqual([true, false, false, true])
@@ -97,7 +97,7 @@ test('F1: discarded bytes have their own bucket: 128 KiB for each request of the
     while (pieces < 100_000 && share.discard(nowMs, 65_536)) pieces += 1
     return pieces * 65_536
   }
-  const share = new Share(GUEST, null)
+  const share = new Share(GUEST)
   expect(atOnceBytes(share, 0)).toBe(GUEST.burst * 131_072 - 65_536) // the rest is less than the bytes of a request
   expect(atOnceBytes(share, 1_000)).toBe(GUEST.perSecond * 131_072)
   expect([atOnce(share, 1_000, 50), share.isWhole(6_000)]).toEqual([GUEST.burst, false])
@@ -159,7 +159,7 @@ test('F1: the number of shares of unknown peers is bounded, and the least recent
 
 test('a share is kept while it is used, and dropped once it is full again', () => {
   const shares = new Shares(GUEST, UNKNOWN_PEERS)
-  for (let i = 0; i < 1_000; i++) shares.of(`srv-${String(i)}`).spend(0, null)
+  for (let i = 0; i < 1_000; i++) shares.of(`srv-${String(i)}`).spend(0)
   const busy = shares.of('srv-7')
   busy.opened()
   shares.sweep(0)
@@ -167,7 +167,7 @@ test('a share is kept while it is used, and dropped once it is full again', () =
   shares.sweep(10)
   expect(shares.size).toBe(1)
   expect(shares.of('srv-7')).toBe(busy)
-  shares.ofUnknown('default', '10.0.0.1').spend(0, null)
+  shares.ofUnknown('default', '10.0.0.1').spend(0)
   busy.closed()
   shares.sweep(100)
   expect(shares.size).toBe(0)

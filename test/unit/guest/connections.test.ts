@@ -98,4 +98,6 @@ test('a connection knows its last response until it is sent', () => {
   connections.setLastResponse(socket, first)
   connections.endResponses(socket)
   expect([connections.lastResponse(socket), connections.hadLastResponse(socket)]).toEqual([undefined, true])
+  connections.setLastResponse(socket, second) // a request that had been read before
+  expect([connections.lastResponse(socket), connections.hadLastResponse(socket)]).toEqual([second, false])
 })

@@ -1,7 +1,7 @@
 /**
- * What a control plane imports: `import { openStore, waitForInstance } from 'imds'`.
+ * The public library, for control planes: `import { openStore, waitForInstance } from 'imds'`.
  */
-import './store/files/publisher.ts' // `openStore` imports the two itself; here they are loaded at once, before an upgrade can replace the files
+import './store/files/publisher.ts' // loads both now: `openStore` imports them later, when an upgrade may have replaced the files
 import './store/redis/publisher.ts'
 
 export { parse } from './metadata/record.ts'

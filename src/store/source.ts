@@ -1,13 +1,11 @@
 /**
- * What does a store give to the daemon?
- *
- * The small interface behind which Redis and a directory of files look the same. A source moves bytes; what they mean is decided
- * once, in `assemble` and `sync`.
+ * The read side of a store: the interface that makes Redis and a directory of files look the same to the daemon. A source moves bytes; the
+ * view checks them (validate.ts, sync.ts).
  */
 
 /**
- * What a store holds under one id. `document` is not checked yet; `unreadable` says why there is none, `rejected` why it is not believed,
- * `user-data` why its user-data was not even read.
+ * One instance as loaded. The `document` is not checked yet. `unreadable`: there is no document. `rejected`: the cipher does not accept the values.
+ * `user-data`: the user-data is too long to read.
  */
 export type Loaded =
   | LoadedRecord
@@ -15,7 +13,7 @@ export type Loaded =
   | { readonly kind: 'removed', readonly id: string }
   | { readonly kind: 'absent', readonly id: string }
 
-/** A record and its user-data, with the SHA-256 of that (lower-case hexadecimal), which a source computes in slices. Null: there is none. */
+/** A record and its user-data with its SHA-256 (lower-case hexadecimal), which a source computes in slices. Null: no user-data. */
 export interface LoadedRecord {
   readonly kind: 'record'
   readonly id: string
@@ -25,35 +23,35 @@ export interface LoadedRecord {
   readonly userDataSha256: string | null
 }
 
-/** What a store says of this hypervisor's instances, without their records. */
+/** The index of this hypervisor's instances, without their records. */
 export interface Index {
-  /** False: the store was never published to, was emptied, or is another one. Then `digests` says nothing. */
+  /** False: nothing was ever published to this store, it was emptied, or it is another one. Then `digests` means nothing. */
   readonly initialised: boolean
   /** Id -> a text that differs whenever the record or its user-data does. */
   readonly digests: ReadonlyMap<string, string>
 }
 
-/** What a source calls. None of them throws. */
+/** The callbacks of a source. None may throw. */
 export interface SourceEvents {
-  /** Something about this instance may have changed: a hint only. */
+  /** This instance may have changed: only a hint. */
   readonly notice: (id: string) => void
-  /** Notices flow from here on; whatever happened before may have been missed. */
+  /** Notices arrive from now on; earlier changes may have been missed. */
   readonly connected: () => void
-  /** The store went away or does not answer; `reason` is for the operator. */
+  /** The store is lost or does not answer; `reason` is for the operator. */
   readonly disconnected: (reason: string) => void
 }
 
 /** A store as the daemon reads it. */
 export interface Source {
-  /** Where it is, for people: never holds a password. */
+  /** The place of the store, for logs: never holds a password. */
   readonly description: string
-  /** Begins to connect and never gives up; returns at once. */
+  /** Starts to connect, retries forever, and returns at once. */
   start(events: SourceEvents): void
   /** Reads the index. Rejects when the store does not answer. */
   index(): Promise<Index>
-  /** Reads some instances, in the order asked, and only a few at a time: as fast as they are taken. Rejects when the store does not answer. */
+  /** Loads instances in the given order, a few at a time, as fast as the caller takes them. Rejects when the store does not answer. */
   load(ids: readonly string[]): AsyncIterable<Loaded>
-  /** Who has an address, as the store's index says: a hint like a notice. Null: nobody. Rejects when the store does not answer. */
+  /** Returns the owner of an address by the store's index, which is only a hint; null: none. Rejects when the store does not answer. */
   owner(network: string, address: string): Promise<string | null>
   stop(): Promise<void>
 }

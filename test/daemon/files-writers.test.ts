@@ -139,7 +139,7 @@ t.test('a lock file that imds did not create is named, and the one that it creat
   const { directory, store } = await aStore(t)
   const lock = join(directory, '.publisher.lock')
   writeFileSync(lock, 'not a database')
-  await t.rejects(store.put(local(1)), { message: `cannot lock ${lock}: it is not the file that imds makes, delete it` })
+  await t.rejects(store.put(local(1)), { message: `cannot lock ${lock}: it is not a lock file of imds, delete it` })
   rmSync(lock)
   const target = join(t.testdirName, 'target')
   writeFileSync(target, '')

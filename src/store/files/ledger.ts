@@ -1,9 +1,9 @@
 /**
- * What protects each instance of a directory: its last revision, its seal and the ranges that it owns.
+ * The ledger of a directory: the last revision, the seal and the addresses of each instance.
  *
- * The records say so themselves, and people edit them. The ledger remembers it for the time in which a record cannot be read, or is gone
- * without a tombstone, since daemons serve the last good state then. A valid record or tombstone always counts before the ledger. So
- * the ledger can be lost and is built again from the records; only what cannot be read at that moment is unprotected.
+ * The records have all of that, but people edit them. While a record cannot be read, or is gone without a tombstone, daemons serve its last good
+ * state, and the ledger protects that state from other publishes. A valid record or tombstone always overrides the ledger. So the ledger can be
+ * lost: the next write builds it again from the records, and only what cannot be read at that time is unprotected.
  */
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -24,17 +24,17 @@ const ProtectionSchema = Type.Object({
 })
 const LedgerSchema = Type.Object({ version: Type.Literal(1), instances: Type.Record(Type.String(), ProtectionSchema) })
 
-/** What protects an instance. One that is removed owns nothing. */
+/** What later publishes must respect. A removed instance owns no addresses. */
 export type Protection = Static<typeof ProtectionSchema>
 /** By id. */
 export type Protections = Map<string, Protection>
 
-/** The text of the ledger's file. */
+/** Formats the text of the ledger's file. */
 export function formatLedger(protections: Protections): string {
   return `${JSON.stringify({ version: 1, instances: Object.fromEntries([...protections].sort()) })}\n`
 }
 
-/** The ledger in a file; empty where there is none, or what is there is not one. */
+/** Reads the ledger; empty if there is none, or another kind of file. */
 export async function readLedger(path: string): Promise<Protections> {
   try {
     const ledger: unknown = JSON.parse(await readFile(path, 'utf8'))
@@ -45,7 +45,7 @@ export async function readLedger(path: string): Promise<Protections> {
   }
 }
 
-/** What protects the instances of a directory now. Rejects when a file cannot be read and nothing is remembered of its instance. */
+/** Computes the protections from the files and the ledger. Rejects when a file cannot be read and the ledger does not know its instance. */
 export async function survey(directory: string, remembered: Protections): Promise<Protections> {
   const ids = new Set([...(await readdir(directory)).map(idOfFile).filter((id) => id !== undefined), ...remembered.keys()])
   const protections: Protections = new Map()
@@ -56,12 +56,12 @@ export async function survey(directory: string, remembered: Protections): Promis
   return protections
 }
 
-/** What an instance is protected by once its record is published. */
+/** The protection of an instance whose record is published. */
 export function publishedAs(instance: Instance, sealedAt: string | undefined): Protection {
   return { revision: instance.revision, ...sealedAt !== undefined && { sealedAt }, ranges: rangesOf(instance), isRemoved: false }
 }
 
-/** What an instance is protected by once it is removed. */
+/** The protection of an instance that is removed. */
 export function removedAt(revision: number, sealedAt: string | undefined): Protection {
   return { revision, ...sealedAt !== undefined && { sealedAt }, ranges: [], isRemoved: true }
 }
@@ -85,10 +85,10 @@ function validInstance(loaded: Loaded): Instance | undefined {
   return userDataFaults(parsed.value, loaded.userData, loaded.userDataSha256, Infinity).length === 0 ? parsed.value : undefined
 }
 
-/** What protects an instance whose record is faulty: what is known of it, and a seal that can be read. */
+/** The protection of an instance whose record is faulty: the one in the ledger, and a seal that can be read. */
 function faulty(loaded: Loaded, known: Protection | undefined): Protection | undefined {
   const document = loaded.kind === 'record' ? loaded.document : undefined
-  const instance = restore(document) // a daemon may serve what only exceeds a bound of today
+  const instance = restore(document) // a daemon may serve a record that only exceeds a newer bound
   const sealedAt = firstSeal(sealOf(document), known?.sealedAt)
   if (known !== undefined) return { ...known, ...sealedAt !== undefined && { sealedAt } }
   if (instance !== undefined) return publishedAs(instance, sealedAt)

@@ -1,11 +1,11 @@
 /**
- * The lock that keeps the writers of a directory apart.
+ * The lock of a directory: one writer at a time, in any process.
  *
- * Node has no call that locks a file, but SQLite has: an exclusive transaction on an empty database, in which nothing is ever written. The
- * kernel releases the lock with its process, however that ends, and the lock holds between containers that share the directory.
+ * Node cannot lock a file, but SQLite can: the lock is an exclusive transaction on an empty database, into which nothing is ever written. The
+ * kernel releases it when the process ends, however it ends. Containers that share the directory share the lock.
  *
- * Left out: file systems without POSIX locks (the lock cannot be taken, so nothing is written), and mounts that keep locks to
- * one machine (NFS with `nolock`), where writers on two machines are not kept apart.
+ * Left out: file systems without POSIX locks, where nothing can be written, and mounts whose locks are local to one machine (NFS with `nolock`),
+ * where writers on two machines are not kept apart.
  */
 import { accessSync, closeSync, constants, fchownSync, lstatSync, openSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
@@ -17,10 +17,10 @@ const WAIT_MS = 5000
 const BUSY = 5
 const NOT_A_DATABASE = 26
 
-/** A lock that is held until it is closed, or its process ends. */
+/** A lock; held until it is closed or the process ends. */
 export interface Lock { close(): void }
 
-/** Takes the lock at `path`, whose file is made where it is missing. Waits for up to 5 s, then rejects with a message for people. */
+/** Takes the lock at `path` and makes its file if it is missing. Waits for up to 5 s, then rejects. */
 export async function takeLock(path: string): Promise<Lock> {
   for (const deadlineMs = performance.now() + WAIT_MS; ;) {
     const lock = tryLock(path)
@@ -32,9 +32,9 @@ export async function takeLock(path: string): Promise<Lock> {
 
 function tryLock(path: string): Lock | undefined {
   makeFile(path)
-  // Not through a symbolic link: the owner of the directory could make root open, and write, a file elsewhere.
+  // Follow no symbolic link: the owner of the directory could make root open and write another file.
   if (!lstatSync(path).isFile()) throw new Error(`cannot lock ${path}: it is not a regular file, delete it`)
-  accessSync(path, constants.R_OK | constants.W_OK) // where it may only read, SQLite would say that it has the lock, and lets others have it
+  accessSync(path, constants.R_OK | constants.W_OK) // with read access only, SQLite reports success and takes no lock
   const database = new DatabaseSync(path, { timeout: 0, open: false })
   try {
     database.open()
@@ -44,14 +44,14 @@ function tryLock(path: string): Lock | undefined {
     if (database.isOpen) database.close()
     const code = ((error as { errcode?: number }).errcode ?? 0) & 0xff
     if (code === BUSY) return undefined
-    const reason = code === NOT_A_DATABASE ? 'it is not the file that imds makes, delete it' : (error as Error).message
+    const reason = code === NOT_A_DATABASE ? 'it is not a lock file of imds, delete it' : (error as Error).message
     throw new Error(`cannot lock ${path}: ${reason}`, { cause: error })
   }
 }
 
 /**
- * Makes the file, owned like its directory where we are root. Without a pause, and never by opening one that is there: to close any
- * descriptor of a file releases all POSIX locks that this process has on it.
+ * Makes the file, with the owner of its directory if we are root. Synchronous, and never opens an existing file: closing any descriptor of a
+ * file releases every POSIX lock that this process has on it.
  */
 function makeFile(path: string): void {
   try {

@@ -1,21 +1,21 @@
 /**
- * The changes that a writer makes to a directory of files. They are passed to the writer, so that a test can end its process between any two.
+ * The operations of a writer on the file system. The writer gets them as an argument, so that a test can end its process between any two.
  */
 import { open, rename, rm, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
-/** Each rejects with an error of the file system. */
+/** Operations on files. Each rejects with the error of the file system. */
 export interface FileOperations {
-  /** Makes a new file with all of its content, durable. Root gives it the owner and the group of its directory. Rejects where there is one. */
+  /** Makes a new file with all of its content, durably. Root gives it the owner and group of its directory. Rejects if it exists. */
   readonly create: (path: string, content: string | Uint8Array) => Promise<void>
   readonly rename: (from: string, to: string) => Promise<void>
-  /** Removes a file; no error where there is none. */
+  /** Removes a file, if it exists. */
   readonly remove: (path: string) => Promise<void>
   /** Makes the names in a directory durable. */
   readonly sync: (directory: string) => Promise<void>
 }
 
-/** The file system's own. */
+/** The real file system. */
 export const FILE_SYSTEM: FileOperations = {
   async create(path, content) {
     const file = await open(path, 'wx', 0o600)

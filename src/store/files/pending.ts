@@ -1,18 +1,18 @@
 /**
- * A change of an instance in files, complete in one file: `ID.pending`. It takes one rename to commit the change, and the file counts
- * before the instance's other files until those have been brought in line and it is removed.
+ * The file `ID.pending`: a complete change of an instance. Renaming it into place commits the change. It overrides the other files of the instance
+ * until the writer has updated them and removes it.
  *
- * The first line is JSON, `{ "record": ..., "userData": "set" | "keep" | "none" }` or `{ "tombstone": "REVISION [SEALED-AT]" }`; with
- * "set" the user-data follows it, byte for byte.
+ * The first line is JSON, `{ "record": ..., "userData": "set" | "keep" | "none" }` or `{ "tombstone": "REVISION [SEALED-AT]" }`. With
+ * "set" the user-data follows the line, byte for byte.
  */
 import type { UserDataChange } from '../user-data.ts'
 
-/** What happens to the files of an instance. */
+/** A change of one instance. */
 export type Change =
   | { readonly kind: 'put', readonly document: unknown, readonly userData: UserDataChange }
   | { readonly kind: 'remove', readonly tombstone: string }
 
-/** The bytes of the file. */
+/** Formats the bytes of the file. */
 export function formatPending(change: Change): Uint8Array {
   if (change.kind === 'remove') return Buffer.from(`${JSON.stringify({ tombstone: change.tombstone })}\n`)
   const { document, userData } = change
@@ -21,7 +21,7 @@ export function formatPending(change: Change): Uint8Array {
   return isSet ? Buffer.concat([header, userData]) : header
 }
 
-/** The change that the bytes of a file hold, or undefined. */
+/** Parses the bytes of a file; undefined for any others. */
 export function parsePending(bytes: Buffer): Change | undefined {
   const end = bytes.indexOf('\n')
   let header: unknown

@@ -1,10 +1,13 @@
 /**
- * How do we reach the Redis that has a region?
+ * Connects to the Redis that has a region, in each of its shapes.
  *
- * In each shape one server has it: the one that the URL names, the primary that Sentinels name, or the primary of the Cluster's slot
- * that the region's hash tag falls in. So a connection is always to one server, found anew each time: ask a Sentinel, or follow
- * the redirections of any node. Nothing here reconnects by itself. Whoever holds a connection sees it end, with the reason, and makes
- * another; passwords and certificates are read again then, so rotating one needs no restart.
+ * One server has a region: the server of the URL, the primary that Sentinels name, or the primary of the Cluster's slot of the region's hash tag.
+ * A connection is always to that one server, and is found anew each time: by asking a Sentinel, or by following the redirections of any node.
+ * Nothing here reconnects. The holder of a connection sees it end, with the reason, and makes another, which reads passwords and certificates
+ * again, so that replacing them needs no restart.
+ *
+ * ioredis has clients for Sentinel and Cluster, but they reconnect and redirect on their own: the daemon could not tell when notices were lost, and
+ * the reasons for operators would be gone. A region needs one server only, which makes finding it short.
  */
 import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
@@ -13,30 +16,30 @@ import { Redis, type RedisOptions } from 'ioredis'
 import { formatHostPort } from '../../runtime/host-port.ts'
 import { parseStoreUrl, STORE_URL_FORMS, type Node, type RedisFiles, type RedisStore } from '../url.ts'
 
-/** How to reach a Redis: a URL of url.ts and the files that go with it. */
+/** How to reach a Redis: its URL (url.ts) and the files that belong to it. */
 export interface RedisSettings extends RedisFiles { readonly url: string }
 
 /** A connection that is ready for commands. */
 export interface Connection {
   readonly redis: Redis
   readonly node: Node
-  /** Resolves once the connection is gone, with why. */
+  /** Resolves with the reason once the connection is closed. */
   readonly closed: Promise<string>
 }
 
-/** No answer for so long, in milliseconds: the connection is taken for dead. */
+/** A connection without an answer for this long counts as dead. */
 export const TIMEOUT_MS = 5000
-/** A Cluster's nodes may disagree about a slot for a moment after it moved; more redirections than these are a loop. */
+/** The nodes of a Cluster may disagree about a slot just after it moved. More redirections than these are a loop. */
 const MOST_REDIRECTIONS = 5
 
-/** The URL without its password, for logs. */
+/** Returns the URL without its password, for logs. */
 export function describeUrl(url: string): string {
   return url.replace(/^([^/]*\/\/[^/:]*):[^/]*@/, '$1:***@')
 }
 
 /**
- * Connects to the server that has the region whose key is `key` (keys.ts, `region`), and checks it as `check` does. Rejects with
- * every reason why there is none.
+ * Connects to the server that has the region with this key (keys.ts, `region`), and checks it as `check` does. Rejects with the reason of
+ * every server that was tried.
  */
 export async function connectToRegion(settings: RedisSettings, key: string, name: string): Promise<Connection & { readonly role: string }> {
   const { nodes, shape } = storeOf(settings)
@@ -61,23 +64,23 @@ export async function connectTo(settings: RedisSettings, node: Node, name: strin
 }
 
 /**
- * Does this server have the region, now? Rejects when it does not (another node of a Cluster has the slot, a replica where there should
- * be a primary, a replica that lost its own). Resolves with its role: a connection on which that changes is to be made anew, since
- * notices may have been lost between the two.
+ * Checks that this server has the region now. Rejects when it does not: another node of a Cluster has the slot, it is a replica where a primary is
+ * needed, or a replica without its primary. Resolves with its role. When the role of a connection changes, make another connection, since
+ * notices may have been lost in between.
  */
 export async function check(redis: Redis, settings: RedisSettings, key: string): Promise<string> {
   const [held, info] = await attempt(redis, [['get', key], ['info', 'replication']])
-  // ASK: the slot is on its way to another node, and belongs to this one until all of it is there.
+  // ASK: the slot is moving to another node, and belongs to this one until the move ends.
   if (held instanceof Error && !held.message.startsWith('ASK ')) throw held
   if (info instanceof Error) throw info
   const field = (name: string) => new RegExp(`^${name}:([^\\r\\n]*)`, 'm').exec(String(info))?.[1] ?? ''
   if (field('role') !== 'slave') return field('role')
-  if (storeOf(settings).shape === 'sentinel') throw new Error('this is not the primary, or not any more')
+  if (storeOf(settings).shape === 'sentinel') throw new Error('this is not the primary, or no longer')
   if (field('master_link_status') === 'down') throw new Error('this is a replica that lost its primary')
   return `replica of ${formatHostPort({ host: field('master_host'), port: Number(field('master_port')) })}`
 }
 
-/** Runs commands as one pipeline; an answer may be an Error. */
+/** Runs commands as one pipeline; a reply may be an Error. */
 export async function attempt(redis: Redis, commands: (string | number)[][]): Promise<unknown[]> {
   const replies = await redis.pipeline(commands).exec()
   if (replies === null) throw new Error('the connection was closed')
@@ -85,8 +88,8 @@ export async function attempt(redis: Redis, commands: (string | number)[][]): Pr
 }
 
 /**
- * Runs a session again and again until `signal` aborts. A session resolves or rejects with why it ended, which `ended` is told; 25 ms
- * to 2 s pass before the next, the more of them fail in a row the longer.
+ * Runs one session after the other until `signal` aborts. Reports the reason for the end of each to `ended`. Waits 25 ms to 2 s before the next,
+ * the longer the more of them have failed in a row.
  */
 export async function again(session: () => Promise<string>, ended: (reason: string) => void, signal: AbortSignal): Promise<void> {
   for (let failures = 0; ; failures++) {
@@ -100,8 +103,8 @@ export async function again(session: () => Promise<string>, ended: (reason: stri
 }
 
 /**
- * Where an answer of a Cluster's node sends us, in place of a value: `MOVED 3999 HOST:PORT` for good, `ASK 3999 HOST:PORT` for this key and
- * now. An empty host is the one that answered. Source: the Redis Cluster specification.
+ * Parses a redirection by a node of a Cluster: `MOVED 3999 HOST:PORT` for good, `ASK 3999 HOST:PORT` for this key and now. An empty host means
+ * the one that answered. Undefined for any other reply. Source: the Redis Cluster specification.
  */
 export function redirection(kind: 'MOVED' | 'ASK', reply: unknown, { host }: Node): Node | undefined {
   if (!(reply instanceof Error) || !reply.message.startsWith(`${kind} `)) return undefined
@@ -109,35 +112,35 @@ export function redirection(kind: 'MOVED' | 'ASK', reply: unknown, { host }: Nod
   return target === undefined ? undefined : { host: target === '' ? host : target, port: Number(port) }
 }
 
-/** Closes a connection and forgets it: a server that does not answer cannot hold it. */
+/** Closes a connection at once, without waiting for the server. */
 export function close({ redis }: Connection): void {
   redis.disconnect()
 }
 
-/** What an error of a connection means, for the operator. */
+/** Explains an error of a connection to the operator. */
 export function reasonOf(error: unknown): string {
   const { code = '', message, reason } = error as Error & { code?: string, reason?: string }
   if (message.startsWith('MOVED ')) return 'this is a node of a Cluster: its URL begins with redis-cluster or rediss-cluster'
   const missing = missingRight(message)
   const meaning = missing !== undefined ? `the Redis user may not do this: give it ${missing} (deploy/redis.acl has what imds needs)` : TLS_MEANINGS.find(([pattern]) => pattern.test(code))?.[1]
-  const text = (reason ?? (message === '' ? code : message)).replace(/, with args beginning with:.*/s, '') // Redis quotes what it was told: a password
+  const text = (reason ?? (message === '' ? code : message)).replace(/, with args beginning with:.*/s, '') // the arguments may be a password
   return meaning === undefined ? text : `${meaning} (${text})`
 }
 
 const TLS_MEANINGS: readonly (readonly [code: RegExp, meaning: string])[] = [
-  [/^CERT_HAS_EXPIRED$/, 'the server\'s certificate is out of date'],
+  [/^CERT_HAS_EXPIRED$/, 'the server\'s certificate has expired'],
   [/SELF_SIGNED_CERT|UNABLE_TO_(VERIFY|GET_ISSUER)|CERT_SIGNATURE_FAILURE/, 'the server\'s certificate is signed by an authority that is not trusted: is it the right file of authorities?'],
   [/ALERT_(CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)$/, 'the server wants a client certificate'],
   [/ALERT_(UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_\w+|UNSUPPORTED_CERTIFICATE)$/, 'the server refuses our certificate'],
   [/WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG/, 'the server does not speak TLS on this port'],
 ]
 
-/** True for a refusal by Redis' rules for users. */
+/** True for an error of Redis' access control. */
 export function isDenied({ message }: Error): boolean {
   return /\bNOPERM\b|ACL failure in script|executing the script can't (run|access)/.test(message)
 }
 
-/** What an ACL user lacks, as a rule for ACL SETUSER; undefined where that is not what is wrong. Source: the replies of Redis 6 and 7. */
+/** The right that the user lacks, as a rule for ACL SETUSER; undefined for any other error. Source: the replies of Redis 6 and 7. */
 function missingRight(message: string): string | undefined {
   if (!isDenied({ name: '', message })) return undefined
   const [, command] = /run the '([^']+)' command/.exec(message) ?? []
@@ -163,7 +166,7 @@ async function followRedirections(settings: RedisSettings, first: Node, key: str
       close(connection)
       const target = storeOf(settings).shape === 'cluster' ? redirection('MOVED', error, node) : undefined
       if (target === undefined) throw error
-      if (redirections === MOST_REDIRECTIONS) throw new Error('the nodes of the Cluster send us in circles', { cause: error })
+      if (redirections === MOST_REDIRECTIONS) throw new Error('the nodes of the Cluster redirect to each other in a loop', { cause: error })
       node = target
     }
   }
@@ -191,8 +194,8 @@ async function dial(settings: RedisSettings, node: Node, options: Pick<RedisOpti
     commandTimeout: TIMEOUT_MS,
     keepAlive: 10_000,
     enableOfflineQueue: false,
-    enableReadyCheck: false, // it writes to the console where INFO is denied; `check` does more
-    disableClientInfo: true, // a command that ACL users would have to be allowed for nothing
+    enableReadyCheck: false, // it writes to the console if INFO is denied; `check` does more
+    disableClientInfo: true, // a needless command, which an ACL would have to allow
     autoResubscribe: false,
   })
   let lastError: Error | undefined
@@ -210,17 +213,17 @@ async function dial(settings: RedisSettings, node: Node, options: Pick<RedisOpti
 }
 
 /**
- * A server that refuses our certificate says so after its side of the TLS 1.3 handshake, while we already write: whether its word or the
- * reset is seen first is a matter of luck.
+ * Explains a reset during TLS. A server that refuses our certificate sends its alert after its side of the TLS 1.3 handshake, while we already
+ * write, so we may see the reset instead of the alert.
  */
 function hungUp(error: NodeJS.ErrnoException | undefined, { url, certFile }: RedisSettings): Error | undefined {
   if (error?.syscall === undefined || !/^(ECONNRESET|EPIPE)$/.test(error.code ?? '') || !url.startsWith('rediss')) return undefined
-  return new Error(`the server ${certFile === undefined ? 'wants a client certificate' : 'refuses our certificate'}, it seems (${error.message})`, { cause: error })
+  return new Error(`the server ${certFile === undefined ? 'wants a client certificate' : 'refuses our certificate'}, probably (${error.message})`, { cause: error })
 }
 
 /**
- * A server that waits for commands does not answer a TLS handshake, and one that waits for a handshake hangs up on commands. Neither says
- * what is wrong, so both are named.
+ * Explains a wrong protocol. A server without TLS does not answer a handshake, and a server with TLS closes the connection at the first command;
+ * neither says why.
  */
 function otherProtocol(error: NodeJS.ErrnoException, { url }: RedisSettings): Error | undefined {
   const isTls = url.startsWith('rediss')

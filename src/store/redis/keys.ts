@@ -1,42 +1,39 @@
 /**
- * Where does what stand in Redis?
- *
- * Every key and channel, with its shape, writer and reader. One hash tag holds a region, so one shard has all of it and one script
- * can change it atomically. `publish.lua` builds the same names; docs/redis-layout.md repeats them for publishers in
- * other languages.
+ * Every key and channel in Redis, with its shape, writer and readers. One hash tag holds a region, so one shard has all of it and one
+ * script can change it atomically. publish.lua builds the same names, and docs/redis-layout.md lists them for publishers in other languages.
  */
 
-/** The names of one region. All but `hypervisors` are written by publish.lua alone. */
+/** The names of one region. Only publish.lua writes them, except `hypervisors`. */
 export interface Keys {
-  /** STRING: tells a store that was ever published to from an empty or foreign one. Holds the time (Unix, seconds) of the first publish. Reader: sync. */
+  /** STRING: the time (Unix, seconds) of the first publish. Missing: the store is empty or another one. Reader: sync. */
   readonly region: string
-  /** STRING: publishers need the record keys. Holds the time (Unix, seconds) of the first encrypted value. Reader: the script. */
+  /** STRING: the time (Unix, seconds) of the first encrypted value. Present: publishers need the record keys. Reader: the script. */
   readonly encrypted: string
   /**
-   * HASH id -> JSON `{revision, digest, addresses, hypervisors, sealedAt}`, the last where the user-data is sealed: what the script knows of
-   * each instance. Readers: the script, list.
+   * HASH id -> JSON `{revision, digest, addresses, hypervisors, sealedAt}`, the last only if the user-data is sealed. Readers: the script,
+   * list.
    */
   readonly instances: string
   /**
-   * HASH `record` (JSON text), `user-data` (raw bytes; absent where there is none), both encrypted where there are keys (record-cipher.ts), and
-   * `digest`, over them as they stand there. Reader: sync.
+   * HASH `record` (JSON text) and `user-data` (raw bytes; absent: none), both encrypted if there are keys (record-cipher.ts), and `digest` of
+   * the two as stored. Reader: sync.
    */
   readonly instance: (id: string) => string
-  /** STRING: the revision at which an instance was removed, and after a space its seal where it had one; kept for 7 days. Readers: the script, watch. */
+  /** STRING `REVISION` or `REVISION SEALED-AT`: an instance was removed at this revision. Expires after 7 days. Readers: the script, sync. */
   readonly tombstone: (id: string) => string
   /** HASH id -> digest of every instance whose record names this hypervisor. Reader: sync, for its resync. */
   readonly hypervisor: (name: string) => string
-  /** HASH name -> JSON `{version, instances, seenAt}` of every hypervisor whose daemon ever connected. Writer: the daemon. Reader: the publisher. */
+  /** HASH name -> JSON `{version, instances, seenAt}` of every hypervisor whose daemon has connected. Writer: the daemon. Reader: publishers. */
   readonly hypervisors: string
-  /** HASH IPv4 address -> id of its owner, on one network. Readers: the script, the question for an unknown peer. */
+  /** HASH IPv4 address -> id of its owner, on one network. Readers: the script, peer lookup. */
   readonly addresses: (network: string) => string
   /**
-   * ZSET, all scores 0, of `DIGITS ID`: the IPv6 addresses and prefixes of one network as the digits of `ipv6Digits`, with their owner. What
-   * lies inside another of the same owner is left out, so no two overlap: what contains an address is the last member that is not
-   * after it. Readers: the script, the question for an unknown peer.
+   * ZSET of `DIGITS ID`, all scores 0: the IPv6 addresses and prefixes of one network (digits: `ipv6Digits`) with their owners. A range inside
+   * another of the same owner is left out, so no two overlap, and the range that contains an address is the last member that does not
+   * sort after it. Readers: the script, peer lookup.
    */
   readonly ranges: (network: string) => string
-  /** CHANNEL: ids whose record changed, one a message, for one hypervisor. Subscriber: sync. */
+  /** CHANNEL: the notices of one hypervisor, each the id of a record that changed. Subscriber: sync. */
   readonly notices: (hypervisor: string) => string
 }
 

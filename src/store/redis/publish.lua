@@ -1,46 +1,46 @@
--- The one script that writes a region of imds. Atomic: all of a change is there, or none of it.
+-- Publishes to a region of imds in Redis: the only writer of its keys. Each run is atomic.
 --
 --   EVAL <this file> 1 imds:{REGION} put RECORD set BYTES       publish a record with its user-data
---   EVAL <this file> 1 imds:{REGION} put RECORD keep            publish a record; its user-data stays as it is
---   EVAL <this file> 1 imds:{REGION} put RECORD none            publish a record that has no user-data
---   EVAL <this file> 1 imds:{REGION} unseal RECORD ...          as put, and lift the seal of its user-data: RECORD has no sealedAt
---   EVAL <this file> 1 imds:{REGION} dry-run put ...            answers as put (unseal, put-encrypted, unseal-encrypted) would, and writes nothing
---   EVAL <this file> 1 imds:{REGION} init                       make an empty region one that daemons take for theirs; nothing where it is one
---   EVAL <this file> 1 imds:{REGION} remove ID [REVISION]       remove an instance; REVISION is its last one plus 1 unless given. With it
---                                                               an unknown id gets a tombstone too, for hosts that still answer for it
+--   EVAL <this file> 1 imds:{REGION} put RECORD keep            publish a record and keep the user-data in the store
+--   EVAL <this file> 1 imds:{REGION} put RECORD none            publish a record without user-data
+--   EVAL <this file> 1 imds:{REGION} unseal RECORD ...          as put, and lift the seal of the user-data: RECORD has no sealedAt
+--   EVAL <this file> 1 imds:{REGION} dry-run put ...            answer as put (unseal, put-encrypted, unseal-encrypted) would, and write nothing
+--   EVAL <this file> 1 imds:{REGION} init                       initialise an empty region, so that daemons accept it
+--   EVAL <this file> 1 imds:{REGION} remove ID [REVISION]       remove an instance; the default REVISION is the last one plus 1. With REVISION
+--                                                               an unknown id gets a tombstone too, for hosts that still serve it
 --
--- RECORD is the JSON document that docs/record.md describes. A record with `sealedAt` seals its user-data; a put keeps the seal that is there, whatever its
--- record says of one. Answers, each a list of strings:
+-- RECORD is the JSON document that docs/record.md describes. A record with `sealedAt` seals its user-data. A put keeps the seal in the store,
+-- whatever sealedAt its record has. Each answer is a list of strings:
 --
 --   published REVISION [SEALED-AT] | unchanged REVISION [SEALED-AT] | removed REVISION
---   initialised TIME | unchanged TIME       init; since when the region is one (Unix seconds)
+--   initialised TIME | unchanged TIME       init: the time of the initialisation (Unix seconds)
 --   absent                                  remove without REVISION: there is no such instance and no tombstone; nothing was written
---   refused stale REVISION                  the store holds this revision, or removed the instance at it: publish a higher one
---   refused address-owned NETWORK RANGE OWNER   the address or prefix is another instance's, or a part of it is
---   refused user-data WHY                   the bytes and the record's userData do not belong together
+--   refused stale REVISION                  the instance was published or removed at this revision: publish a higher one
+--   refused address-owned NETWORK RANGE OWNER   another instance owns the address or prefix, or a part of it
+--   refused user-data WHY                   the bytes do not fit the record's userData
 --   refused encrypted                       the region is encrypted: publish and remove with the keys, by the verbs below
---   refused invalid WHY                     this is not a record (the library checks every field; here only what the script reads)
+--   refused invalid WHY                     this is not a record (the library checks every field, this script only what it reads)
 --
--- Where records are encrypted (src/store/crypto/record-cipher.ts has the layout) the script is told beside them what it compares:
+-- The script cannot read encrypted records (src/store/crypto/record-cipher.ts has their layout), so FACTS tell it what to compare:
 --
---   EVAL <this file> 1 imds:{REGION} put-encrypted FACTS RECORD USER-DATA [DIGEST]      publish; USER-DATA is empty where there is none
+--   EVAL <this file> 1 imds:{REGION} put-encrypted FACTS RECORD USER-DATA [DIGEST]      publish; USER-DATA is empty if there is none
 --   EVAL <this file> 1 imds:{REGION} unseal-encrypted FACTS RECORD USER-DATA [DIGEST]   publish and lift the seal
---   EVAL <this file> 1 imds:{REGION} encrypt FACTS RECORD USER-DATA DIGEST              the same contents and revision, encrypted anew
+--   EVAL <this file> 1 imds:{REGION} encrypt FACTS RECORD USER-DATA DIGEST              encrypt the same contents again, at the same revision
 --   EVAL <this file> 1 imds:{REGION} remove-encrypted ID [REVISION]                     as remove
---   EVAL <this file> 1 imds:{REGION} decrypt RECORD USER-DATA DIGEST                     the same contents and revision, in the clear: keys go out of use
---   EVAL <this file> 1 imds:{REGION} mark-plain                                          the region is not encrypted any more: answers `plain`
+--   EVAL <this file> 1 imds:{REGION} decrypt RECORD USER-DATA DIGEST                    store the same contents plain, at the same revision
+--   EVAL <this file> 1 imds:{REGION} mark-plain                                         mark the region as plain: answers `plain`
 --   EVAL <this file> 1 imds:{REGION} mark-encrypted                                     mark the region as encrypted: answers `encrypted SINCE`
 --
--- The first encrypted value marks the region as encrypted, and put, unseal and remove are refused from then on. The script cannot check that
--- who calls the other verbs has the keys: this guards against a publisher that was left without keys by mistake, not against an attacker.
+-- The first encrypted value marks the region as encrypted; put, unseal and remove are refused from then on. The script cannot check that callers
+-- of the other verbs have the keys: the mark guards against a publisher without keys by mistake, not against an attacker.
 --
--- FACTS is JSON with these fields of the record: schema, id, revision, region, hypervisors, sealedAt, and of its interfaces network and addresses. With
--- DIGEST the publish is for the case that the instance has this digest now (`none`: that there is none). Two more answers:
+-- FACTS is JSON with these fields of the record: schema, id, revision, region, hypervisors, sealedAt, and of each interface the network and
+-- the addresses. With DIGEST the script writes only if the instance has this digest now (`none`: there is no instance). Two more answers:
 --
---   refused sealed SEALED-AT                the user-data is sealed: the record must say so, with this time
---   refused changed DIGEST                  the instance has another digest than the one that was given
+--   refused sealed SEALED-AT                the user-data is sealed: the record must have this sealedAt
+--   refused changed DIGEST                  the instance has this digest, which is not the given one
 --
--- Keys and their shapes: src/store/redis/keys.ts.
+-- The keys and their shapes: src/store/redis/keys.ts.
 
 local base = KEYS[1]
 local is_dry = ARGV[1] == 'dry-run'
@@ -48,10 +48,10 @@ local arguments = is_dry and { unpack(ARGV, 2) } or ARGV
 local REGION = string.match(base or '', '^imds:{([A-Za-z0-9][A-Za-z0-9._-]*)}$')
 local TOMBSTONE_SECONDS = 7 * 24 * 3600
 local ID_RULE = 'an id is 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'
--- What daemons accept: src/metadata/record.ts, and for an encrypted value src/store/crypto/record-cipher.ts.
+-- The bounds of daemons: src/metadata/record.ts, and for encrypted values src/store/crypto/record-cipher.ts.
 local RECORD_MAX_BYTES = 262144
 local ENCRYPTION_MAX_OVERHEAD_BYTES = 118
--- Lists and maps may be absent here: an encrypted record's FACTS have only what the script compares.
+-- Lists and maps may be missing here: FACTS have only what the script compares.
 local BOUNDS = { interfaces = 32, serverGroups = 256, publicKeys = 256, tags = 50, blockDevices = 256, hypervisors = 2 }
 local INTERFACE_BOUNDS = { ipv4Addresses = 64, ipv6Addresses = 64, ipv6Prefixes = 64, cloudIps = 64 }
 local TAG_KEY_MAX_CHARACTERS, TAG_VALUE_MAX_CHARACTERS = 128, 256
@@ -67,10 +67,10 @@ local function count(map)
   for _ in pairs(map) do entries = entries + 1 end
   return entries
 end
--- Characters of UTF-8 text, as JSON Schema counts them: bytes that do not continue a character.
+-- Counts the characters of UTF-8 text as JSON Schema does: the bytes that do not continue a character.
 local function characters(text) return select(2, string.gsub(text, '[^\128-\191]', '')) end
 
--- The table that a JSON text holds, or nil.
+-- Decodes a JSON object or list; nil for any other text.
 local function decoded(text)
   local is_json, value = pcall(cjson.decode, text or '')
   return is_json and is_table(value) and value or nil
@@ -81,16 +81,16 @@ local function known(id)
   return entry and cjson.decode(entry)
 end
 
--- A tombstone is `revision`, or `revision sealed-at` where the user-data was sealed.
+-- Returns the revision and the seal of a tombstone. Its form: `REVISION` or `REVISION SEALED-AT`.
 local function tombstone_of(id)
   local revision, sealed_at = string.match(redis.call('GET', base .. ':tombstone:' .. id) or '', '^(%d+) ?(%S*)$')
   return tonumber(revision), sealed_at ~= '' and sealed_at or nil
 end
 
--- The last revision of an instance, there or removed; nil: there never was one, for 7 days.
+-- Returns the last revision of an instance, also of one removed in the last 7 days; nil: none.
 local function revision_of(id, before) return before and tonumber(before.revision) or (tombstone_of(id)) end
 
--- RFC 3339, as the schema of the record has it: a seal that no daemon could read would make every later record faulty.
+-- Checks a time by the record's schema (RFC 3339): a seal that no daemon can read would make every later record faulty.
 local function is_time(value)
   if type(value) ~= 'string' or #value > 35 then return false end
   local month, day, hour, minute, second, zone = string.match(value, '^%d%d%d%d%-(%d%d)%-(%d%d)T(%d%d):(%d%d):(%d%d)(.*)$')
@@ -100,7 +100,7 @@ local function is_time(value)
   return zone == 'Z' or (hours ~= nil and hours <= '23' and minutes <= '59')
 end
 
--- Since when the store has an instance's user-data sealed. Its entry, its record and its tombstone say so; one that says it is enough.
+-- Returns the seal of an instance in the store, or nil. Its entry, its record and its tombstone may each have it; any one is enough.
 local function seal_of(id, before)
   if before and before.sealedAt then return before.sealedAt end
   local record = decoded(redis.call('HGET', base .. ':instance:' .. id, 'record'))
@@ -109,11 +109,11 @@ local function seal_of(id, before)
   return sealed_at
 end
 
--- A claim is `network range`: the range is an address, or an IPv6 prefix with its length.
+-- A claim is `NETWORK RANGE`. A range is an address, or an IPv6 prefix with its length.
 local function split_claim(claim) return string.match(claim, '^(%S+) (%S+)$') end
 
--- The hexadecimal digits that every address of an IPv6 range begins with: 32 for an address, length / 4 for a prefix. A range contains
--- another exactly when its digits begin the other's, and sorts right before what it contains. nil for what is neither.
+-- Returns the hexadecimal digits that every address of an IPv6 range begins with: 32 for an address, length / 4 for a prefix; nil for any
+-- other text. A range contains another exactly when its digits begin the other's, and it sorts just before what it contains.
 local function digits_of(range)
   local address, length = string.match(range, '^([%x:]+)/?(%d*)$')
   if not address or string.find(address, '%x%x%x%x%x') then return nil end
@@ -132,7 +132,7 @@ end
 
 local function is_ipv6(range) return string.find(range, ':', 1, true) end
 
--- Takes an instance out of the indexes that its last publish put it in.
+-- Removes an instance from the indexes that its last publish added it to.
 local function forget(id, entry)
   for _, claim in ipairs(entry.addresses) do
     local network, range = split_claim(claim)
@@ -145,14 +145,14 @@ local function forget(id, entry)
   for _, name in ipairs(entry.hypervisors) do redis.call('HDEL', base .. ':hypervisor:' .. name, id) end
 end
 
--- The other instance that has a range or a part of it, or nil. `own`: how many ranges of the asking instance the index holds at most.
+-- Returns the other instance that owns a range or a part of it, or nil. `own`: the most ranges that this instance can have in the index.
 local function other_owner(id, network, range, own)
   if not is_ipv6(range) then
     local owner = redis.call('HGET', base .. ':addresses:' .. network, range)
     return owner and owner ~= id and owner or nil
   end
   local key, digits = base .. ':ranges:' .. network, digits_of(range)
-  -- No two members overlap, so what contains the range is the last member before it.
+  -- No two members overlap, so the one that contains the range is the last member before it.
   for _, member in ipairs(redis.call('ZREVRANGEBYLEX', key, '(' .. digits, '-', 'LIMIT', 0, 1)) do
     local around, owner = split_claim(member)
     if string.sub(digits, 1, #around) == around and owner ~= id then return owner end
@@ -163,7 +163,7 @@ local function other_owner(id, network, range, own)
   end
 end
 
--- Puts an instance into the indexes of addresses. An IPv6 range inside another of its own is left out, so that no two members overlap.
+-- Adds an instance to the indexes of addresses. Leaves out an IPv6 range inside another one of its own, so that no two members overlap.
 local function index(id, claims)
   local own = {}
   for _, claim in ipairs(claims) do
@@ -182,18 +182,18 @@ local function index(id, claims)
   end
 end
 
--- Tells every hypervisor that holds the instance now, or held it before.
+-- Notifies every hypervisor in some lists of names, each once.
 local function notify(id, ...)
-  local told = {}
+  local notified = {}
   for _, names in ipairs({ ... }) do
     for _, name in ipairs(names) do
-      if not told[name] then redis.call('PUBLISH', base .. ':notices:' .. name, id) end
-      told[name] = true
+      if not notified[name] then redis.call('PUBLISH', base .. ':notices:' .. name, id) end
+      notified[name] = true
     end
   end
 end
 
--- Which list or map of an object is beyond its bound, or nil.
+-- Returns what is wrong with the sizes of an object's lists and maps, or nil.
 local function bound_fault(object, bounds, path)
   for name, most in pairs(bounds) do
     local value = object[name]
@@ -202,7 +202,7 @@ local function bound_fault(object, bounds, path)
   end
 end
 
--- What is wrong with a record's tags, or nil.
+-- Returns what is wrong with a record's tags, or nil.
 local function tags_fault(tags)
   for key, value in pairs(tags or {}) do
     if type(key) ~= 'string' or type(value) ~= 'string' then return 'tags is an object of strings' end
@@ -211,7 +211,7 @@ local function tags_fault(tags)
   end
 end
 
--- The claims of every interface, or nil and why there are none.
+-- Returns the claims of every interface, or nil and what is wrong with them.
 local function claims_of(record)
   local claims = {}
   for _, interface in ipairs(record.interfaces) do
@@ -232,7 +232,7 @@ local function claims_of(record)
   return claims
 end
 
--- What the script compares, from a JSON document: its table and its claims, or nil and what is wrong with it.
+-- Reads a record or FACTS: returns its table and its claims, or nil and what is wrong with it.
 local function facts_of(text, lifts)
   if #(text or '') > RECORD_MAX_BYTES then return nil, TOO_LONG end
   local record = decoded(text)
@@ -254,15 +254,15 @@ local function facts_of(text, lifts)
   return record, claims
 end
 
--- The revision that an encrypted value was made for, or nil for a value that is not encrypted (src/store/crypto/record-cipher.ts).
+-- Returns the revision that an encrypted value was made for; nil for a plain value (src/store/crypto/record-cipher.ts).
 local function encrypted_for(value) return string.match(value or '', '^imds1 %S+ (%d+)\n') end
 
--- Is an instance to be changed with keys only? Its own record says so where the region was encrypted before there was a mark.
+-- True if an instance may be changed with keys only. The record decides in regions that were encrypted before there was a mark.
 local function needs_keys(id)
   return redis.call('EXISTS', base .. ':encrypted') == 1 or encrypted_for(redis.call('HGET', base .. ':instance:' .. id, 'record')) ~= nil
 end
 
--- Writes an instance, unless it is late or claims what is another's. `before`: its entry. `again`: the same revision, encrypted anew.
+-- Writes an instance, unless it is stale or claims addresses of another. `before`: its entry. `again`: the same revision, converted.
 local function write(record, claims, before, text, bytes, sealed_at, again)
   local id, instance = record.id, base .. ':instance:' .. record.id
   local digest = redis.sha1hex(text .. '\n' .. (bytes or ''))
@@ -281,7 +281,7 @@ local function write(record, claims, before, text, bytes, sealed_at, again)
   local verdict = { before and before.digest == digest and 'unchanged' or 'published', revision, sealed_at }
   if is_dry then return verdict end
   local now = redis.call('TIME')[1]
-  redis.call('SET', base, now, 'NX') -- the first write: a full Redis refuses it, so that it refuses a publish whole
+  redis.call('SET', base, now, 'NX') -- first, so that a full Redis refuses the whole publish
   if encrypted_for(text) then redis.call('SET', base .. ':encrypted', now, 'NX') end
   if before then forget(id, before) end
   redis.call('DEL', base .. ':tombstone:' .. id, instance)
@@ -316,13 +316,13 @@ local function put(text, mode, bytes, lifts)
 
   local before = known(id)
   local sealed_at = not lifts and seal_of(id, before) or record.sealedAt
-  -- The last of two fields with one name counts, to every JSON reader that this store has.
+  -- Of two fields with the same name the last one counts, for every JSON parser that reads this store.
   if sealed_at ~= record.sealedAt then text = string.gsub(text, '}%s*$', ',"sealedAt":"' .. sealed_at .. '"}') end
   if #text > RECORD_MAX_BYTES then return refused('invalid', TOO_LONG .. ' with its seal') end
   return write(record, claims, before, text, bytes, sealed_at)
 end
 
--- The script can put nothing into an encrypted record and read nothing in it: whoever publishes one says in FACTS what is compared.
+-- Publishes an encrypted record, which the script can neither read nor change. Its publisher gives FACTS to compare.
 local function put_encrypted(verb, facts, text, bytes, digest)
   local lifts, again = verb == 'unseal-encrypted', verb == 'encrypt'
   local record, claims = facts_of(facts, lifts)
@@ -346,7 +346,7 @@ end
 local function remove(id, given)
   local before = known(id)
   local current = revision_of(id, before)
-  -- An id that never was gets no tombstone: the first publish of an instance with this id would be stale for 7 days.
+  -- No tombstone for an unknown id: it would make the first publish of such an instance stale for 7 days.
   if not current and not given then return { 'absent' } end
   current = current or 0
   local revision = before and current + 1 or current
@@ -354,8 +354,8 @@ local function remove(id, given)
   if not is_revision(revision) then return refused('invalid', 'REVISION is not a whole number of at least 1') end
   if revision < current then return refused('stale', whole(current)) end
   local sealed_at = seal_of(id, before)
-  -- Over its maxmemory Redis refuses a script's commands that may need memory until the script has written something. So the first write is
-  -- one that frees memory, and the tombstone is written in any case.
+  -- Above its maxmemory, Redis refuses commands of a script that may need memory until the script has written something. So the first write
+  -- frees memory, and the tombstone is written in any case.
   redis.call('DEL', base .. ':instance:' .. id)
   redis.call('SET', base .. ':tombstone:' .. id, whole(revision) .. (sealed_at and ' ' .. sealed_at or ''), 'EX', TOMBSTONE_SECONDS)
   redis.call('HDEL', base .. ':instances', id)
@@ -366,7 +366,7 @@ local function remove(id, given)
   return { before and 'removed' or 'unchanged', whole(revision) }
 end
 
--- The same contents and revision, no longer encrypted.
+-- Stores the same contents and revision as plain values.
 local function decrypt(text, bytes, digest)
   local record, claims = facts_of(text)
   if not record then return refused('invalid', claims) end
@@ -388,8 +388,8 @@ local function mark_encrypted()
   return { 'encrypted', redis.call('GET', base .. ':encrypted') }
 end
 
--- While a Cluster moves the region's slot, some of its keys are here and some are there. Asking for two that are nowhere ends the script
--- then, on either side, before it wrote anything: a change is whole, or is to be tried again.
+-- While a Cluster moves the region's slot, each of its keys is on one of two nodes. Asking for two keys that do not exist ends the script then, on
+-- either node, before it has written anything. So a change is complete, or is to be repeated.
 redis.call('EXISTS', base .. ':nowhere', base .. ':nowhere-else')
 
 if not REGION then return refused('invalid', 'the key is not imds:{REGION}') end

@@ -1,11 +1,10 @@
 /**
  * The store in Redis, as the daemon reads it.
  *
- * A session is two connections to the one server that has the region: one asks, one listens to this hypervisor's channel. `connected` is
- * said when both are there and the subscription stands, so the resync that follows can miss nothing. When either is lost, both are: the
- * next session looks for the server anew, and its resync makes good what was missed. Both are asked for a sign of life every few
- * seconds: a peer that vanished without a word (a cut network, a stopped process) would otherwise look like silence, and a primary
- * that became a replica, or gave the region away, like a store in which nothing changes.
+ * A session is two connections to the server that has the region: one for commands, one subscribed to the channel of this hypervisor. The source
+ * reports `connected` when both are ready, so the resync that follows misses nothing. When either is lost, both are closed; the next session
+ * finds the server again, and its resync makes up for lost notices. Both connections are checked every few seconds: otherwise a server that
+ * disappears without closing them, loses its role as primary, or gives the region away would look like a store without changes.
  */
 import type { Redis } from 'ioredis'
 import { ipv6Digits } from '../../metadata/address.ts'
@@ -19,22 +18,21 @@ import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/reco
 import { sha256InSlices, TurnBudget } from '../../runtime/turn-budget.ts'
 
 const HEARTBEAT_MS = 5000
-/** One read of several instances has at most so many bytes of records and user-data, or those of one instance. */
+/** The most bytes of records and user-data that one read asks for, unless a single instance has more. */
 const READ_BYTES = 4 * 1024 * 1024
-/** Refusals that stay; another one is over when the next announcement comes. */
+/** Errors that will not go away by the next announcement. */
 const MAY_NOT_WRITE = /NOPERM|READONLY/
-/** In heartbeats. */
-const ANNOUNCED_EVERY = 6
-/** Answers of a server that does not have the region any more, or cannot serve it. */
+const HEARTBEATS_PER_ANNOUNCEMENT = 6
+/** Errors of a server that no longer has the region, or cannot serve it. */
 const NOT_HERE = /^(MOVED|CLUSTERDOWN|LOADING|MASTERDOWN|NOAUTH) /
 
-/** How a daemon announces itself in the store. `state`: what it says beside the time; `failed`: the store does not take it. */
+/** How a daemon announces itself in the store. `state`: what it reports with the time. `failed`: called when it may not write. */
 export interface Announcement {
   readonly state: () => { readonly version: string, readonly instances: number }
   readonly failed: (reason: string) => void
 }
 
-/** What a source in Redis is made from. `userDataMaxBytes` bounds the user-data of an instance. */
+/** The parts of a source in Redis. `userDataMaxBytes` bounds the user-data of an instance. */
 export interface RedisSourceParts {
   readonly settings: RedisSettings
   readonly region: string
@@ -44,12 +42,12 @@ export interface RedisSourceParts {
   readonly announcement: Announcement
 }
 
-/** Builds the source; nothing connects before `start`. With `cipher` only what is encrypted is believed; null: records are plain. */
+/** Builds the source; nothing connects before `start`. With a `cipher` plain values are rejected; null: records are plain. */
 export function buildRedisSource(parts: RedisSourceParts): Source {
   return new RedisSource(parts)
 }
 
-/** What is open now. `end` closes it, for a reason. */
+/** The open session. `end` closes it, for a reason. */
 interface Session { readonly commands: Connection, readonly end: (reason: string) => void }
 
 /** An instance to read; `userDataBytes` is 0 where its length is not known. */
@@ -86,7 +84,7 @@ class RedisSource implements Source {
     return { initialised: region !== null, digests: new Map(Object.entries(digests as Record<string, string>)) }
   }
 
-  /** Several ids: asks for the lengths of their values first, so that each read is bounded in bytes. One id is read at once, in one round trip. */
+  /** For several ids, asks for the lengths of their values first, so that each read is bounded in bytes. One id takes one round trip. */
   async* load(ids: readonly string[]): AsyncIterable<Loaded> {
     const fields = ids.length === 1 ? [] : ids.flatMap((id) => ['record', 'user-data'].map((field) => ['hstrlen', this.#keys.instance(id), field]))
     const lengths = (await this.#ask(fields)).map((reply) => isWrongType(reply) ? 0 : valueOf(reply) as number)
@@ -123,13 +121,13 @@ class RedisSource implements Source {
       ['get', this.#keys.tombstone(id)],
     ]))
     for (const { id, userDataBytes } of some) {
-      const [values, tombstone] = replies.splice(0, 2) // not kept while the others are processed
+      const [values, tombstone] = replies.splice(0, 2) // frees them while the others are processed
       if (isWrongType(values) || isWrongType(tombstone)) yield { kind: 'unreadable', id, digest: '', reason: 'a key of this instance has a wrong type' }
       else yield await this.#loaded(id, valueOf(values) as (Buffer | null)[], valueOf(tombstone) as string | null, userDataBytes)
     }
   }
 
-  /** `userData` is undefined where it was not read since it is too long. */
+  /** `userData` is undefined where it was too long to read. */
   async #loaded(id: string, [record, digestText, userData]: (Buffer | null)[], tombstone: string | null, userDataBytes: number): Promise<Loaded> {
     if (record == null) return { kind: tombstone === null ? 'absent' : 'removed', id }
     const digest = digestText?.toString() ?? ''
@@ -142,7 +140,7 @@ class RedisSource implements Source {
     return { id, digest, ...stored, userDataSha256: stored.userData && await sha256InSlices(stored.userData, this.#budget) }
   }
 
-  /** Whether it is too long in any case: encrypted, a value is a little longer than its contents. */
+  /** True if it is too long in any case: an encrypted value is a little longer than its contents. */
   #isTooLong(userDataBytes: number): boolean {
     return userDataBytes > this.#userDataMaxBytes + ENCRYPTION_MAX_OVERHEAD_BYTES
   }
@@ -153,7 +151,7 @@ class RedisSource implements Source {
     await Promise.resolve()
   }
 
-  /** One session, from the search for the server to its loss; resolves with the reason. */
+  /** Runs one session, from finding the server to its loss. Resolves with the reason. */
   async #live(events: SourceEvents): Promise<string> {
     const commands = await connectToRegion(this.#settings, this.#keys.region, 'imds')
     const open: Connection[] = [commands]
@@ -167,7 +165,7 @@ class RedisSource implements Source {
       let beats = 0
       heartbeat = setInterval(() => {
         this.#beat(commands, notices.redis)
-        if (++beats % ANNOUNCED_EVERY === 0) this.#announce(commands.redis)
+        if (++beats % HEARTBEATS_PER_ANNOUNCEMENT === 0) this.#announce(commands.redis)
       }, HEARTBEAT_MS)
       if (this.#stopping.signal.aborted) return 'stopping'
       events.connected()
@@ -195,14 +193,14 @@ class RedisSource implements Source {
     notices.ping().catch((error: unknown) => { end?.(reasonOf(error)) })
   }
 
-  /** Asks; an answer may be an Error. What a Cluster is moving to another node right now is asked for over there. */
+  /** Runs commands; a reply may be an Error. Asks another node for keys that a Cluster is moving there now. */
   async #ask(commands: (string | number)[][]): Promise<unknown[]> {
     const session = this.#session
     if (session === undefined) throw new Error('there is no connection')
     const { redis, node } = session.commands
     const replies = await attempt(redis, commands)
     const gone = replies.find((reply) => reply instanceof Error && NOT_HERE.test(reply.message))
-    if (gone !== undefined) session.end(`the region is not here any more: ${(gone as Error).message}`)
+    if (gone !== undefined) session.end(`the server no longer has the region: ${(gone as Error).message}`)
     const moving = replies.flatMap((reply, i) => redirection('ASK', reply, node) === undefined ? [] : [i])
     if (moving.length === 0) return replies
     const there = await connectTo(this.#settings, redirection('ASK', replies[moving[0]!], node)!, 'imds-moving')
@@ -216,7 +214,7 @@ class RedisSource implements Source {
   }
 }
 
-/** A key of another type is one instance's fault, not the store's. */
+/** A key of a wrong type is the fault of one instance, not of the store. */
 function isWrongType(reply: unknown): boolean {
   return reply instanceof Error && reply.message.startsWith('WRONGTYPE ')
 }

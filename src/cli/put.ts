@@ -1,23 +1,25 @@
 /**
- * `imdsctl put` and `imdsctl validate`: one record or many. Many are published on one connection with a bounded number in flight, as if
- * one after the other where the order matters. What is refused is reported and the others go on; the exit status is the highest of all.
+ * `imdsctl put` and `imdsctl validate`, for one record or many. Reports each record that is refused and continues with the others. The exit
+ * status is the highest of all.
  */
 import { readFile } from 'node:fs/promises'
 import { buffer } from 'node:stream/consumers'
 import { isId } from '../metadata/identifiers.ts'
 import type { Fault } from '../metadata/record.ts'
 import { checkRecord } from '../store/check-record.ts'
+import { RECORD_ENDINGS } from '../store/document.ts'
 import { openStore, USER_DATA_MAX_BYTES } from '../store/open.ts'
-import { StoreUnavailable, type Publisher, type PutOptions, type PutResult } from '../store/publisher.ts'
+import { publishMany, type Settled, type ToPublish } from '../store/publish-many.ts'
+import type { PutOptions } from '../store/publisher.ts'
 import type { UserDataChange } from '../store/user-data.ts'
 import { addressOwned, jsonOf, type Context } from './commands.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
 import { readRecords, type ReadRecord, type RecordFault, type RecordInput } from './records.ts'
 
-/** What is in flight at once: enough to hide the round trip, and a bound on memory. */
+/** The most publishes in flight: enough to hide the round trip, and a bound on memory. */
 const MOST_IN_FLIGHT = 32
 
-/** What became of a record: its count in the summary, the exit status, lines for people, and what `--json` prints. */
+/** The outcome of one record: its kind for the summary, its exit status, the text to print, and the object for `--json`. */
 interface Outcome {
   readonly kind: string
   readonly status: number
@@ -27,8 +29,8 @@ interface Outcome {
 }
 
 /**
- * Publishes the records of some paths. `userDataPath`: a path or `-` with the user-data of the one record; false where a record that comes
- * without user-data has none; undefined where it keeps what the store has.
+ * Publishes the records of some paths. `userDataPath`: a file or `-` with the user-data of the only record. For a record without user-data, false
+ * means that it has none, and undefined that the user-data in the store stays.
  */
 export async function put(
   { store, json }: Context, paths: readonly string[], userDataPath: string | false | undefined, options: Required<PutOptions>,
@@ -39,15 +41,18 @@ export async function put(
   const report = new Report(json)
   const publisher = await openStore(store)
   try {
-    await putAll(publisher, records, otherwise, most, report, options)
+    const ended = await publishMany(publisher, itemsOf(records, otherwise, report), most, options, ({ input }, outcome) => {
+      report.add(putOutcome(input, outcome, options))
+    })
+    if (ended === 'unavailable') report.stopped()
   } finally {
     await publisher.close()
-    if (paths.includes('-')) process.stdin.destroy() // it may be open still, and would keep this process
+    if (paths.includes('-')) process.stdin.destroy() // an open one keeps the process running
   }
   report.end()
 }
 
-/** Checks the records of some paths, and where their user-data comes with them whether it fits. Needs no store. */
+/** Checks the records of some paths, with their user-data where it comes with them. Needs no store. */
 export async function validate(json: boolean, paths: readonly string[], userDataMaxBytes = USER_DATA_MAX_BYTES): Promise<void> {
   const report = new Report(json)
   for await (const read of readRecords(paths)) {
@@ -59,74 +64,38 @@ export async function validate(json: boolean, paths: readonly string[], userData
 
 function checked(input: RecordInput, userDataMaxBytes: number): Outcome {
   const { userData } = input
-  const bytes = userData instanceof Uint8Array ? userData : userData === 'none' ? null : undefined // left out: it may be in the store
+  const bytes = userData instanceof Uint8Array ? userData : userData === 'none' ? null : undefined // none given: the store may have it
   const record = checkRecord(input.document, bytes, { region: undefined, userDataMaxBytes })
   if (!record.ok) return invalid(input, record.faults)
   const { id, revision } = record.value.instance
   return { status: EXIT.done, kind: 'valid', text: `${input.place}: valid, ${id} revision ${String(revision)}`, json: { place: input.place, result: 'valid', id, revision } }
 }
 
-/**
- * Publishes records with at most `most` in flight, and ends when the store cannot be used any more, also while it waits for a record. Two
- * records of one instance are published in their order; one whose address is taken is tried again after all those before it, which may give
- * the address up.
- */
-async function putAll(
-  publisher: Publisher, records: AsyncIterator<ReadRecord>, otherwise: UserDataChange, most: number, report: Report, options: Required<PutOptions>,
-): Promise<void> {
-  const inFlight = new Set<Promise<void>>()
-  const lastOf = new Map<string, Promise<void>>()
-  const { promise: unavailable, resolve: stop } = Promise.withResolvers<'unavailable'>()
-  for (;;) {
-    if (inFlight.size >= most) await Promise.race(inFlight)
-    const next = await Promise.race([unavailable, records.next()])
-    if (next === 'unavailable') {
-      await Promise.all(inFlight)
-      report.stopped()
-      return
-    }
-    if (next.done === true) break
-    if (!next.value.ok) {
-      report.add(faultOutcome(next.value.fault))
-      continue
-    }
-    const { value } = next.value
-    const id = idOf(value)
-    const earlier = [...inFlight]
-    const before = lastOf.get(id)
-    const attempt = () => publisher.put(value.document, value.userData ?? otherwise, options)
-    const work = (async () => {
-      await before
-      const put = await attempt()
-      if (put.kind !== 'address-owned') return putOutcome(value, put, options)
-      await Promise.all(earlier)
-      return putOutcome(value, await attempt(), options)
-    })().catch((error: unknown) => {
-      if (error instanceof StoreUnavailable) stop('unavailable')
-      return failed(value, error)
-    }).then((outcome) => {
-      report.add(outcome)
-      inFlight.delete(work)
-      if (lastOf.get(id) === work) lastOf.delete(id)
-    })
-    inFlight.add(work)
-    lastOf.set(id, work)
+/** A record to publish, with its input for messages. */
+interface Item extends ToPublish { readonly input: RecordInput }
+
+/** The records that can be read; reports the others. `otherwise`: the user-data of a record that comes without. */
+async function* itemsOf(records: AsyncIterable<ReadRecord>, otherwise: UserDataChange, report: Report): AsyncGenerator<Item> {
+  for await (const read of records) {
+    if (!read.ok) report.add(faultOutcome(read.fault))
+    else yield { id: idOf(read.value), document: read.value.document, userData: read.value.userData ?? otherwise, input: read.value }
   }
-  await Promise.all(inFlight)
 }
 
-function putOutcome(input: RecordInput, put: PutResult, { dryRun }: Required<PutOptions>): Outcome {
+function putOutcome(input: RecordInput, put: Settled, { dryRun }: Required<PutOptions>): Outcome {
   switch (put.kind) {
     case 'published':
     case 'unchanged': {
       const { id, revision, sealedAt } = put.instance
       const seal = sealedAt === undefined ? '' : `, its user-data sealed since ${sealedAt}`
-      const warnings = put.unannounced.map((name) => `no daemon ever announced hypervisor ${name}: is the name right? (imdsctl hypervisors)`)
+      const warnings = put.unannounced.map((name) => `no daemon has announced hypervisor ${name}: check the name (imdsctl hypervisors)`)
       return {
         kind: put.kind, status: EXIT.done, text: `${dryRun ? 'would be ' : ''}${put.kind} ${id} revision ${String(revision)}${seal}`, warnings,
         json: { result: put.kind, ...dryRun && { dryRun }, id, revision, ...sealedAt !== undefined && { sealedAt }, ...warnings.length > 0 && { warnings } },
       }
     }
+    case 'failed':
+      return failed(input, put.error)
     case 'invalid':
       return invalid(input, put.faults)
     case 'stale':
@@ -158,13 +127,13 @@ function faultOutcome({ place, status, message }: RecordFault): Outcome {
   return { kind: status === EXIT.noInput ? 'unreadable' : 'faulty', status, text: `${place} ${message}`, json: { place, error: `${place} ${message}` } }
 }
 
-/** The id that an unchecked record says, for messages and to keep two of one instance in order. */
+/** The id in an unchecked record, for messages and for the order of publishes. */
 function idOf({ document }: RecordInput): string {
   const id = (document as { id?: unknown } | null | undefined)?.id
   return typeof id === 'string' && isId(id) ? id : '(no id)'
 }
 
-/** The only record of some paths, with user-data from a file of its own. */
+/** The only record of some paths, with its user-data from another file. */
 async function* theOne(paths: readonly string[], userDataPath: string): AsyncGenerator<ReadRecord> {
   if (paths.includes('-') && userDataPath === '-') throw new Failure(EXIT.usage, 'the record and the user-data cannot both come from standard input')
   const userData = await (userDataPath === '-' ? buffer(process.stdin) : readFile(userDataPath)).catch((error: unknown) => {
@@ -173,12 +142,12 @@ async function* theOne(paths: readonly string[], userDataPath: string): AsyncGen
   const records: ReadRecord[] = []
   for await (const read of readRecords(paths)) records.push(read)
   const [read] = records
-  if (read === undefined || records.length > 1) throw new Failure(EXIT.usage, '--user-data is for one record. For many, each has its user-data in a file or line of its own: see imdsctl put --help')
-  if (read.ok && read.value.userData !== undefined) throw new Failure(EXIT.usage, `${read.value.place} brings its own user-data: leave out --user-data`)
+  if (read === undefined || records.length > 1) throw new Failure(EXIT.usage, '--user-data is for one record. With many, each has its user-data in its own file or line: see imdsctl put --help')
+  if (read.ok && read.value.userData !== undefined) throw new Failure(EXIT.usage, `${read.value.place} has its own user-data: omit --user-data`)
   yield read.ok ? { ok: true, value: { ...read.value, userData } } : read
 }
 
-/** Prints each outcome as it comes, and for more than one record a summary; the exit status is the highest of all. */
+/** Prints each outcome, and a summary of more than one. Sets the highest exit status. */
 class Report {
   readonly #json: boolean
   readonly #counts = new Map<string, number>()
@@ -198,23 +167,23 @@ class Report {
     if (!this.#json) for (const warning of warnings) this.#warn(warning)
   }
 
-  /** Says once what holds for many records. */
+  /** Prints a warning once, also if it concerns many records. */
   #warn(text: string): void {
     if (this.#warned.has(text)) return
     this.#warned.add(text)
     console.error(`imdsctl: warning: ${text}`)
   }
 
-  /** The store cannot be used any more. */
+  /** Reports that the store cannot be used any more. */
   stopped(): void {
-    const message = 'the store cannot be used: stopped, and the records that follow were not tried'
+    const message = 'stopped: the store cannot be used, and the records that follow were not tried'
     if (this.#json) console.log(JSON.stringify({ error: message }))
     else console.error(`imdsctl: ${message}`)
   }
 
   end(): void {
     const records = [...this.#counts.values()].reduce((sum, count) => sum + count, 0)
-    if (records === 0) throw new Failure(EXIT.noInput, 'there is no record: a directory has them in files whose names end in .json, .yaml or .yml')
+    if (records === 0) throw new Failure(EXIT.noInput, `there is no record: in a directory, the names of their files end in ${RECORD_ENDINGS.join(', ')}`)
     if (records > 1) {
       const counts = [...this.#counts].map(([kind, count]) => `${String(count)} ${kind}`)
       console.log(this.#json ? JSON.stringify({ records, ...Object.fromEntries(this.#counts) }) : `${String(records)} records: ${counts.join(', ')}`)

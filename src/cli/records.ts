@@ -1,7 +1,6 @@
 /**
- * Reads records for `put` and `validate`, one after the other: from files, from directories in the layout of the file store, and from
- * standard input. A file or standard input holds one record, in JSON or YAML, or JSON lines: a record, or a record with its user-data, on
- * each line.
+ * Reads records for `put` and `validate`, one after the other: from files, from directories in the layout of the file store, and from standard
+ * input. A file or standard input holds one record in JSON or YAML, or JSON lines: on each line a record, or a record with its user-data.
  */
 import { statSync } from 'node:fs'
 import { readdir, readFile } from 'node:fs/promises'
@@ -10,13 +9,13 @@ import type { UserDataChange } from '../store/user-data.ts'
 import { parseDocument, RECORD_ENDINGS } from '../store/document.ts'
 import { EXIT } from '../runtime/failure.ts'
 
-/** A record as it was read, not checked yet. `place` is a file, or `FILE:LINE`; `-` is standard input. `userData` undefined: nothing is said of it. */
+/** A record as read, not checked yet. `place`: a file or `FILE:LINE`; `-` is standard input. `userData` undefined: none was given. */
 export interface RecordInput { readonly place: string, readonly document: unknown, readonly userData: UserDataChange | undefined }
 
-/** What cannot be read, or is no record; `status` is the exit status for it. */
+/** An input that cannot be read or is no record, with its exit status. */
 export interface RecordFault { readonly place: string, readonly status: number, readonly message: string }
 
-/** What `readRecords` gives for each record. */
+/** One result of `readRecords`. */
 export type ReadRecord = { readonly ok: true, readonly value: RecordInput } | { readonly ok: false, readonly fault: RecordFault }
 
 /** Reads every record of some paths, in order. */
@@ -39,7 +38,7 @@ async function* readDirectory(directory: string): AsyncGenerator<ReadRecord> {
   for (const [stem, [name = '', ...others]] of records) {
     const path = join(directory, name)
     if (others.length > 0) {
-      yield faulty(path, EXIT.badData, `has the name of another record: ${others.join(', ')}`)
+      yield faulty(path, EXIT.badData, `has the same name as another record: ${others.join(', ')}`)
       continue
     }
     try {
@@ -57,7 +56,7 @@ function stemOf(name: string): string | undefined {
   return ending === undefined ? undefined : name.slice(0, -ending.length)
 }
 
-/** The records of a file. Where there is one, its place is the file and not a line of it. */
+/** Reads the records of a file. The place of an only record is the file, not a line of it. */
 async function* readText(path: string): AsyncGenerator<ReadRecord> {
   const text = await readFile(path, 'utf8')
   const isOne = !text.trim().includes('\n')
@@ -65,7 +64,7 @@ async function* readText(path: string): AsyncGenerator<ReadRecord> {
   else yield* inputsOf(path, text.split('\n'))
 }
 
-/** The records of a text: JSON lines where its first line is a JSON object by itself, else one document. */
+/** Reads the records of a text: JSON lines if its first line is a complete JSON object, else one document. */
 async function* inputsOf(path: string, lines: Iterable<string> | AsyncIterable<string>): AsyncGenerator<ReadRecord> {
   let text = ''
   let isJsonLines: boolean | undefined
@@ -80,7 +79,7 @@ async function* inputsOf(path: string, lines: Iterable<string> | AsyncIterable<s
   if (isJsonLines !== true) yield parseOne(path, text)
 }
 
-/** The lines of a stream. Node's readline would also end a line at U+2028, which JSON allows in a string. */
+/** Splits a stream into lines. Node's readline also splits at U+2028, which JSON allows in a string. */
 async function* linesOf(stream: NodeJS.ReadableStream): AsyncGenerator<string> {
   let rest = ''
   for await (const chunk of stream.setEncoding('utf8') as AsyncIterable<string>) {
@@ -98,20 +97,20 @@ async function parseOne(place: string, text: string): Promise<ReadRecord> {
   return parsed.ok ? inputOf(place, parsed.value) : faulty(place, EXIT.badData, `is neither JSON nor YAML: ${parsed.faults[0].message}`)
 }
 
-/** A record, or `{"record": RECORD, "userDataBase64": BASE64}`; null for an instance without user-data. */
+/** Reads a record, or `{"record": RECORD, "userDataBase64": BASE64}` (null: the instance has no user-data). */
 function inputOf(place: string, value: unknown): ReadRecord {
   if (value === undefined) return faulty(place, EXIT.badData, 'is not JSON')
   if (!isObject(value) || !('record' in value)) return { ok: true, value: { place, document: value, userData: undefined } }
   const { record: document, userDataBase64: base64, ...others } = value
   const [other] = Object.keys(others)
-  if (other !== undefined) return faulty(place, EXIT.badData, `has a field beside "record" that is not "userDataBase64": "${other}"`)
+  if (other !== undefined) return faulty(place, EXIT.badData, `has a field other than "record" and "userDataBase64": "${other}"`)
   if (base64 === undefined || base64 === null) return { ok: true, value: { place, document, userData: base64 === null ? 'none' : undefined } }
   const bytes = Buffer.from(typeof base64 === 'string' ? base64 : '', 'base64')
-  if (bytes.toString('base64') !== base64) return faulty(place, EXIT.badData, 'has a "userDataBase64" that is not base64, with its padding, or null')
+  if (bytes.toString('base64') !== base64) return faulty(place, EXIT.badData, 'has a "userDataBase64" that is neither base64 with padding nor null')
   return { ok: true, value: { place, document, userData: bytes } }
 }
 
-/** Undefined where it is not JSON: the parser's own words would quote the line, which may hold user-data. */
+/** Undefined if it is not JSON. The parser's message would quote the line, which may hold user-data. */
 function parseJson(line: string): unknown {
   try {
     return JSON.parse(line)

@@ -49,7 +49,7 @@ t.test('a record of another region is refused by imdsctl, the library and the sc
 t.test('publishing to a hypervisor without a daemon warns, and the daemon that loses the guest logs it', async (t) => {
   const { daemon } = await served(t)
   const put = await imdsctl('gb1', record(2, { hypervisors: ['HV1'] }), 'put', '-')
-  t.match(put, { status: 0, stdout: 'published srv-n1 revision 2\n', stderr: 'imdsctl: warning: no daemon ever announced hypervisor HV1: is the name right? (imdsctl hypervisors)\n' })
+  t.match(put, { status: 0, stdout: 'published srv-n1 revision 2\n', stderr: 'imdsctl: warning: no daemon has announced hypervisor HV1: check the name (imdsctl hypervisors)\n' })
   t.match(JSON.parse((await imdsctl('gb1', record(3, { hypervisors: ['hv1', 'HV1'] }), '--json', 'put', '-')).stdout), { result: 'published', warnings: [/hypervisor HV1:/] })
   t.match(await imdsctl('gb1', record(4), 'put', '-'), { status: 0, stderr: '' }, 'hv1 has')
   await serves(daemon, 4)

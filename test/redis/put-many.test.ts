@@ -85,12 +85,12 @@ t.test('refused records are named with place and id, others are published, and t
   t.match(said, [
     /^-:1: srv-a1: the store holds revision 5 or/,
     /^-:3: srv-a3: is not a good record:$/,
-    /^-:4 has a field beside "record" that is not "userDataBase64": "userdata"$/,
+    /^-:4 has a field other than "record" and "userDataBase64": "userdata"$/,
     /^-:5 is not JSON$/,
-    /^-:6 has a "userDataBase64" that is not base64/,
+    /^-:6 has a "userDataBase64" that is neither base64/,
     /^-:7: srv-a6: 10\.0\.0\.10 on network default belongs to srv-a2/,
     /^a\.json is neither JSON nor YAML/,
-    /^b\.json has the name of another record: b\.yaml$/,
+    /^b\.json has the same name as another record: b\.yaml$/,
     /^c\.json: srv-a9: is not a good record:$/,
   ])
   t.equal(said.length, 9)
@@ -150,7 +150,7 @@ t.test('it continues while a slow producer writes, and exits with 69 if the stor
   await once(child, 'close') // its input is open still
   t.equal(child.exitCode, 69)
   t.match(said, /^imdsctl: -:3: srv-a3: cannot use the store: .*ECONNREFUSED/m)
-  t.match(said, /^imdsctl: the store cannot be used: stopped, and the records that follow were not tried$/m)
+  t.match(said, /^imdsctl: stopped: the store cannot be used, and the records that follow were not tried$/m)
   t.match(said, /^\d records: 2 published, \d failed$/m)
 })
 
@@ -160,7 +160,7 @@ t.test('--user-data is for one record without user-data', async (t) => {
   t.match(await imdsctl('', 'put', `${directory}/one.json`, '-u', `${directory}/data`), { status: 0, stdout: 'published srv-a1 revision 1\n' })
   t.equal(await userData(store, 'srv-a1'), 'from a file')
   t.match(await imdsctl('', 'put', directory, '-u', `${directory}/data`), { status: 64, stderr: /--user-data is for one record/ })
-  t.match(await imdsctl(lines({ record: record(2), userDataBase64: '' }), 'put', '-', '-u', `${directory}/data`), { status: 64, stderr: /brings its own user-data/ })
+  t.match(await imdsctl(lines({ record: record(2), userDataBase64: '' }), 'put', '-', '-u', `${directory}/data`), { status: 64, stderr: /has its own user-data/ })
   t.match(await imdsctl('', 'put', `${directory}/two.json`, '-u', `${directory}/none`), { status: 66, stderr: /none cannot be read/ })
   t.match(await imdsctl('x', 'put', '-', '-u', '-'), { status: 64 })
   t.equal(await userData(store, 'srv-a2'), 'absent')

@@ -1,6 +1,6 @@
 /**
- * What imdsctl's commands do. Each prints its result, or throws a Failure that says how the program ends; anything else that is
- * thrown means that the store could not be used.
+ * The commands of imdsctl, except put and validate. Each prints its result, or throws a Failure with the exit status. Any other error means that the
+ * store cannot be used.
  */
 import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import { parse } from '../metadata/record.ts'
@@ -9,10 +9,10 @@ import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Publisher, type SealResult, type StoreSettings } from '../store/open.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
 
-/** What every command is given. */
+/** The global options of every command. */
 export interface Context { readonly store: StoreSettings, readonly json: boolean }
 
-/** What to say of an address that another instance has. */
+/** Formats the refusal of an address that another instance owns. */
 export function addressOwned({ address, network, owner }: { address: string, network: string, owner: string }): string {
   return `${address} on network ${network} belongs to ${owner}, all or in part: take it from there first`
 }
@@ -56,7 +56,7 @@ export async function seal({ store, json }: Context, id: string): Promise<void> 
   await changeSeal(store, json, id, (publisher) => publisher.seal(id))
 }
 
-/** Lifts the seal of an instance's user-data. */
+/** Lifts the seal on an instance's user-data. */
 export async function unseal({ store, json }: Context, id: string): Promise<void> {
   await changeSeal(store, json, id, (publisher) => publisher.unseal(id))
 }
@@ -75,8 +75,8 @@ async function changeSeal(store: StoreSettings, json: boolean, id: string, chang
 }
 
 /**
- * Encrypts instances (none named: all) with the first key. Continues after one that cannot be encrypted, and fails at the end. Once all are
- * encrypted the region is marked as such, also where there are none.
+ * Encrypts the named instances with the first key, or all if none is named. Continues after one that cannot be encrypted, and fails at the end.
+ * Marks the region as encrypted once all are, also if there are none.
  */
 export async function encrypt({ store, json }: Context, named: readonly string[], fromPlain: boolean): Promise<void> {
   named.forEach(checkId)
@@ -84,24 +84,24 @@ export async function encrypt({ store, json }: Context, named: readonly string[]
     const ids = named.length > 0 ? named : (await publisher.list()).map(({ id }) => id)
     const counts = await changeEach(ids, ['encrypted', 'unchanged'], (id) => publisher.encrypt(id, fromPlain))
     if (named.length === 0) await publisher.markEncrypted()
-    print(json, counts, `${String(counts.encrypted)} encrypted, ${String(counts.unchanged)} had the first key already`)
+    print(json, counts, `${String(counts.encrypted)} encrypted, ${String(counts.unchanged)} already had the first key`)
   })
 }
 
 /**
- * Decrypts every instance and takes the region's mark away, when record keys go out of use. Continues after one that cannot be decrypted,
- * and fails at the end.
+ * Decrypts every instance and marks the region as plain, to stop the use of record keys. Continues after one that cannot be decrypted, and fails
+ * at the end.
  */
 export async function decrypt({ store, json }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const ids = (await publisher.list()).map(({ id }) => id)
     const counts = await changeEach(ids, ['decrypted', 'unchanged'], (id) => publisher.decrypt(id))
     await publisher.markPlain()
-    print(json, counts, `${String(counts.decrypted)} decrypted, ${String(counts.unchanged)} were not encrypted; publishers without keys are taken again`)
+    print(json, counts, `${String(counts.decrypted)} decrypted, ${String(counts.unchanged)} were not encrypted; publishers without keys are accepted again`)
   })
 }
 
-/** Changes instances one after the other, and counts what each came to. Throws a Failure that names those that came to nothing of `done`. */
+/** Changes one instance after the other and counts the outcomes in `done`. Throws a Failure that names the instances with another outcome. */
 async function changeEach<T extends string>(
   ids: readonly string[], done: readonly [T, ...T[]], change: (id: string) => Promise<{ readonly kind: string }>,
 ): Promise<Readonly<Record<T, number>>> {
@@ -123,10 +123,10 @@ async function changeEach<T extends string>(
 }
 
 const NOT_CHANGED: Readonly<Record<string, string>> = {
-  absent: 'the store has no record of it', plain: 'it is not encrypted (--from-plain takes it as it is)',
+  absent: 'the store has no record of it', plain: 'it is not encrypted (--from-plain accepts it)',
 }
 
-/** The last revision of an instance in the store. */
+/** Returns the revision of an instance in the store. */
 export async function lastRevision({ store }: Context, id: string): Promise<number> {
   return withStore(store, async (publisher) => {
     const parsed = parse((await existing(publisher, id)).document)
@@ -141,7 +141,7 @@ export async function wait(json: boolean | undefined, id: string, options: { rev
   const waited = await waitForInstance({ operator: `http://${operator}`, id, revision, timeoutMs: timeout * 1000 })
   const { kind: result, ...details } = waited
   if (waited.kind === 'impossible') {
-    throw new Failure(EXIT.badData, `the guest of ${id} can never be started with revision ${String(waited.revision)}: ${waited.reason}`, { id, result, ...details })
+    throw new Failure(EXIT.badData, `the guest of ${id} can never start with revision ${String(waited.revision)}: ${waited.reason}`, { id, result, ...details })
   }
   if (waited.kind === 'timeout') {
     throw new Failure(EXIT.timeout, `the daemon does not answer for revision ${String(revision)} of ${id}: ${waited.reason}`, { id, result, ...details })
@@ -169,20 +169,20 @@ export async function explain(json: boolean, address: string, { network, operato
   print(json, explanation, lines.join('\n'))
 }
 
-/** Makes a new region. */
+/** Initialises a new region. */
 export async function init({ store, json }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const result = await publisher.initialise() ? 'initialised' : 'unchanged'
-    print(json, { result }, result === 'initialised' ? 'the region is initialised: daemons are ready with it' : 'nothing to do: the store can be used as it is')
+    print(json, { result }, result === 'initialised' ? 'the region is initialised: daemons become ready with it' : 'nothing to do: the store is ready for use')
   })
 }
 
-/** Prints every hypervisor that ever announced itself, a line each. */
+/** Prints every hypervisor that has announced itself, a line each. */
 export async function hypervisors({ store, json }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     for (const one of await publisher.hypervisors()) {
       const seconds = Math.round((Date.now() - Date.parse(one.seenAt)) / 1000)
-      const seen = Number.isNaN(seconds) ? 'never said when' : `${String(seconds)} s ago`
+      const seen = Number.isNaN(seconds) ? 'at an unknown time' : `${String(seconds)} s ago`
       console.log(json ? JSON.stringify(one) : [one.name, one.version, `${String(one.instances)} instances`, `last seen ${seen}`].join('\t'))
     }
   })
@@ -197,7 +197,7 @@ export async function list({ store, json }: Context): Promise<void> {
   })
 }
 
-/** Prints the id and the revision of whatever changes (revision null: removed), until SIGINT or SIGTERM. */
+/** Prints the id and the revision of each instance that changes (null: removed), until SIGINT or SIGTERM. */
 export async function watch({ store, json }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const stop = await publisher.watch((id) => {
@@ -230,7 +230,7 @@ async function existing(publisher: Publisher, id: string): Promise<{ document: u
   return published
 }
 
-/** Throws a Failure for wrong usage where that is no id. */
+/** Throws a Failure for wrong usage if the text is no id. */
 export function checkId(id: string): void {
   if (!isId(id)) throw new Failure(EXIT.usage, `"${id}" is not ${ID_RULE}`)
 }

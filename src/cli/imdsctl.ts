@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
- * The entry of imdsctl: its arguments, and how a command's end becomes the program's. What a command does is in a file of its own, which
- * is loaded when the command runs: a start costs what its command needs, and no more. No `await` at the top level: the bundler would put
- * what this file shares with the commands into files of their own, a millisecond each.
+ * The entry of imdsctl: parses its arguments and sets its exit status. Each command is in another file, which is loaded when the command runs, so
+ * that a start reads only what it needs. Has no `await` at the top level: the bundler would move what this file shares with the commands to
+ * more files, which slows the start.
  */
 import { readFileSync } from 'node:fs'
 import { parseEnv } from 'node:util'
@@ -25,19 +25,19 @@ Exit statuses:
   64  wrong usage
   65  a faulty record, or user-data that is too large
   66  a file that cannot be read
-  69  the store, or the daemon, cannot be used
-  70  a file of the installation is missing: it is incomplete, or was replaced meanwhile
-  71  nft does not take the rules
-  75  the time to wait is over
+  69  the store or the daemon cannot be used
+  70  a file of the installation is missing: it is incomplete or was just replaced
+  71  nft rejects the rules
+  75  timeout
 
-Variables that are not set are taken from /etc/imds/imds.env, where that can be read.`
+Variables that are not set are read from /etc/imds/imds.env, if that is readable.`
 
-/** What the daemon of this host is configured with: for variables that the environment has not. */
+/** The configuration of this host's daemon, for variables that are not set. */
 const DAEMON_ENVIRONMENT = '/etc/imds/imds.env'
 readDaemonEnvironment()
-// Whatever IMDS_OPERATOR_LISTEN says, the daemon answers on loopback too, at the same port.
+// For any IMDS_OPERATOR_LISTEN the daemon also listens on loopback, at the same port.
 const operatorPort = /:(\d+)$/.exec(process.env['IMDS_OPERATOR_LISTEN'] ?? '')?.[1] ?? '9169'
-const OPERATOR = new Option('--operator <address>', 'the daemon\'s operators\' listener').default(`127.0.0.1:${operatorPort}`)
+const OPERATOR = new Option('--operator <address>', 'the address of the daemon\'s operators\' listener').default(`127.0.0.1:${operatorPort}`)
 const ID = 'such as srv-x1y2z'
 const PATHS = 'a file, a directory, or - for standard input'
 
@@ -47,13 +47,13 @@ A file, or standard input, holds one record in JSON or YAML, or JSON lines. A li
 In a directory every NAME.json, NAME.yaml or NAME.yml is read, with its user-data in NAME.user-data if that is there.`
 const PUT_HELP = `
 
-Many records go over one connection. Each that is refused is named on standard error, the others are published. The exit status is the
+Many records go over one connection. Refused records are reported on standard error and the others are published. The exit status is the
 highest of all, and the last line of the output counts the records.
 
   jq -c '.[]' records.json | imdsctl put -
   jq -c --rawfile data user-data '{record: ., userDataBase64: ($data | @base64)}' srv-x1y2z.json | imdsctl put -`
 
-process.stdout.on('error', () => { process.exit() }) // `imdsctl list | head`: the reader has enough
+process.stdout.on('error', () => { process.exit() }) // the reader has closed the pipe: `imdsctl list | head`
 buildProgram().parseAsync().catch((error: unknown) => {
   const { code, exitCode } = error as { code?: string, exitCode?: number }
   if (code?.startsWith('commander.') !== true) throw error
@@ -62,10 +62,10 @@ buildProgram().parseAsync().catch((error: unknown) => {
 
 function buildProgram(): Command {
   const program = new Command('imdsctl')
-    .description('publishes, shows and removes the instances that imds answers for')
+    .description('publishes, shows and removes the instances that imds serves')
     .version(VERSION, '-V, --version', 'print the version')
     .helpOption('-h, --help', 'print this text, or that of a command')
-    .showHelpAfterError('(imdsctl --help tells more)')
+    .showHelpAfterError('(imdsctl --help lists the options)')
     .addHelpText('after', EXIT_HELP)
     .exitOverride()
   for (const { flags, help, variable } of Object.values(STORE_SETTINGS)) {
@@ -74,7 +74,7 @@ function buildProgram(): Command {
   }
   program.option('--json', 'print JSON')
 
-  /** Runs a command and makes its end the program's. */
+  /** Runs a command and sets the exit status. */
   const ending = async (command: (options: Options) => Promise<void>) => {
     const options = program.opts<Options>()
     try {
@@ -94,14 +94,14 @@ function buildProgram(): Command {
   program.command('put')
     .description('publish records, each with its user-data')
     .argument('<path...>', PATHS)
-    .option('-u, --user-data <file>', 'the user-data of the one record, byte for byte; - for standard input. Without it, the user-data that is there stays')
-    .option('--no-user-data', 'publish without user-data where none comes with the record: what was there is gone')
-    .option('--dry-run', 'write nothing: print what would become of each record now, compared with the store alone')
+    .option('-u, --user-data <file>', 'the user-data of the only record, byte for byte; - for standard input. Default: the user-data in the store stays')
+    .option('--no-user-data', 'records without user-data have none: that in the store is removed')
+    .option('--dry-run', 'write nothing: print what a publish of each record would do now')
     .addHelpText('after', JSON_LINES + PUT_HELP)
     .action((paths: string[], { userData, dryRun }: { userData?: string | false, dryRun?: boolean }) =>
       ending(async (options) => (await import('./put.ts')).put(contextOf(options), paths, userData, { dryRun: dryRun === true })))
   program.command('validate')
-    .description('check records, and their user-data where it comes with them; needs no store')
+    .description('check records, with their user-data where it comes with them; needs no store')
     .argument('<path...>', PATHS)
     .addHelpText('after', JSON_LINES)
     .action((paths: string[]) => ending(async ({ json = false, userDataMaxBytes }) => (await import('./put.ts')).validate(json, paths, userDataMaxBytes)))
@@ -110,50 +110,50 @@ function buildProgram(): Command {
     .argument('<id>', ID)
     .action((id: string) => withStore(({ get }, context) => get(context, id)))
   program.command('user-data')
-    .description('print an instance\'s user-data, byte for byte; nothing where there is none')
+    .description('print an instance\'s user-data, byte for byte; nothing if there is none')
     .argument('<id>', ID)
     .action((id: string) => withStore(({ userData }, context) => userData(context, id)))
   program.command('remove')
-    .description('remove an instance and leave a tombstone, so that every host forgets it')
+    .description('remove an instance and leave a tombstone, so that every host stops serving it')
     .argument('<id>', ID)
     .option('--revision <n>', 'the revision of the removal (default: the last one plus 1)', wholeNumber)
     .action((id: string, { revision }: { revision?: number }) => withStore(({ remove }, context) => remove(context, id, revision)))
   program.command('seal')
-    .description('seal an instance\'s user-data: from its next revision on no guest gets it, and no put changes that')
+    .description('seal an instance\'s user-data with a new revision: no guest gets it, and no put lifts the seal')
     .argument('<id>', ID)
     .action((id: string) => withStore(({ seal }, context) => seal(context, id)))
   program.command('unseal')
-    .description('lift the seal of an instance\'s user-data: nothing else does')
+    .description('lift the seal on an instance\'s user-data; nothing else does')
     .argument('<id>', ID)
     .action((id: string) => withStore(({ unseal }, context) => unseal(context, id)))
   program.command('encrypt')
-    .description('encrypt with the first key what is encrypted with another, at the same revision: the last step before a key is retired')
-    .argument('[id...]', 'such as srv-x1y2z (default: every instance of the store)')
-    .option('--from-plain', 'what is not encrypted too: whatever stands there is taken for true, once, when keys come into use')
+    .description('encrypt instances again with the first key, at the same revision: the last step before another key is removed')
+    .argument('[id...]', 'such as srv-x1y2z (default: every instance in the store)')
+    .option('--from-plain', 'encrypt plain records too, which nothing proves authentic: once, when the use of keys begins')
     .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) => withStore(({ encrypt }, context) => encrypt(context, ids, fromPlain)))
   program.command('decrypt')
-    .description('with record keys: decrypt every instance, at the same revision, and take publishers without keys again. For the end of record keys')
+    .description('decrypt every instance, at the same revision, and accept publishers without keys again: to stop the use of record keys')
     .action(() => withStore(({ decrypt }, context) => decrypt(context)))
   program.command('list')
-    .description('list the instances of the store')
+    .description('list the instances in the store')
     .action(() => withStore(({ list }, context) => list(context)))
   program.command('init')
-    .description('make a new region in Redis: daemons are ready with it although it has no instance yet')
+    .description('initialise a new region in Redis: daemons become ready although it has no instance yet')
     .action(() => withStore(({ init }, context) => init(context)))
   program.command('hypervisors')
-    .description('list the hypervisors whose daemons ever connected to the store, with version, instances and when each was last seen')
+    .description('list the hypervisors whose daemons have connected to the store, with version, instances and the time last seen')
     .action(() => withStore(({ hypervisors }, context) => hypervisors(context)))
   program.command('watch')
-    .description('print each change as it comes, until interrupted')
+    .description('print each change as it happens, until interrupted')
     .action(() => withStore(({ watch }, context) => watch(context)))
   program.command('schema')
     .description('print the JSON Schema of a record')
     .action(() => ending(async () => { console.log(JSON.stringify((await import('../metadata/json-schema.ts')).jsonSchema(), null, 2)) }))
   program.command('wait')
-    .description('wait until the daemon of this hypervisor answers for an instance: the last step before its guest is started')
+    .description('wait until the daemon of this hypervisor serves an instance: the last step before its guest is started')
     .argument('<id>', ID)
-    .option('--revision <n>', 'the revision that was published, or a later one (default: the store\'s)', wholeNumber)
-    .option('--timeout <seconds>', 'how long to wait', wholeNumber, 30)
+    .option('--revision <n>', 'the published revision; a later one is enough too (default: the one in the store)', wholeNumber)
+    .option('--timeout <seconds>', 'the longest time to wait', wholeNumber, 30)
     .addOption(OPERATOR)
     .action((id: string, options: { revision?: number, timeout: number, operator: string }) => ending(async (all) => {
       const { checkId, lastRevision, wait } = await import('./commands.ts')
@@ -161,28 +161,28 @@ function buildProgram(): Command {
       await wait(all.json, id, { ...options, revision: options.revision ?? await lastRevision(contextOf(all), id) })
     }))
   program.command('explain')
-    .description('what the daemon of this hypervisor would answer a guest at an address, and why')
-    .argument('<address>', 'a guest\'s, such as 10.0.0.2')
+    .description('print what the daemon of this hypervisor would answer a guest at an address, and why')
+    .argument('<address>', 'the address of a guest, such as 10.0.0.2')
     .option('--network <name>', 'the network of its interface', 'default')
     .addOption(OPERATOR)
     .action((address: string, options: { network: string, operator: string }) =>
       ending(async ({ json = false }) => (await import('./commands.ts')).explain(json, address, options)))
   program.command('firewall')
-    .description('the host\'s firewall rules for the daemon\'s view: print them, or keep them in the kernel')
+    .description('print the firewall rules for the daemon\'s view, or keep them in the kernel')
     .option('--apply', 'apply them in one transaction; without it, only print them')
-    .option('--watch', 'with --apply: follow the view, and put back what somebody changes, until interrupted; the rules stay')
-    .option('--remove', 'take the rules away')
+    .option('--watch', 'with --apply: follow the view and undo changes by others, until interrupted; the rules stay')
+    .option('--remove', 'remove the rules')
     .addOption(OPERATOR)
     .action((options: FirewallOptions) => ending(async ({ json = false }) => (await import('../firewall/agent/agent.ts')).firewall(json, options)))
   return program
 }
 
 function contextOf({ store, json = false, recordKeys, ...settings }: Options): Context {
-  if (store === undefined) throw new Failure(EXIT.usage, 'which store? Give --store or set IMDS_STORE')
+  if (store === undefined) throw new Failure(EXIT.usage, 'no store: give --store or set IMDS_STORE')
   return { store: { url: store, recordKeysFile: recordKeys, ...settings }, json }
 }
 
-/** On a hypervisor the store, the region and the operators' port are those of its daemon. A file that is not there, or not for us, says nothing. */
+/** Takes the store, the region and the operator port of a hypervisor from its daemon's configuration. Ignores a file that it cannot read. */
 function readDaemonEnvironment(): void {
   let text: string
   try {

@@ -27,7 +27,7 @@ t.test('an instance is served once wait returns, and not before the rules let it
     const long = await host.addGuest('muchtoolong', 'tap9')
     const { status, stderr } = await host.imdsctl('wait', 'srv-muchtoolong', '--revision', String(await host.put(long)), '--timeout', '20')
     t.equal(status, 65)
-    t.match(stderr, 'imdsctl: the guest of srv-muchtoolong can never be started with revision 2: ')
+    t.match(stderr, 'imdsctl: the guest of srv-muchtoolong can never start with revision 2: ')
     t.match(stderr, 'the firewall keeps interface int-muchtoolong out: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15')
     await until(() => firewall.said().includes('left out: srv-muchtoolong: interface int-muchtoolong'), 'the firewall to name it')
     t.same([await meet(long), await meet(alpha)], ['refused', 200])

@@ -57,7 +57,7 @@ t.test('disk full: guests get changes, the operator is told once, and writing re
   await must(inside(host, 'rm filler'))
   daemon.process.kill('SIGTERM')
   await until(() => daemon.log.some(({ msg }) => msg === 'the snapshot can be written again'), 'the last write')
-  matchAll(t, warnings(daemon, 'snapshot'), [{ err: { code: 'ENOSPC' } }])
+  matchAll(t, warnings(daemon, 'the snapshot'), [{ err: { code: 'ENOSPC' } }])
 })
 
 t.test('state directory read-only: guests get changes, the operator is told once, and stopping is clean', { skip: withoutNamespaces() }, async (t) => {
@@ -69,7 +69,7 @@ t.test('state directory read-only: guests get changes, the operator is told once
   await until(async () => await daemon.metric(FAILED) > 0, 'the failed write')
   await change()
   t.equal(await daemon.stop(), 0)
-  matchAll(t, warnings(daemon, 'snapshot'), [{ err: { code: 'EROFS' } }])
+  matchAll(t, warnings(daemon, 'the snapshot'), [{ err: { code: 'EROFS' } }])
 })
 
 /** A connection of another guest's that stands there and asks nothing, or asked once. It may be dropped. */

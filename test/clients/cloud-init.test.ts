@@ -13,8 +13,8 @@ import { startMachine, type Machine } from '../support/netns/guest-machine.ts'
 import { withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
 
 /**
- * Without DMI the platform is unknown to cloud-init, which then asks exactly what a guest of this cloud asks (docs/clients.md#requests).
- * The modules left out have no part in what is read here, and would look for disks to grow.
+ * Without DMI cloud-init does not know the platform, and sends the requests of a guest of this cloud (docs/clients.md#requests).
+ * The modules that are left out read no metadata, and would look for disks to grow.
  */
 const CONFIGURATION = `
 datasource_list: [Ec2]
@@ -110,7 +110,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
   })
 })
 
-/** Boots a guest's machine, which stops with the test. `log` is all that cloud-init told of; `metadata` what it made of the tree. */
+/** Boots a guest's machine, which stops with the test. `log` is the log of cloud-init; `metadata` is the tree as cloud-init parsed it. */
 async function boot(t: Test, guest: Guest): Promise<{ machine: Machine, log: string, metadata: Record<string, unknown> }> {
   const machine = await startMachine(guest)
   t.teardown(() => machine.stop())

@@ -12,7 +12,7 @@ import { startDaemon, until, type Answer } from '../support/programs/daemon.ts'
 import { makeHypervisor, withoutNamespaces, type Ask, type Guest, type Hypervisor, type Wire } from '../support/netns/namespaces.ts'
 import { startRedis } from '../support/redis/redis.ts'
 
-/** Who a guest belongs to. `numbers` begin its addresses; they and its word are in nobody else's data. */
+/** The tenant of a guest. Its addresses begin with `numbers`; no other tenant's data contains them or its word. */
 interface Tenant { readonly word: string, readonly wire: Wire, readonly cloudIps: string, readonly numbers: readonly string[] }
 
 function aTenant(word: string, n: number, cloudIps: string): Tenant {
@@ -50,7 +50,7 @@ function aRecord({ word, wire, cloudIps }: Tenant, revision: number): Record<str
 /** Some 8 KiB of which every line names its revision. */
 const userDataOf = ({ word }: Tenant, revision: number) => `${word} ${String(revision)}\n`.repeat(700)
 
-/** Publishes a tenant's next revision whenever it is asked to, one at a time. */
+/** Publishes a tenant's next revision on request, one at a time. */
 class Changes {
   readonly #store: Publisher
   readonly #tenant: Tenant

@@ -38,7 +38,7 @@ async function aDaemon(t: Test, share: 'default' | 'endless'): Promise<TestDaemo
 interface Sent { readonly text: string, readonly error: string | undefined, readonly sentAll: boolean }
 
 /**
- * Sends like a client that reads nothing before all is sent (Python's http.client, most of C's): where the connection is reset meanwhile, the
+ * Sends like a client that reads nothing before it has sent everything (Python's http.client, most C clients): if the connection is reset meanwhile, the
  * answer is lost. `pauseMs` between pieces of 64 KiB.
  */
 async function send({ guestPort }: TestDaemon, bytes: string, { from = GUEST, pauseMs = 0 }: { from?: string | undefined, pauseMs?: number } = {}): Promise<Sent> {

@@ -13,7 +13,7 @@ import { keyLines } from '../support/fixtures/record-keys.ts'
 
 t.setTimeout(300_000)
 
-/** As a user who may not pass over the rights of files: root may, unless it lacks these. */
+/** Runs as a user who cannot bypass file permissions: root can, unless it lacks these capabilities. */
 const PLAIN_USER = process.getuid?.() === 0 ? ['setpriv', '--bounding-set=-dac_override,-dac_read_search'] : []
 
 async function check(env: Record<string, string>, within: readonly string[] = PLAIN_USER): Promise<{ status: number | null, stdout: string, stderr: string }> {

@@ -30,7 +30,7 @@ async function aStore(t: Test) {
   return { directory, store }
 }
 
-/** What a daemon takes from the files: the name and the user-data of the instance. */
+/** What a daemon reads from the files: the name and the user-data of the instance. */
 async function stateOf(directory: string): Promise<string> {
   const loaded = await loadFiles(directory, ID)
   if (loaded.kind === 'removed' || loaded.kind === 'absent') return loaded.kind

@@ -67,7 +67,7 @@ exec ${within.join(' ')} /usr/sbin/nft "$@"
     const expected = await listing()
     t.equal(await undisturbed.restore(), false, `${what}: nobody was at it`)
     for (const words of MEDDLING) {
-      for (const times of words === 'flush ruleset' ? [1, 2] : [1]) { // who does the same each time cannot be told apart, unless nothing is left
+      for (const times of words === 'flush ruleset' ? [1, 2] : [1]) { // a repeated identical change cannot be detected, unless nothing is left
         const table = new Table()
         await table.apply(from)
         for (let i = 0; i < times; i++) writeFileSync(join(directory, `next.${String(i)}`), words)
@@ -80,7 +80,7 @@ exec ${within.join(' ')} /usr/sbin/nft "$@"
   }
 })
 
-/** An nft that refuses what `refuses`, a condition of the shell, says of $text; all else is the real one's, in a namespace. */
+/** An nft that rejects input for which `refuses`, a shell condition on $text, holds. Everything else goes to the real nft in a namespace. */
 async function withNft(t: Test, refuses: string): Promise<{ nft: (...args: string[]) => Promise<string> }> {
   const { within, remove } = await makeHypervisor()
   t.teardown(remove)

@@ -55,7 +55,7 @@ t.test('on an IPv6 listener', async (t) => {
   })
 })
 
-/** What a guest is answered over IPv6, on a connection of its own. */
+/** The response that a guest gets over IPv6, on a new connection. */
 async function ask(guest: Guest, path = ID): Promise<{ status: number, body: string }> {
   const code = `require('node:http').get({ host: '${SERVICE}', path: process.argv[1], agent: false }, async (response) => {
     console.log(JSON.stringify({ status: response.statusCode, body: Buffer.concat(await response.toArray()).toString() }))

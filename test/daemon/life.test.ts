@@ -166,7 +166,7 @@ function withoutScript(): string | false {
   return spawnSync('sh', ['-c', 'script --version']).stdout.includes('util-linux') ? false : 'script of util-linux is not installed'
 }
 
-/** The demo on a pseudo-terminal of its own: the lines that it prints there, without colours, and its exit status. */
+/** Runs the demo on a pseudo-terminal. Returns the lines that it prints, without colours, and its exit status. */
 function onTerminal(env: Record<string, string | undefined>): { lines: readonly string[], press: (keys: string) => void, status: Promise<number | null> } {
   const child = spawn('script', ['--quiet', '--return', '--flush', '--command', `exec '${process.execPath}' '${IMDSD}' --demo`, '/dev/null'], { env, stdio: ['pipe', 'pipe', 'inherit'] })
   const lines: string[] = []

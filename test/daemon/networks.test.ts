@@ -25,7 +25,7 @@ function recordOf(network: string): Record<string, unknown> {
   })
 }
 
-/** What a guest was told holds its own network's name and no other. */
+/** The responses to a guest contain the name of its own network and no other. */
 const strays = ({ answers }: Figures, other: string) => Object.entries(answers).filter(([, bodies]) => bodies.some((body) => body.includes(other))).map(([path]) => path)
 
 t.test('E4: with a socket for each of two links whose guests have the same address', { skip: withoutSystemd() }, async (t) => {
@@ -86,7 +86,7 @@ t.test('E4: with a socket for each of two links whose guests have the same addre
   })
 })
 
-/** What the template's head says, and the record of the guest there. */
+/** The instructions at the head of the template, and the record of the guest there. */
 async function enable(host: BootedHost, network: string): Promise<void> {
   await host.shell(`cat > /store/srv-${network}.json`, JSON.stringify(recordOf(network)))
   await must([...host.within, 'sh', '-c', `echo 2 > /proc/sys/net/ipv4/conf/br-${network}/rp_filter`])

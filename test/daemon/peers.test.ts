@@ -27,7 +27,7 @@ t.teardown(() => daemon.stop())
 const ask = (target: string, headers: readonly string[] = [], { from = OWN, method = 'GET' }: { from?: string, method?: string } = {}) =>
   exchange(daemon.guestPort, `${[`${method} ${target} HTTP/1.1`, 'Connection: close', ...headers].join('\r\n')}\r\n\r\n`, { localAddress: from })
 
-/** who had the hole, and how a caller became another one there */
+/** the vulnerable service, and how a caller impersonated another there */
 const CLAIMS: readonly (readonly [peer: string, header: string])[] = [
   ['nova, hollow, G-PORTAL', `X-Forwarded-For: ${NEIGHBOUR}`],
   ['OpenCHAMI', `X-Forwarded-For: ${NEIGHBOUR}, ${OWN}`],
@@ -55,7 +55,7 @@ for (const [peer, header] of CLAIMS) {
   })
 }
 
-/** who had the hole, what a path led to there, the status here */
+/** the vulnerable service, what the path led to there, the status here */
 const PATHS: readonly (readonly [peer: string, what: string, target: string, status: number])[] = [
   ['kiam', 'a query that names another address', `${PATH}?ip=${NEIGHBOUR}&remote=${NEIGHBOUR}`, 200],
   ['Tootles', 'a tree by instance id, for whoever asks', '/tootles/instanceID/srv-victim/2009-04-04/meta-data/hostname', 404],

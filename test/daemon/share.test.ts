@@ -70,7 +70,7 @@ t.test('F1: a guest beyond its share gets 503 after a tenth of a second, and ano
   socket.write(REQUEST.repeat(550))
   await until(() => text().split('HTTP/1.1 200').length > 550, '550 answers')
   for (let i = 0; i < 800 && !text().includes('503'); i++) {
-    const told = once(socket, 'data') // at once: a share that is earned faster than it is spent has no end
+    const told = once(socket, 'data') // at once: a share that refills faster than it is spent is never exhausted
     socket.write(REQUEST)
     await Promise.race([told, closed])
   }

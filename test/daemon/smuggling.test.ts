@@ -12,11 +12,11 @@ import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.
 import { anInstance } from '../support/fixtures/instance.ts'
 
 const SECRET = 'what is smuggled'
-/** Guests enough that no share is exceeded by connections that are held open. */
+/** Enough guests that open connections exceed no share. */
 const GUESTS = 8
 const address = (n: number) => `127.0.0.${String(1 + n % GUESTS)}`
 
-/** A guest with more user-data than a socket takes at once. */
+/** A guest with more user-data than a socket buffers. */
 const LARGE = '127.0.0.50'
 
 let daemon: TestDaemon
@@ -44,7 +44,7 @@ SHAPES.forEach(({ name, bytes, outcome }, n) => {
   })
 })
 
-/** A request with a body, in every byte of which it may be cut. */
+/** A request with a body. It can be cut at every byte. */
 const REQUEST = `GET ${OPEN} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n`
 const HEAD_ENDS = REQUEST.indexOf('\r\n\r\n') + 4
 const cutEverywhere = <T>(visit: (at: number) => Promise<T>) => Promise.all(Array.from({ length: REQUEST.length + 1 }, (_, at) => visit(at)))
@@ -107,7 +107,7 @@ t.test('A9: a request that fills the read buffer is answered, though the half-cl
 t.test('invariant 6: a CONNECT behind an unsent response, or a reset, ends only that connection', async (t) => {
   const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: LARGE })
   socket.pause().write('GET /latest/user-data HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(10) + 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n')
-  await sleep(200) // for as much of the answers as a socket takes
+  await sleep(200) // for as much of the responses as the socket buffers
   socket.resetAndDestroy()
   await sleep(200)
   t.equal((await daemon.get(OPEN, address(2))).status, 200)
@@ -120,7 +120,7 @@ t.test('A5: a CONNECT that declares a body is refused after the responses before
   t.same(statusesOf(text), [200, 405])
 })
 
-/** What a row of good requests may end with, and the status of that. */
+/** What can follow a row of good requests, and its status. */
 const TAILS: readonly (readonly [what: string, bytes: string, statuses: readonly number[]])[] = [
   ['garbage', '\x01garbage\r\n\r\n', [400]],
   ['headers without end', `GET ${OPEN} HTTP/1.1\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, [400]],
@@ -133,7 +133,7 @@ for (const [row, [what, bytes, statuses]] of TAILS.entries()) {
   t.test(`A5: no refusal overtakes a response: pipelined requests are answered in order before ${what}`, async (t) => {
     for (const [role, status] of [['guest', 200], ['unknown peer', 503]] as const) {
       for (const many of [1, 2, 7, 60]) {
-        const from = role === 'guest' ? address(2) : `127.0.${String(3 + row)}.${String(many)}` // each has a share of its own
+        const from = role === 'guest' ? address(2) : `127.0.${String(3 + row)}.${String(many)}` // each has its own share
         const { text } = await send(daemon.guestPort, from, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(many) + bytes, { splits: [], pauseMs: 0, then: 'end' })
         const told = statusesOf(text)
         t.same(told, [...Array.from({ length: many }, () => status), ...role === 'guest' ? statuses : [503]], `${String(many)} of one ${role}`)

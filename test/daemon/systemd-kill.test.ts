@@ -66,7 +66,7 @@ t.test('G3: with imds.socket', { skip: withoutSystemd() }, async (t) => {
   await t.test('a daemon with a blocked event loop is killed and restarted, and guests are served', async (t) => {
     const { MainPID: pid } = await show('MainPID')
     await shell(`kill -STOP ${pid!}`)
-    const asked = answered().catch(() => answered()) // whose request the stuck one had taken asks again
+    const asked = answered().catch(() => answered()) // a guest whose request the blocked daemon had accepted retries
     await until(async () => await restarts() === 1, 'the next start', 30_000)
     t.not((await show('MainPID'))['MainPID'], pid)
     t.ok(await asked)

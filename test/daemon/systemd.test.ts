@@ -20,7 +20,7 @@ const UNITS = [...SERVICES, 'imds.socket', 'imds-network@red.socket']
 
 const withoutAnalyze = spawnSync('systemd-analyze', ['--version']).error !== undefined && 'systemd-analyze is missing: Debian has it in the package systemd'
 
-/** What a unit says under a key: every line of it. */
+/** All values of a key in a unit. */
 function settings(unit: typeof FILES[number], key: string): string[] {
   return readFileSync(`${ROOT}systemd/${unit}`, 'utf8').split('\n').filter((line) => line.startsWith(`${key}=`)).map((line) => line.slice(key.length + 1))
 }

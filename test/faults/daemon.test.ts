@@ -28,7 +28,7 @@ t.test('no guest notices a fault of the daemon', { skip: withoutNamespaces() }, 
     await published
   }))
 
-  /** A change is made meanwhile, and has arrived at the end. */
+  /** A change is published during the fault, and has arrived at the end. */
   const replaced = async (signal: 'SIGTERM' | 'SIGKILL', main?: string) => {
     await host.endDaemon(signal)
     const published = host.publish()

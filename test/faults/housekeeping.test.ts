@@ -17,7 +17,7 @@ import { withoutNamespaces } from '../support/netns/namespaces.ts'
 interface Env extends Readonly<Record<string, string>> { readonly IMDS_STORE: string, readonly IMDS_STATE_DIR: string }
 interface Host { readonly daemon: TestDaemon, readonly env: Env, change(): Promise<void> }
 
-/** A daemon on a store of files, whose guest is 127.0.0.1. `within` is given the state directory as its last word. */
+/** A daemon on a store of files, whose guest is 127.0.0.1. `within` gets the state directory as its last argument. */
 async function aHost(t: Test, within: (state: string) => readonly string[]): Promise<Host> {
   const [records, state] = ['store', 'state'].map((name) => mkdtempSync(join(tmpdir(), `imds-${name}-`))) as [string, string]
   t.teardown(() => { for (const directory of [records, state]) rmSync(directory, { recursive: true, force: true }) })
@@ -35,7 +35,7 @@ async function aHost(t: Test, within: (state: string) => readonly string[]): Pro
   return { daemon, env, change }
 }
 
-/** Runs the daemon with a small tmpfs of its own as its state directory. */
+/** Runs the daemon with a small tmpfs as its state directory. */
 const ownDisk = (state: string) => ['unshare', '--mount', 'setpriv', '--pdeathsig', 'KILL', 'sh', '-c', 'mount -t tmpfs -o size=128k tmpfs "$0" && exec "$@"', state]
 /** A command that runs another one where the state directory is the daemon's. */
 const inside = ({ daemon, env }: Host, command: string) => ['nsenter', '--target', String(daemon.process.pid), '--mount', 'sh', '-c', `cd ${env.IMDS_STATE_DIR} && ${command}`]
@@ -72,7 +72,7 @@ t.test('state directory read-only: guests get changes, the operator is told once
   matchAll(t, warnings(daemon, 'the snapshot'), [{ err: { code: 'EROFS' } }])
 })
 
-/** A connection of another guest's that stands there and asks nothing, or asked once. It may be dropped. */
+/** A connection of another guest that sends no request, or one. The daemon may drop it. */
 async function anIdle({ guestPort }: TestDaemon, since: 'connect' | 'data', from = '127.0.0.2'): Promise<Socket> {
   const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from }).on('error', () => { /* dropped */ })
   if (since === 'data') socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
@@ -100,7 +100,7 @@ t.test('no file descriptors: operators are answered, changes arrive, guests are 
 t.test('F2: idle connections make room for those that send requests', async (t) => {
   const { daemon } = await aHost(t, () => ['prlimit', '--nofile=128'])
   const idle: Socket[] = []
-  while (await daemon.metric(DROPPED) === 0) idle.push(await anIdle(daemon, 'data', `127.0.0.${String(2 + idle.length % 50)}`)) // one peer alone may not hold so many
+  while (await daemon.metric(DROPPED) === 0) idle.push(await anIdle(daemon, 'data', `127.0.0.${String(2 + idle.length % 50)}`)) // one peer alone may not open so many
   t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 200)
   for (const socket of idle) socket.destroy()
 })

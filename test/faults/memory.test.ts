@@ -20,7 +20,7 @@ const MOST_GROWTH = 20 * 2 ** 20
 
 const PATHS = ['/latest/meta-data/', '/latest/meta-data/hostname', '/latest/meta-data/tags/instance', '/latest/meta-data/public-keys/0/openssh-key', '/latest/user-data', '/latest/nothing']
 
-/** The record of 127.0.0.N. Each revision takes a tag away, and the user-data changes its size. */
+/** The record of 127.0.0.N. Each revision removes a tag, and the user-data changes its size. */
 function record(n: number, revision: number): Record<string, unknown> {
   return anInstance({
     id: `srv-n${String(n)}`, revision, tags: { [`t${String(revision)}`]: 'x'.repeat(revision % 200) }, options: { instanceMetadataTags: 'enabled' },

@@ -6,7 +6,7 @@ import { startFaultHost } from '../support/netns/fault-host.ts'
 import { underFault } from '../support/load/during-fault.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
-/** A script that takes all of Redis' time for so long, as somebody's KEYS on a big store does. */
+/** A script that blocks Redis for this long, as KEYS on a large store does. */
 const BUSY = `local function now() local t = redis.call('TIME'); return t[1] * 1000 + t[2] / 1000 end
   local start = now(); while now() - start < 400 do end`
 

@@ -1,5 +1,5 @@
 /**
- * Contract D6 against whatever a guest's segments look like: requests for a session token, cut anywhere and behind anything, sent from a
+ * Contract D6 however a guest's segments are cut: requests for a session token, cut anywhere and after any other bytes, sent from a
  * container one hop behind the guest through the real rules. With a hop limit of 1 the daemon mints every token, and none reaches
  * the container; with 2 each does, which shows that the same bytes ask for one.
  */
@@ -32,7 +32,7 @@ const PUTS: readonly string[] = [
   `${put('Transfer-Encoding: chunked')}4\r\nGET \r\n0\r\n\r\n`,
   head('PUT http://GET/latest/api/token HTTP/1.0', 'X-aws-ec2-metadata-token-ttl-seconds: 60'),
 ]
-/** What may stand before them on the same connection, and how many tokens it asks for. */
+/** What can precede them on the same connection, and how many tokens it requests. */
 const PREFIXES: readonly (readonly [bytes: string, tokens: number])[] = [
   ['', 0], [GET, 0], [GET.repeat(3), 0], [GET.replace('GET', 'HEAD'), 0], ['\r\n\r\n', 0], [head('PUT /latest/api/token HTTP/1.1'), 0], [put(), 1],
 ]

@@ -1,5 +1,5 @@
 /**
- * Choices that a seed repeats: every input of a run has dice of its own, so one of them can be made again without the others.
+ * Random choices that a seed repeats. Every input of a run has its own generator, so that it can be repeated without the others.
  */
 import { random } from '../support/fixtures/generated-records.ts'
 

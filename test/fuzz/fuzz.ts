@@ -25,7 +25,7 @@ const index = values.index === undefined ? undefined : Number(values.index)
 if (![seed, requests, index ?? 0].every(Number.isSafeInteger)) throw new Error('--seed, --requests and --index are whole numbers')
 console.log(`seed ${String(seed)}`)
 
-/** Of 10,000 connections, so many are held open until the daemon ends them. */
+/** Of 10,000 connections, this many are held open until the daemon ends them. */
 const HOLDS = 60
 
 const started = performance.now()

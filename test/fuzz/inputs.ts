@@ -6,19 +6,19 @@ import { REAL, SERVED, targetOf } from './real.ts'
 import { AFTER, OPEN, SHAPES, SMUGGLED } from './smuggling.ts'
 import { strangeTarget } from './targets.ts'
 
-/** One input. `statuses`: the only answers that are right. `target`: the one target that it asks for, by GET. */
+/** One input. `statuses`: the only correct statuses. `target`: the target of its GET. */
 export interface Input {
   readonly family: Family
   readonly bytes: string
   readonly statuses?: readonly number[]
   readonly target?: string
-  /** It begins with so many good requests, each of which must be answered 200 before anything else is said. */
+  /** It begins with this many good requests, each of which must get a 200 before any other response. */
   readonly leading?: number
   /** More answers than this are wrong. */
   readonly mostAnswers?: number
 }
 
-/** Stands in every made-up header, body and target: nothing of it may come back or be logged. */
+/** Part of every invented header, body and target: it may not appear in a response or in the log. */
 export const MARK = 'zqxj'
 /** The same for made-up records. */
 export const RECORD_MARK = 'qzvw'

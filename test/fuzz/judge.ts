@@ -1,12 +1,12 @@
 /**
- * Was this answer right? What is held against every connection, whatever was sent on it: the oracles of the fuzz suite.
+ * The oracles of the fuzz suite: what must hold for every connection, whatever was sent on it.
  */
 import { MARK, type Input } from './inputs.ts'
 import { foreignCanaries, type FuzzGuest, type Role } from './population.ts'
 import type { Sent } from './send.ts'
 import { readAnswers, type WireAnswer } from './wire.ts'
 
-/** The statuses of the contract, by who asks: whoever is not served is told so whatever it sends. */
+/** The statuses of the contract, by the kind of peer: a peer that is not served gets its status whatever it sends. */
 const STATUSES: Readonly<Record<Role, readonly number[]>> = { known: [200, 400, 401, 403, 404, 405, 503], required: [200, 400, 401, 403, 405, 503], disabled: [403], contested: [503], unknown: [503] }
 
 const TTL = 'x-aws-ec2-metadata-token-ttl-seconds'
@@ -14,7 +14,7 @@ const HEADERS = new Set(['content-type', 'content-length', 'date', 'connection',
 const PAGES = new Set([400, 401, 404, 503])
 const DATE = /^[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT$/
 
-/** What is wrong with what came back, in words; undefined when it is as the contract says. `statuses` are what was answered. */
+/** Describes what is wrong with the responses; undefined if they follow the contract. `statuses` are those of the responses. */
 export function judge(input: Input, guest: FuzzGuest, sent: Sent): { readonly wrong?: string, readonly statuses: readonly number[] } {
   const { answers, interim, wrong, cut = false } = readAnswers(sent.text, input.bytes.includes('HEAD'))
   const statuses = answers.map(({ status }) => status)

@@ -1,6 +1,6 @@
 /**
- * The guests of a fuzzed host: each has an address of its own and a record that is full of a canary, a word that no other record
- * holds. Some may not be answered at all, or not without a session token.
+ * The guests of a fuzzed host: each has its own address and a record full of its canary, a word that no other record
+ * contains. Some are not served at all, or only with a session token.
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -18,17 +18,17 @@ export const CANARY = 'cnry'
 /** A canary: CANARY and 8 letters or digits. In other letters it would be a session token by chance. */
 const CANARIES = /cnry[0-9a-z]{8}/g
 
-/** What an address is to the daemon. `required`: its instance answers only to those who bring a session token. */
+/** What the daemon knows of an address. `required`: its instance requires session tokens. */
 export type Role = 'known' | 'required' | 'disabled' | 'contested' | 'unknown'
 
-/** One address that asks. */
+/** One address that sends requests. */
 export interface FuzzGuest {
   readonly address: string
   readonly role: Role
   readonly canary: string
   /** The token that inputs bring is this guest's own: it is the first. */
   readonly ownsToken: boolean
-  /** What the tree says for a target: the body, undefined where there is nothing, null where the target is malformed. */
+  /** The tree's body for a target: undefined if nothing is there, null if the target is malformed. */
   said(target: string): string | undefined | null
   /** True for a body that some path of this guest's answers. */
   says(body: string): boolean
@@ -37,7 +37,7 @@ export interface FuzzGuest {
 const ROLES: Readonly<Record<number, Role>> = { 3: 'required', 7: 'unknown', 15: 'disabled', 19: 'required', 23: 'contested' }
 const EVERY = 32
 
-/** Writes the records of `count` addresses into a directory of files, and gives who asks from them. */
+/** Writes the records of `count` addresses into a directory of files, and returns the guests. */
 export function populate(directory: string, count: number): FuzzGuest[] {
   mkdirSync(directory, { recursive: true })
   return Array.from({ length: count }, (_, i) => {

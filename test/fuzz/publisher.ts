@@ -1,5 +1,5 @@
 /**
- * A control plane that publishes nonsense beside the good records, while guests ask.
+ * A control plane that publishes invalid files beside the good records, while guests send requests.
  */
 import { renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -17,7 +17,7 @@ const IDS = Array.from({ length: 16 }, (_, i) => `srv-m${String(i)}`)
 const EVERY_MS = 10
 const PUBLISHER = 4
 
-/** Writes strange files until it is stopped; then good ones, which the daemon must take, every one. */
+/** Writes invalid files until it is stopped, then good ones, all of which the daemon must accept. */
 export function startPublisher({ daemon, store }: FuzzHost, seed: number): { stop(): Promise<PublisherReport> } {
   let [written, stopped] = [0, false]
   const put = (id: string, ending: string, bytes: Buffer | string) => {

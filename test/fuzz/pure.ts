@@ -11,11 +11,11 @@ import { RECORD_MARK } from './inputs.ts'
 import { judgeRecord, strangeFile, strangeRecord } from './records.ts'
 import { aSnapshotBench, TRUST } from './snapshots.ts'
 
-/** Of what was tried, so much was good; and what was found. */
+/** How much was tried, how much of it was valid, and the failures. */
 export interface PureReport { readonly tried: number, readonly good: number, readonly failures: readonly string[] }
 
 const MOST_FAILURES = 10
-/** Each kind of run has dice of its own. */
+/** Each kind of run has its own generator. */
 const KINDS = { records: 1, files: 2, snapshots: 3 } as const
 const USER_DATA_MAX_BYTES = 16_384
 

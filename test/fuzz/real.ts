@@ -1,5 +1,5 @@
 /**
- * What real clients send, byte for byte as far as it is known (docs/clients.md): the seeds of what is mutated. Each asks for
+ * What real clients send, byte for byte as far as it is known (docs/clients.md): the seeds of mutations. Each requests
  * something that every instance of the fuzzed host has, or for a session token.
  */
 

@@ -111,7 +111,7 @@ function wrongCrawl(tree: Tree, position: number, version: string): string | und
   return undefined
 }
 
-/** A JSON pointer to what is there, or to what is missing in something that is there. */
+/** A JSON pointer to an existing value, or to a missing member of one. */
 function leadsSomewhere(document: unknown, pointer: string): boolean {
   const steps = pointer.split('/').slice(1).map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'))
   let at = document

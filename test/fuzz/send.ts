@@ -4,7 +4,7 @@
 import { connect } from 'node:net'
 import type { Dice } from './dice.ts'
 
-/** Where the bytes are split, how long is waited there (ms), where they are cut for good, and how the sender leaves. */
+/** Where the bytes are split, the pause there (ms), where they end, and how the sender closes. */
 export interface Plan {
   readonly splits: readonly number[]
   readonly pauseMs: number
@@ -13,7 +13,7 @@ export interface Plan {
   readonly then: 'end' | 'reset' | 'hold'
 }
 
-/** What came back. `broken`: the connection was reset, so that answers may be lost; `stuck`: it did not end in time, and how. */
+/** The responses. `broken`: the connection was reset, so that responses may be lost; `stuck`: how it failed to end in time. */
 export interface Sent { readonly plan: Plan, readonly text: string, readonly broken: boolean, readonly stuck?: string }
 
 /** Ends for certain after so long, in ms: the daemon gives a request 10 s, looks once a second, and then lingers for one; or it answers at once and lingers for 10 s. */
@@ -21,7 +21,7 @@ const HOLD_MS = 20_000
 /** A connection whose sender has closed its side is over at once; this is slack for a busy machine, in ms. */
 const END_MS = 10_000
 
-/** A plan for so many bytes. Of 10,000 connections, `holds` are held open. */
+/** A plan for this many bytes. Of 10,000 connections, `holds` are held open. */
 export function planOf(dice: Dice, length: number, holds: number): Plan {
   const some = (most: number) => Array.from({ length: dice.below(most + 1) }, () => dice.below(length + 1)).sort((a, b) => a - b)
   const kind = dice.below(10_000)

@@ -1,9 +1,9 @@
 /**
- * Request smuggling shapes: requests of which two parsers may read two different things (RFC 9112, 11.2), each with what we make of it.
+ * Shapes of request smuggling: requests that two parsers can read differently (RFC 9112, 11.2), each with our result.
  * What is ambiguous is refused with one 400 and the connection closed; what has one meaning only is answered.
  */
 
-/** What is asked for in the open. */
+/** The path of the visible request. */
 export const OPEN = '/latest/meta-data/instance-id'
 /** What is smuggled: answered only where the request is a pipelined one by every reading. */
 export const SMUGGLED = 'GET /latest/user-data HTTP/1.1\r\nHost: x\r\n\r\n'

@@ -108,7 +108,7 @@ function change(dice: Dice, bytes: Buffer, other: Buffer): Buffer {
   }
 }
 
-/** With a last line whose digest fits what stands before: only the records themselves can tell that it is none of ours. */
+/** Appends a line with the right digest of all before it: only the records themselves show that the file is forged. */
 function sealed(bytes: Buffer, dice: Dice): Buffer {
   const end = bytes.lastIndexOf(0x0a, -2) + 1
   const body = bytes.subarray(0, end)

@@ -7,7 +7,7 @@ import { inputOf, TOKEN } from './inputs.ts'
 import { judge } from './judge.ts'
 import { planOf, send } from './send.ts'
 
-/** How long and how hard. `holds`: so many of 10,000 connections are held open until the daemon ends them. */
+/** The size of a run. `holds`: how many of 10,000 connections are held open until the daemon ends them. */
 export interface SocketRun { readonly seed: number, readonly requests: number, readonly holds: number, readonly index?: number }
 
 /** What was tried and what was found. */
@@ -16,7 +16,7 @@ export interface SocketReport {
   readonly bytes: number
   readonly families: ReadonlyMap<string, number>
   readonly statuses: ReadonlyMap<number, number>
-  /** Connections that the daemon reset, so that an answer may have been lost on its way. */
+  /** Connections that the daemon reset, so that a response may have been lost. */
   readonly resets: number
   readonly grew: Memory
   readonly failures: readonly string[]
@@ -27,7 +27,7 @@ const CLIENTS = 48
 const MOST_HELD = 400
 const MOST_FAILURES = 10
 const MOST_GROWTH = 20 * 2 ** 20
-/** This share of the inputs warms the daemon up before its memory is first looked at. */
+/** This share of the inputs warms the daemon up before its memory is first measured. */
 const WARM_UP = 0.2
 
 /** Runs inputs 0 to `requests`, or the one with `index`. */

@@ -29,7 +29,7 @@ let redis: TestRedis
 t.before(async () => { redis = await startRedis() })
 t.teardown(() => redis.stop())
 
-/** A file of keys that a test writes anew as it goes. */
+/** A key file that a test rewrites. */
 interface Keys { readonly path: string, write(...names: readonly string[]): void }
 
 async function someKeys(t: Test, ...names: readonly string[]): Promise<Keys> {
@@ -76,14 +76,14 @@ async function valuesOf(id: string): Promise<Record<'record' | 'user-data' | 'di
   return redis.client.hgetallBuffer(KEYS.instance(id))
 }
 
-/** Writes values straight into Redis, with all that makes a daemon look, as an intruder would. */
+/** Writes values directly into Redis and notifies the daemon, as an intruder would. */
 let intrusions = 0
 async function intrude(id: string, fields: Readonly<Record<string, string | Buffer>>, hypervisor = 'hv1'): Promise<void> {
   const digest = `intrusion ${String(++intrusions)}`
   await redis.client.multi().hset(KEYS.instance(id), { ...fields, digest }).hset(KEYS.hypervisor(hypervisor), id, digest).publish(KEYS.notices(hypervisor), id).exec()
 }
 
-/** Everything that stands in Redis, as one text. */
+/** Everything in Redis, as one text. */
 async function dump(): Promise<string> {
   const parts = await Promise.all((await redis.client.keys('*')).map(async (key) => {
     const type = await redis.client.type(key)

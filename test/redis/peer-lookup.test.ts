@@ -33,7 +33,7 @@ const questions = (daemon: TestDaemon, result: string) => daemon.metric(`imds_pe
 
 t.test('a guest whose notice was lost is served at its first request', async (t) => {
   const { redis, daemon } = await aHost(t)
-  // Published by hand, so that no notice is sent: what a daemon sees that was away at the wrong moment.
+  // Published by hand, so that no notice is sent: like a daemon that missed the notice.
   const record = JSON.stringify(at(1, 'hv1'))
   await redis.client.hset(KEYS.instance('srv-n1'), 'record', record, 'digest', 'x')
   await redis.client.hset(KEYS.addresses('default'), '127.0.0.1', 'srv-n1')

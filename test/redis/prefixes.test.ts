@@ -28,7 +28,7 @@ async function aStore(t: Test): Promise<Publisher> {
   return store
 }
 
-/** The store as a daemon asks it. */
+/** The store as a daemon queries it. */
 async function aSource(t: Test): Promise<Source> {
   const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', cipher: null, userDataMaxBytes: 16_384, announcement: ANNOUNCEMENT })
   const said: string[] = []

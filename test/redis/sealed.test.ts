@@ -122,7 +122,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
       for (let i = 2; i < 40; i++) {
         const revision = ((await documentOf(other))!['revision'] as number) + 1
         await other.put(record(revision, { tags: { n: String(i) } }), Buffer.from(String(i)))
-        await turn() // without a pause it overtakes a seal again and again, and that gives up after ten times
+        await turn() // without a pause it would overtake the seal every time, which gives up after ten attempts
       }
     }
     const [, sealed] = await Promise.all([write(), store.seal('srv-abcde')])

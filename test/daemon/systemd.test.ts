@@ -167,7 +167,7 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
     await setEnv('IMDS_STORE=file:/store\nIMDS_LISTEN=169.254.169.254:8080')
     await systemctl('stop', 'imds.service')
     await systemctl('start', 'imds.socket', 'imds.service')
-    await until(async () => (await shell('cat /log')).includes('IMDS_LISTEN is ignored: a socket unit'), 'the warning')
+    await until(async () => (await shell('cat /log')).includes('IMDS_LISTEN is ignored: an enabled systemd socket unit'), 'the warning')
   })
 
   await t.test('the address may exist before its unit starts, and is removed when the unit stops', async (t) => {

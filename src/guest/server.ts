@@ -10,6 +10,7 @@
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify'
 import type { ServerResponse } from 'node:http'
 import { performance } from 'node:perf_hooks' // the global one is a getter
+import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
 import { authorize, type Rules } from './authorize.ts'
 import { ConnectionGuard, type ConnectionGuardParts } from './connection-guard.ts'
 import { refused, type Exchange, type Result } from './exchange.ts'
@@ -33,9 +34,6 @@ const LIMITS = {
   /** Request line and headers: the longest real ones have a tag key of 255 escaped characters. */
   maxHeaderSize: 16_384,
 }
-
-/** No route has a schema: Fastify's schema compilers would take 20 ms of every start, and memory. */
-const NO_SCHEMAS = { compilersFactory: { buildValidator: () => noSchema, buildSerializer: () => noSchema } }
 
 /** Builds the server of one listener. It does not listen yet. */
 export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
@@ -94,7 +92,7 @@ function buildFastify(guard: ConnectionGuard): FastifyInstance {
     return503OnClosing: false,
     exposeHeadRoutes: false,
     rewriteUrl,
-    schemaController: NO_SCHEMAS,
+    schemaController: NO_SCHEMA_COMPILERS,
     genReqId: () => '', // not used: no line names a request
     http: {
       maxHeaderSize: LIMITS.maxHeaderSize,
@@ -117,8 +115,4 @@ function buildFastify(guard: ConnectionGuard): FastifyInstance {
 function rewriteUrl(request: { method?: string | undefined }): string {
   if (!isCounted(request.method ?? '')) request.method = 'TRACE' // counted as `other`
   return '/'
-}
-
-function noSchema(): never {
-  throw new Error('no route has a schema')
 }

@@ -61,7 +61,7 @@ export async function connected(daemon: TestDaemon, is = true): Promise<void> {
 
 /** The reasons in the log, at the default level, why the store could not be used. */
 export function reasons({ log }: TestDaemon): string[] {
-  return log.filter(({ level, msg }) => level !== 'debug' && msg.startsWith('the store ') && msg !== 'the store is connected').map(({ reason }) => String(reason))
+  return log.filter(({ level, msg, reason }) => level !== 'debug' && msg.startsWith('the store ') && reason !== undefined).map(({ reason }) => String(reason))
 }
 
 /** Waits until the log has such a reason. */

@@ -7,7 +7,7 @@
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 import { buildInto } from '../support/programs/imds.ts'
@@ -23,6 +23,7 @@ interface Count { passed: number, failed: number, skipped: number }
 const total: Count = { passed: 0, failed: 0, skipped: 0 }
 const leftOut: string[] = []
 const directory = mkdtempSync(join(tmpdir(), 'imds-test-'))
+chmodSync(directory, 0o755) // some tests run the programs as another user
 
 process.env['PATH'] = [process.env['PATH'], '/usr/sbin', '/sbin'].join(delimiter)
 installPackages()

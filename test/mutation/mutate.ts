@@ -18,9 +18,10 @@ interface Room {
 
 /** The parts of a room that need no socket, no server and no files. */
 const files = (room: string, names: readonly string[]) => names.map((name) => `src/${room}/${name}.ts`).join(',')
-const GUEST = ['authorize', 'connections', 'hop-limit', 'identify', 'meter', 'refusal-log', 'share', 'targets', 'token']
-const VIEW = ['address-index', 'peer-lookup', 'plan', 'record-health', 'snapshot', 'store-problem', 'validate', 'view']
+const GUEST = ['authorize', 'connections', 'hop-limit', 'identify', 'meter', 'refusal-log', 'resolve', 'share', 'targets', 'token']
+const VIEW = ['address-index', 'peer-lookup', 'plan', 'read-queue', 'record-health', 'snapshot', 'store-problem', 'validate', 'view']
 const STORE = ['crypto/record-cipher', 'seal', 'url']
+const RUNTIME = ['token-bucket', 'turn-budget']
 
 /** What vitest covers, and the tests that are meant to notice a change there. */
 const ROOMS: Readonly<Record<string, Room>> = {
@@ -28,7 +29,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
   guest: { files: files('guest', GUEST), tests: ['unit/guest/*', 'contract/*'], floor: 95 },
   view: { files: files('view', VIEW), tests: VIEW.map((name) => `unit/view/${name}`), floor: 0 },
   store: { files: files('store', STORE), tests: STORE.map((name) => `unit/store/${name}`), floor: 0 },
-  runtime: { files: 'src/runtime/turn-budget.ts', tests: ['unit/runtime/turn-budget'], floor: 0 },
+  runtime: { files: files('runtime', RUNTIME), tests: RUNTIME.map((name) => `unit/runtime/${name}`), floor: 0 },
   firewall: { files: 'src/firewall/*.ts', tests: ['unit/firewall/*'], floor: 0 },
   config: { files: 'src/config.ts', tests: ['unit/config', 'unit/runtime/systemd'], floor: 0 },
 }

@@ -1,7 +1,7 @@
 /**
- * The firewall document: what the daemon gives to the firewall agent, and what the rules are made from.
+ * The firewall document: the daemon sends it to the firewall agent, which builds the rules from it.
  *
- * The agent checks it, since the daemon talks to guests: somebody who took over the daemon must not be able to change other rules than those of
+ * The agent validates it. The daemon talks to guests, so an attacker may control it; the attacker must not be able to change any rules but those for
  * the daemon's listeners. The daemon imports only types from here.
  */
 import Type, { type Static } from 'typebox'

@@ -6,6 +6,7 @@ import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { EXIT } from '../../src/runtime/failure.ts'
 import { SETTINGS } from '../../src/config.ts'
+import { buildMetrics } from '../../src/metrics.ts'
 import { REFUSALS, statusOf } from '../../src/guest/refusals.ts'
 import { PATHS } from '../../src/operator/paths.ts'
 import { parseRecordKeys } from '../../src/store/crypto/record-cipher.ts'
@@ -175,4 +176,12 @@ test('every example that is marked as executed is run by a test', () => {
     expect([document, name, tests.some(([, text]) => text.includes(`executed('${document}', '${name}')`))]).toEqual([document, name, true])
   }
   expect(OPERATIONS).toContain('<!-- executed: rolling restart -->')
+})
+
+test('a label that a document or an alert asks for exists, for metrics whose labels are declared', async () => {
+  const declared = await buildMetrics().registry.metrics()
+  const alerts = ['deploy/alerts.yml', 'deploy/alerts.test.yml'].map((path) => [path, read(path)] as const)
+  const cited = found([...DOCS, ...alerts], /(imds_(?:record_faults|peer_lookups|resyncs|snapshot_writes)_total\{(?:reason|result)="[^"]+"\})/g)
+  expect(cited.length).toBeGreaterThan(2)
+  expect(cited.filter(([, series]) => !declared.includes(series))).toEqual([])
 })

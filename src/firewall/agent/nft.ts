@@ -18,15 +18,15 @@ const ELEMENTS = /elements = \{([^}]*)\}/g
 /** Positions in nft's input, in its messages. */
 const PLACE = /\/dev\/stdin:[0-9:-]+ /g
 
-/** The most attempts to apply rules that somebody else keeps changing. */
+/** The most attempts to apply rules while another program keeps changing them. */
 const MAX_ATTEMPTS = 5
 
 /** nft or the kernel does not accept a transaction, which has changed nothing. */
 export class Refusal extends Error {}
 
 /**
- * The table as this process has applied it. A change that somebody makes between a transaction and our listing must not be taken for ours. So a
- * replacement is complete once two of them give the same listing, and a change of elements once everything else is as it was.
+ * The table as this process has applied it. Another program may change it between a transaction and our listing. To detect that, a replacement is
+ * repeated until two listings are equal, and after a change of elements everything else must be as before.
  */
 export class Table {
   #rules: FirewallRules | undefined
@@ -59,7 +59,7 @@ export class Table {
     throw new Error('another program changes the rules as often as they are applied')
   }
 
-  /** `disturbed`: somebody else changed the table meanwhile, so it does not hold what these rules say. */
+  /** `disturbed`: another program changed the table at the same time, so it differs from these rules. */
   async #change(before: FirewallRules, after: FirewallRules): Promise<'done' | 'refused' | 'disturbed'> {
     const statements = change(before, after)
     if (statements === '') return 'done'

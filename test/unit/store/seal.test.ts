@@ -26,10 +26,14 @@ test('a document gets a seal, the next revision changes it, and the document giv
   expect(JSON.stringify(changeSealOf(sealed, 3, undefined))).toBe('{"id":"srv-abcde","revision":3,"tags":{}}')
 })
 
-test.each([{ revision: 7 }, { revision: 7, sealedAt: STORE }])('a tombstone is read back as it was written: %j', (tombstone) => {
-  expect(parseTombstone(`${formatTombstone(tombstone)}\n`)).toEqual(tombstone)
+test.each([{ revision: 7 }, { revision: 12 }, { revision: 7, sealedAt: STORE }])('a tombstone is read back as it was written: %j', (tombstone) => {
+  expect(parseTombstone(`${formatTombstone(tombstone)}\n`)).toStrictEqual(tombstone)
 })
 
-test.each([['', undefined], ['seven', undefined], ['-7', undefined], ['7 yesterday', { revision: 7 }]])('the text %j is the tombstone %j', (text, tombstone) => {
+test.each([['', undefined], ['seven', undefined], ['-7', undefined], ['7x', undefined], ['7 yesterday', { revision: 7 }]])('the text %j is the tombstone %j', (text, tombstone) => {
   expect(parseTombstone(text)).toEqual(tombstone)
+})
+
+test('a tombstone is the revision, and the time of the seal if there is one', () => {
+  expect([formatTombstone({ revision: 7 }), formatTombstone({ revision: 7, sealedAt: STORE })]).toEqual(['7', `7 ${STORE}`])
 })

@@ -1,20 +1,45 @@
 import { describe, expect, test } from 'vitest'
-import { parseStoreUrl } from '../../../src/store/url.ts'
+import { fileFaults, parseStoreUrl, type RedisFiles, type RedisStore } from '../../../src/store/url.ts'
 
 describe('a Redis URL names its deployment shape', () => {
   test.each<[string, object]>([
-    ['redis://r', { shape: 'standalone', tls: false, nodes: [{ host: 'r', port: 6379 }], database: 0 }],
+    ['redis://r', { shape: 'standalone', tls: false, master: '', nodes: [{ host: 'r', port: 6379 }], database: 0 }],
     ['redis://127.0.0.1:1/', { nodes: [{ host: '127.0.0.1', port: 1 }], database: 0 }],
     ['rediss://imds:p%40ss@[fd00::1]:7000/3', { tls: true, nodes: [{ host: 'fd00::1', port: 7000 }], username: 'imds', password: 'p@ss', database: 3 }],
     ['redis://:a:b@c@r', { username: undefined, password: 'a:b@c', nodes: [{ host: 'r', port: 6379 }] }],
-    ['redis-sentinel://s1,s2:1,[fd00::1]/main', { shape: 'sentinel', nodes: [{ host: 's1', port: 26379 }, { host: 's2', port: 1 }, { host: 'fd00::1', port: 26379 }], master: 'main' }],
+    ['redis-sentinel://s1,s2:1,[fd00::1]/main', { shape: 'sentinel', nodes: [{ host: 's1', port: 26379 }, { host: 's2', port: 1 }, { host: 'fd00::1', port: 26379 }], master: 'main', database: 0 }],
     ['rediss-sentinel://imds@s1/a%20b', { shape: 'sentinel', tls: true, username: 'imds', master: 'a b' }],
     ['redis-cluster://imds@n1,n2:7000', { shape: 'cluster', username: 'imds', nodes: [{ host: 'n1', port: 6379 }, { host: 'n2', port: 7000 }] }],
-    ['rediss-cluster://n1', { shape: 'cluster', tls: true }],
+    ['rediss-cluster://n1', { shape: 'cluster', tls: true, database: 0, master: '' }],
+    ['redis://:@r', { username: undefined, password: undefined }],
   ])('%s', (url, store) => { expect(parseStoreUrl(url)).toMatchObject({ kind: 'redis', ...store }) })
 })
 
 test.each([
   'redis://', 'redis://a,b', 'redis://r/db', 'redis://r:0', 'redis://r:70000', 'redis://r?x=1', 'redis://fd00::1', 'redis://%zz@r', 'redis:///run/redis.sock', 'mysql://r', 'redis-cluster://a/0',
-  'redis-cluster://a,', 'redis-sentinel://a,b', 'redis-sentinel://a/b/c', 'redis+sentinel://a/b', 'file:', '',
+  'redis-cluster://a,', 'redis-sentinel://a,b', 'redis-sentinel://a/b/c', 'redis+sentinel://a/b', 'file:', 'xredis://r', 'redis://r/file:',
+  'file://other-host/store', 'file:///a%2Fb', '',
 ])('%s is not a store', (url) => { expect(parseStoreUrl(url)).toBeUndefined() })
+
+test.each([
+  ['file:/var/lib/imds/store', '/var/lib/imds/store'],
+  ['file:store', 'store'],
+  ['file:///var/lib/imds%20store', '/var/lib/imds store'],
+])('%s is the directory %s', (url, directory) => { expect(parseStoreUrl(url)).toEqual({ kind: 'files', directory }) })
+
+describe('files for Redis must fit its URL and each other', () => {
+  const NONE: RedisFiles = { passwordFile: undefined, sentinelPasswordFile: undefined, caFile: undefined, certFile: undefined, keyFile: undefined }
+  test.each<[string, Partial<RedisFiles>, readonly string[]]>([
+    ['redis://r', {}, []],
+    ['redis://r', { passwordFile: 'f' }, []],
+    ['redis://r', { caFile: 'f', certFile: 'f', keyFile: 'f' }, ['caFile is for TLS', 'certFile is for TLS', 'keyFile is for TLS']],
+    ['rediss://r', { caFile: 'f', certFile: 'f', keyFile: 'f' }, []],
+    ['rediss://r', { certFile: 'f' }, ['certFile needs the file of its private key']],
+    ['rediss://r', { keyFile: 'f' }, ['keyFile needs the file of its certificate']],
+    ['redis://r', { sentinelPasswordFile: 'f' }, ['sentinelPasswordFile is for redis-sentinel://']],
+    ['redis-sentinel://r/main', { sentinelPasswordFile: 'f' }, []],
+  ])('%s with %j', (url, files, faults) => {
+    const found = fileFaults(parseStoreUrl(url) as RedisStore, { ...NONE, ...files })
+    expect(found.map(({ file, message }) => `${file} ${message}`)).toEqual(faults.map((fault) => expect.stringContaining(fault) as unknown))
+  })
+})

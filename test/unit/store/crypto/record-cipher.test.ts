@@ -101,11 +101,25 @@ test('a snapshot is bound to its hypervisor, with a separate key', () => {
   expect(cipher.decrypt('snapshot', 'hv2', value)).toMatchObject({ kind: 'rejected', reason: expect.stringMatching(/is not authentic/) as unknown })
 })
 
+test('a snapshot has a derived key for each hypervisor, from the documented layout', () => {
+  const derived = Buffer.from(hkdfSync('sha256', createHash('sha256').update('a key for tests, k1').digest(), '', 'imds1 snapshot gb1 hv1', 32))
+  const gcm = createCipheriv('aes-256-gcm', derived, Buffer.alloc(12))
+  gcm.setAAD(Buffer.from('imds1 k1 0 snapshot gb1 hv1'))
+  const value = Buffer.concat([Buffer.from('imds1 k1 0\n'), Buffer.alloc(12), gcm.update(bytes), gcm.final(), gcm.getAuthTag()])
+  expect(cipher.decrypt('snapshot', 'hv1', value)).toMatchObject({ kind: 'decrypted', bytes })
+})
+
+test('a plain value does not look encrypted', () => {
+  expect(isEncrypted(Buffer.from('{"id":"srv-abcde"}'))).toBe(false)
+  expect(isEncrypted(Buffer.alloc(0))).toBe(false)
+})
+
 test('keys rotate with an overlap: the first encrypts, all decrypt', () => {
   const [old, both, young] = [cipher, aCipher('gb1', 'k2', 'k1'), aCipher('gb1', 'k2')]
   const before = old.encrypt('record', ID, 1, bytes)
   const after = both.encrypt('record', ID, 1, bytes)
   expect(both.current).toBe('k2')
+  expect(both.names).toEqual(['k2', 'k1'])
   expect([both.decrypt('record', ID, before), both.decrypt('record', ID, after), young.decrypt('record', ID, after)].map((result) => result.kind === 'decrypted' && result.key)).toEqual(['k1', 'k2', 'k2'])
   expect(old.decrypt('record', ID, after)).toMatchObject({ kind: 'rejected', reason: expect.stringMatching(/not among ours: k2/) as unknown })
   expect(young.decrypt('record', ID, before)).toMatchObject({ kind: 'rejected', reason: expect.stringMatching(/not among ours: k1/) as unknown })
@@ -142,6 +156,9 @@ describe('a value that is decrypted in slices', () => {
   test.each([0, 1, SLICE_BYTES, bytes.length])('equals the value: %i bytes', async (length) => {
     const part = bytes.subarray(0, length)
     expect(await cipher.decryptInSlices('user-data', ID, cipher.encrypt('user-data', ID, 3, part), new TurnBudget())).toEqual({ kind: 'decrypted', bytes: part, revision: 3, key: 'k1' })
+  })
+  test('is rejected at once if it is not encrypted', async () => {
+    expect(await cipher.decryptInSlices('user-data', ID, Buffer.from('plain'), new TurnBudget())).toEqual({ kind: 'rejected', reason: 'is not encrypted, or not as imds does it' })
   })
   test('is decrypted over several turns of the event loop', async () => {
     const { ciphered } = await mostBytesPerTurn(() => cipher.decryptInSlices('user-data', ID, value, new TurnBudget()))

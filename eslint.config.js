@@ -3,8 +3,8 @@ import stylistic from '@stylistic/eslint-plugin'
 import { defineConfig } from 'eslint/config'
 import tseslint from 'typescript-eslint'
 
-/** The first argument of a call is longer text than this. A template's expressions do not count. */
-const LONG = ':first-child:matches(Literal[value=/^.{101}/s], TemplateLiteral:has(> TemplateElement[value.raw=/.{101}/s]))'
+/** Matches a first argument of more than 100 characters. Of a template only the text counts, not its expressions. */
+const TOO_LONG = ':first-child:matches(Literal[value=/^.{101}/s], TemplateLiteral:has(> TemplateElement[value.raw=/.{101}/s]))'
 const TESTS = [
   'CallExpression[callee.name=/^(test|describe)$/]',
   'CallExpression[callee.callee.object.name=/^(test|describe)$/]', // test.each(...)(name)
@@ -41,12 +41,12 @@ export default defineConfig(
   },
   {
     files: ['**/*.ts'],
-    rules: { complexity: ['error', 30] }, // in place of a limit on lines
+    rules: { complexity: ['error', 30] }, // there is no limit on lines
   },
   {
     files: ['test/**/*.ts'],
     rules: {
-      'no-restricted-syntax': ['error', DEFAULT_EXPORT, { selector: TESTS.map((test) => `${test} > ${LONG}`).join(), message: 'a test\'s name has at most 100 characters' }],
+      'no-restricted-syntax': ['error', DEFAULT_EXPORT, { selector: TESTS.map((test) => `${test} > ${TOO_LONG}`).join(), message: 'a test\'s name has at most 100 characters' }],
       '@typescript-eslint/no-floating-promises': 'off', // tap awaits the promises of its tests
       '@typescript-eslint/unbound-method': 'off', // the methods in test/support are closures
       '@stylistic/max-len': ['error', { code: 220, ignoreStrings: true, ignoreTemplateLiterals: true, ignoreRegExpLiterals: true }], // rows of test tables

@@ -1,12 +1,11 @@
 /**
- * Bundles each program with the libraries that it uses. A start then reads a handful of files instead of hundreds, and is three times as fast.
- * tsc writes the declarations of the library.
+ * Bundles each program with the libraries that it uses, so that a start reads few files. tsc writes the type declarations of the library.
  */
 import { readFileSync } from 'node:fs'
 import { defineConfig } from 'rolldown'
 import { jsonSchema } from './src/metadata/json-schema.ts'
 
-/** Escapes all characters outside ASCII. V8 keeps a program's source in memory, and text with one such character takes 10 MB more. */
+/** Escapes all characters outside ASCII. V8 keeps the source of a program in memory, and needs more for a source that is not ASCII. */
 const ascii = {
   name: 'ascii',
   generateBundle: (_options, bundle) => {
@@ -16,18 +15,18 @@ const ascii = {
   },
 }
 
-/** Removes child_process from commander, which needs it only for subcommands that are separate programs. It took a tenth of imdsctl's start. */
+/** Removes child_process from commander, which needs it only for subcommands that are separate programs. Loading it slows down the start of imdsctl. */
 const withoutChildProcess = {
   name: 'without-child-process',
   transform: { filter: { id: /commander\/lib\/command\.js$/ }, handler: (code) => code.replace('require(\'node:child_process\')', 'undefined') },
 }
 
-/** Left out: Fastify loads these only for routes with a schema, which we do not have, and for tests. They are half of its code. */
+/** Fastify loads these packages only for routes with a schema, which we do not have, and for tests. They are half of its code. */
 const UNUSED = ['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request']
 
-/** Adds the files for programs in other languages. */
-const shared = {
-  name: 'shared',
+/** Adds the files for publishers in other languages. */
+const filesForPublishers = {
+  name: 'files-for-publishers',
   generateBundle() {
     this.emitFile({ type: 'asset', fileName: 'publish.lua', source: readFileSync(`${import.meta.dirname}/src/store/redis/publish.lua`) })
     this.emitFile({ type: 'asset', fileName: 'instance.schema.json', source: `${JSON.stringify(jsonSchema(), null, 2)}\n` })
@@ -39,9 +38,9 @@ const build = (input, output, ...plugins) => ({
   output: { dir: 'dist', format: 'esm', comments: { jsdoc: false }, ...output },
 })
 
-/** imdsctl is bundled separately: each shared file would cost its start a millisecond. */
+/** imdsctl is bundled separately, because a start takes longer with each file that it loads. */
 const config = defineConfig([
-  build({ main: 'src/main.ts', library: 'src/library.ts' }, { cleanDir: true }, shared),
+  build({ main: 'src/main.ts', library: 'src/library.ts' }, { cleanDir: true }, filesForPublishers),
   build({ imdsctl: 'src/cli/imdsctl.ts' }, { chunkFileNames: 'imdsctl-[name]-[hash].js' }),
 ])
 

@@ -1,5 +1,5 @@
 /**
- * The floor: what Node's own server can do on this core, with an answer that is always the same.
+ * The baseline: a bare `node:http` server that always returns the same response.
  */
 import { createServer } from 'node:http'
 

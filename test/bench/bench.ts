@@ -1,10 +1,10 @@
 /**
- * How fast is it, and what does it need?
+ * The command line of the benchmarks.
  *
  *   npm run bench [-- PART... [--markdown] [--quick] [--main FILE]]
  *
- * Measurements, not tests: they print ratios beside a floor measured in the same run, and never fail on a time. `--quick` is for a
- * first look; `--main` measures another build of the daemon.
+ * They measure and do not test: no time makes them fail. Most figures are ratios to a bare server that is measured in the same run.
+ * `--quick` takes less time and is less exact. `--main` measures another build of the daemon.
  */
 import { parseArgs } from 'node:util'
 import { startRedis } from '../support/redis/redis.ts'
@@ -12,7 +12,7 @@ import { build, clean, moveToLoadCore, type Built } from './processes.ts'
 import { flood } from './flood.ts'
 import { publish } from './publish.ts'
 import { rate } from './rate.ts'
-import { asMarkdown, asText, machine, type Table } from './report.ts'
+import { formatMarkdown, formatText, machine, type Table } from './report.ts'
 import { resync } from './resync.ts'
 import type { Effort } from './rounds.ts'
 import { stalls } from './stalls.ts'
@@ -20,7 +20,7 @@ import { start } from './start.ts'
 import { tokens } from './tokens.ts'
 import { views } from './views.ts'
 
-/** A part measures something and gives its tables. */
+/** One benchmark: measures, and returns its tables. */
 export type Part = (bench: { readonly built: Built, readonly redisUrl: string, readonly effort: Effort }) => Promise<readonly Table[]>
 
 const PARTS: Readonly<Record<string, Part>> = { rate, tokens, flood, views, publish, start, resync, stalls }
@@ -45,7 +45,7 @@ try {
   console.log(`${machine()}\n`)
   for (const name of names) {
     const tables = await PARTS[name]!({ built, redisUrl: redis.url, effort: options.quick ? QUICK : FULL })
-    for (const table of tables) console.log(options.markdown ? asMarkdown(table) : asText(table))
+    for (const table of tables) console.log(options.markdown ? formatMarkdown(table) : formatText(table))
   }
 } finally {
   await redis.stop()

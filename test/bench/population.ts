@@ -1,17 +1,15 @@
 /**
- * A region full of instances.
- *
- * Every instance has a loopback address of its own, so that this machine can ask as any of them: the first is 127.0.0.1.
+ * A region full of instances. Each has its own loopback address, so that this machine can send requests as any of them; the first is 127.0.0.1.
  */
 import { openStore } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 
-/** The hypervisor that runs them all. */
+/** The hypervisor of all instances, unless `Kind` names another. */
 export const HYPERVISOR = 'hv1'
 /** Bytes of user-data that each instance has. */
 export const USER_DATA_BYTES = 1024
 
-const AT_ONCE = 50
+const BATCH = 50
 
 /** The id of the instance at a position. */
 export function idOf(position: number): string {
@@ -23,10 +21,10 @@ export function addressOf(position: number): string {
   return `127.0.${String((position + 1) >> 8)}.${String((position + 1) & 255)}`
 }
 
-/** What sets instances apart from others: their options, where they run, how much user-data they have. */
+/** Differences from the default instance. */
 export interface Kind { readonly options?: Readonly<Record<string, string>>, readonly hypervisor?: string, readonly userDataBytes?: number }
 
-/** The record of the instance at a position, like one of the cloud's, with its revision as a tag. */
+/** The record of the instance at a position, with the fields of a real one and its revision as a tag. */
 export function recordOf(position: number, region: string, revision: number, { options = {}, hypervisor = HYPERVISOR }: Kind = {}): Record<string, unknown> {
   const suffix = idOf(position).slice('srv-'.length)
   const hex = position.toString(16).padStart(4, '0')
@@ -48,12 +46,12 @@ export function userDataOf(position: number, bytes = USER_DATA_BYTES): Uint8Arra
   return Buffer.alloc(bytes, `#cloud-config\n# ${idOf(position)}\n`)
 }
 
-/** Publishes `count` instances into a region of their own and gives the environment of a daemon that answers for them. */
+/** Publishes `count` instances into a region, and returns the environment of a daemon that serves them. */
 export async function populate(redisUrl: string, region: string, count: number, kind: Kind = {}): Promise<Readonly<Record<string, string>>> {
   const store = await openStore({ url: redisUrl, region })
   try {
-    for (let at = 0; at < count; at += AT_ONCE) {
-      await Promise.all(Array.from({ length: Math.min(AT_ONCE, count - at) }, async (_, i) => {
+    for (let at = 0; at < count; at += BATCH) {
+      await Promise.all(Array.from({ length: Math.min(BATCH, count - at) }, async (_, i) => {
         const { kind: outcome } = await store.put(recordOf(at + i, region, 1, kind), userDataOf(at + i, kind.userDataBytes))
         if (outcome !== 'published') throw new Error(`${idOf(at + i)} could not be published: ${outcome}`)
       }))

@@ -1,8 +1,8 @@
 /**
- * What runs where, and what does it use?
+ * The processes of a measurement: where they run, and how much CPU time and memory they use (read from /proc).
  *
- * The server that is measured has core 0 for itself; wrk, Redis and this process share core 1. The daemon runs as it is installed:
- * compiled to JavaScript, with the flags of its unit. What a process uses is read from /proc.
+ * The measured server has core 0 for itself; wrk, Redis and this process share core 1. The daemon runs as it is installed: bundled
+ * JavaScript, with the flags of its unit.
  */
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -15,25 +15,25 @@ import { ENDLESS_SHARE, request, until } from '../support/programs/daemon.ts'
 import { buildInto } from '../support/programs/imds.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
-/** The core of the server that is measured, alone. */
+/** The core that only the measured server uses. */
 export const SERVER_CORE = '0'
-/** The core of everything else that a measurement needs. */
+/** The core of all other processes of a measurement. */
 export const LOAD_CORE = '1'
 const FLAGS = ['--max-semi-space-size=2', '--max-old-space-size=1024', '--single-threaded-gc', '--no-allocation-site-pretenuring']
 const MIB = 1024 * 1024
 
-/** A server process under measurement. */
+/** A measured server. */
 export interface Server {
   readonly pid: number
-  /** Of guests, on 127.0.0.1. */
+  /** The port of guests on 127.0.0.1. */
   readonly port: number
   stop(): Promise<void>
 }
 
-/** What is measured: the entry points of the daemon and of the bare server, as JavaScript, in a temporary folder. */
+/** The entry points of the daemon and of the bare server, as JavaScript, and the temporary folder that has them. */
 export interface Built { readonly main: string, readonly bare: string, readonly directory: string }
 
-/** Builds the daemon as `npm run build` does. `main` names another build of it, to compare. */
+/** Builds the daemon as `npm run build` does, or takes another build whose entry point is `main`. */
 export function build(main: string | undefined): Built {
   const directory = mkdtempSync(join(tmpdir(), 'imds-bench-'))
   writeFileSync(join(directory, 'package.json'), '{"type":"module"}')
@@ -44,12 +44,12 @@ export function build(main: string | undefined): Built {
   return { main: main ?? join(directory, 'dist/main.js'), bare, directory }
 }
 
-/** Keeps this process, and what it starts from here on, off the servers' core. */
+/** Moves this process, and those that it starts later, away from the server's core. */
 export function moveToLoadCore(): void {
   execFileSync('taskset', ['-a', '-c', '-p', LOAD_CORE, String(process.pid)], { stdio: 'ignore' })
 }
 
-/** Starts the bare server: always the same 200 with this body. */
+/** Starts the bare server, which answers 200 with `body`. */
 export async function startBare({ bare }: Built, body: string): Promise<Server> {
   const port = await freePort()
   const server = startProcess([bare, String(port), body], {}, 'ignore')
@@ -57,26 +57,26 @@ export async function startBare({ bare }: Built, body: string): Promise<Server> 
   return { ...server, port }
 }
 
-/** Starts the daemon, with `more` arguments of Node's, and waits until it holds `instances`. Its log goes to a file of the build's folder. */
+/** Starts the daemon, with more arguments for Node, and waits until it serves so many instances. Its log goes to a file in the build's folder. */
 export async function startImds(
-  { main, directory }: Built, env: Readonly<Record<string, string>>, instances: number, more: readonly string[] = [],
+  { main, directory }: Built, env: Readonly<Record<string, string>>, instances: number, nodeArgs: readonly string[] = [],
 ): Promise<Server & { readonly operatorPort: number }> {
   const [port, operatorPort] = [await freePort(), await freePort()]
   const log = openSync(join(directory, 'log'), 'a')
-  const server = startProcess([...more, main], {
+  const server = startProcess([...nodeArgs, main], {
     IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`, IMDS_STATE_DIR: directory, ...ENDLESS_SHARE, ...env,
   }, log)
   closeSync(log)
   await untilAnswers(operatorPort, '/livez')
-  const held = async () => JSON.parse((await request(operatorPort, '/readyz')).body.toString()) as { ready: boolean, instances: number }
+  const readiness = async () => JSON.parse((await request(operatorPort, '/readyz')).body.toString()) as { ready: boolean, instances: number }
   await until(async () => {
-    const { ready, instances: count } = await held()
+    const { ready, instances: count } = await readiness()
     return ready && count === instances
-  }, `the daemon to hold ${String(instances)} instances`, 120_000)
+  }, `the daemon to serve ${String(instances)} instances`, 120_000)
   return { ...server, port, operatorPort }
 }
 
-/** Starts a server's process on its core, with the flags of the unit. */
+/** Starts a server on its core, with the flags of the unit. */
 export function startProcess(args: readonly string[], env: Readonly<Record<string, string>>, stdout: 'ignore' | number): Omit<Server, 'port'> {
   const child = spawn('taskset', ['-c', SERVER_CORE, process.execPath, ...FLAGS, ...args], { env: { PATH: process.env['PATH'], ...env }, stdio: ['ignore', stdout, 'inherit'] })
   return {
@@ -98,23 +98,23 @@ export function residentMib(pid: number): number {
   return Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${String(pid)}/status`, 'utf8'))?.[1]) * 1024 / MIB
 }
 
-/** The most memory that a process had resident, in MiB, since it started or since `forgetPeak`. */
+/** The peak of a process's resident memory, in MiB, since its start or the last `resetPeak`. */
 export function peakMib(pid: number): number {
   return Number(/VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${String(pid)}/status`, 'utf8'))?.[1]) * 1024 / MIB
 }
 
-/** Lets the peak of resident memory begin anew. */
-export function forgetPeak(pid: number): void {
+/** Makes the kernel measure the peak of resident memory from now on (proc(5), clear_refs). */
+export function resetPeak(pid: number): void {
   writeFileSync(`/proc/${String(pid)}/clear_refs`, '5')
 }
 
-/** CPU time that a process has used, in user and kernel, in seconds; with that of its children that have ended, where asked. */
+/** User and system CPU time of a process, in seconds. `withChildren` adds that of its ended children. */
 export function cpuSeconds(pid: number, withChildren = false): number {
   const fields = readFileSync(`/proc/${String(pid)}/stat`, 'utf8').split(') ')[1]!.split(' ').map(Number)
   return fields.slice(11, withChildren ? 15 : 13).reduce((sum, ticks) => sum + ticks) / TICKS_PER_SECOND
 }
 
-/** USER_HZ: the same on every Linux architecture that Node runs on. */
+/** USER_HZ, which is the same on every Linux architecture that Node supports. */
 export const TICKS_PER_SECOND = 100
 
 /** TCP connections that this machine has accepted since it started. */
@@ -123,7 +123,7 @@ export function acceptedConnections(): number {
   return Number(values.split(' ')[names.split(' ').indexOf('PassiveOpens')])
 }
 
-/** Removes what `build` made. */
+/** Removes the folder that `build` made. */
 export function clean({ directory }: Built): void {
   rmSync(directory, { recursive: true, force: true })
 }

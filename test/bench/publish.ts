@@ -1,9 +1,9 @@
 /**
- * How long until a guest sees a change?
+ * The time from a publish until a guest sees the change.
  *
- * One change after another is published as a control plane does it, by the library. Beside it a guest asks for the leaf that carries
- * the revision, on a connection that stays open, again as soon as it has its answer. A time ends when the guest has read the new value,
- * so it holds one round trip of the guest, and on average half of another: `a guest's GET` tells how much that is.
+ * One change after another is published by the library. Meanwhile a guest reads the leaf that contains the revision, again and again
+ * on a keep-alive connection. A measured time ends when the guest has read the new value. So it includes one and a half round trips of
+ * the guest on average: the row `a guest's GET` shows how long one is.
  */
 import { connect, type Socket } from 'node:net'
 import { openStore } from '../../src/store/open.ts'
@@ -18,10 +18,10 @@ const CHANGES = 1000
 const WARM_UP = 200
 const REQUEST = 'GET /latest/meta-data/tags/instance/revision HTTP/1.1\r\nHost: 169.254.169.254\r\n\r\n'
 
-/** Elsewhere in the region: so many instances, on so many hosts. */
-const [ELSEWHERE, HOSTS] = [10_000, 1_000]
+/** The other instances of the region, and the hypervisors that run them. */
+const [OTHER_INSTANCES, OTHER_HYPERVISORS] = [10_000, 1_000]
 
-/** The time from a publish in Redis to a guest's answer, alone and while instances of 1,000 other hosts change without a pause. */
+/** The time from a publish in Redis to the guest's response: in a region without other changes, and while the instances of 1,000 other hypervisors change. */
 export const publish: Part = async ({ built, redisUrl }) => {
   const tables = [await measure(built, redisUrl, 'publish', false)]
   return [...tables, await measure(built, redisUrl, 'publish-region', true)]
@@ -30,18 +30,18 @@ export const publish: Part = async ({ built, redisUrl }) => {
 async function measure(built: Built, redisUrl: string, region: string, isBusy: boolean): Promise<Table> {
   const env = await populate(redisUrl, region, INSTANCES)
   const store = await openStore({ url: redisUrl, region })
-  const elsewhere = (position: number, revision: number) =>
-    store.put(recordOf(INSTANCES + position, region, revision, { hypervisor: `host${String(position % HOSTS)}` }), userDataOf(position))
-  if (isBusy) for (let position = 0; position < ELSEWHERE; position++) await elsewhere(position, 1)
+  const changeOther = (position: number, revision: number) =>
+    store.put(recordOf(INSTANCES + position, region, revision, { hypervisor: `host${String(position % OTHER_HYPERVISORS)}` }), userDataOf(position))
+  if (isBusy) for (let position = 0; position < OTHER_INSTANCES; position++) await changeOther(position, 1)
   const imds = await startImds(built, env, INSTANCES)
   const guest = await Guest.connect(imds.port)
   const times = { sent: [] as number[], acknowledged: [] as number[], put: [] as number[], get: [] as number[] }
   let isOver = !isBusy
-  let changesElsewhere = 0
+  let otherChanges = 0
   const churn = (async () => {
     while (!isOver) {
-      await elsewhere(changesElsewhere % ELSEWHERE, 2 + Math.floor(changesElsewhere / ELSEWHERE))
-      changesElsewhere += 1
+      await changeOther(otherChanges % OTHER_INSTANCES, 2 + Math.floor(otherChanges / OTHER_INSTANCES))
+      otherChanges += 1
     }
   })()
   const startedMs = performance.now()
@@ -72,21 +72,21 @@ async function measure(built: Built, redisUrl: string, region: string, isBusy: b
     await store.close()
     await imds.stop()
   }
-  const perSecond = changesElsewhere / (performance.now() - startedMs) * 1000
+  const perSecond = otherChanges / (performance.now() - startedMs) * 1000
   const row = (name: string, values: readonly number[]) => [name, ...[0.5, 0.99, 1].map((share) => quantile(values, share).toFixed(2))]
   return {
-    title: isBusy ? `From a publish to the guest, ${String(ELSEWHERE)} instances on ${String(HOSTS)} other hosts changing` : 'From a publish to the guest',
+    title: isBusy ? `From a publish to the guest, while ${String(OTHER_INSTANCES)} instances of ${String(OTHER_HYPERVISORS)} other hypervisors change` : 'From a publish to the guest',
     columns: ['ms', 'median', 'p99', 'longest'],
     rows: [row('put sent -> guest sees it', times.sent), row('put acknowledged -> guest sees it', times.acknowledged), row('put sent -> acknowledged', times.put), row('a guest\'s GET', times.get)],
     notes: [
       `${String(CHANGES)} changes of one of ${String(INSTANCES)} instances, one at a time, with 1 KiB of user-data each. The publisher, the guest and Redis share a core; the daemon has the other.`,
-      'From sent: the library checks the record, Redis runs the script, the daemon hears of it, reads the instance, checks it and replaces it, the guest asks and reads its answer.',
-      `This host heard ${String(notices)} notices for its ${String(WARM_UP + CHANGES)} changes; elsewhere ${perSecond.toFixed(0)} changes a second.`,
+      'After `put sent`: the library validates the record, Redis runs the script, the daemon gets the notice, loads the instance, validates it and replaces it, and the guest sends a GET and reads the response.',
+      `The daemon received ${String(notices)} notices for its ${String(WARM_UP + CHANGES)} changes. Other hypervisors had ${perSecond.toFixed(0)} changes a second.`,
     ],
   }
 }
 
-/** A guest that asks on one connection. */
+/** A guest that sends all its requests on one connection. */
 class Guest {
   readonly #socket: Socket
   lastRoundTripMs = NaN
@@ -101,26 +101,26 @@ class Guest {
     })
   }
 
-  /** Asks until the answer is `value`; gives the time at which it was read. */
+  /** Sends requests until a response has `value`. Returns the time at which that was read. */
   async untilSees(value: string): Promise<number> {
     return new Promise((resolve) => {
-      let askedMs = 0
-      const ask = () => {
-        askedMs = performance.now()
+      let sentMs = 0
+      const send = () => {
+        sentMs = performance.now()
         this.#socket.write(REQUEST)
       }
       const read = (answer: string) => {
         if (!answer.endsWith(`\r\n\r\n${value}`)) {
-          ask()
+          send()
           return
         }
         const nowMs = performance.now()
-        this.lastRoundTripMs = nowMs - askedMs
+        this.lastRoundTripMs = nowMs - sentMs
         this.#socket.off('data', read)
         resolve(nowMs)
       }
       this.#socket.on('data', read)
-      ask()
+      send()
     })
   }
 

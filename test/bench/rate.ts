@@ -1,55 +1,55 @@
 /**
- * How many requests a second, beside Node's bare server?
+ * The rate of requests, compared with a bare `node:http` server.
  *
- * Two processes of the same program differ by up to a fifth for as long as they live, by how V8 happened to optimise them. So each
- * pair of rounds has processes of its own.
+ * Two processes of the same program can differ by a fifth for their whole life, because V8 optimised them differently. So each pair of
+ * rounds has new processes.
  */
 import type { Part } from './bench.ts'
 import { idOf, populate } from './population.ts'
 import { residentMib, startBare, startImds } from './processes.ts'
 import { median, type Table } from './report.ts'
-import { disturbance, middle, ratio, takeTurns, type Round } from './rounds.ts'
+import { disturbance, medianOf, ratio, takeTurns, type Round } from './rounds.ts'
 import type { Connections } from './wrk.ts'
 
 const INSTANCES = 500
 const PATH = '/latest/meta-data/instance-id'
 const MODES: readonly (readonly [Connections, string, number])[] = [['keep-alive', 'keep-alive', 0.95], ['reconnect', 'a connection per request', 0.9]]
 
-/** GET of one leaf with 32 connections. */
+/** The rate of GETs of one leaf with 32 connections. */
 export const rate: Part = async ({ built, redisUrl, effort }) => {
   const env = await populate(redisUrl, 'rate', INSTANCES)
-  const all = MODES.map(() => ({ floor: [] as Round[], ours: [] as Round[], floorMib: [] as number[], oursMib: [] as number[] }))
+  const all = MODES.map(() => ({ bareRounds: [] as Round[], imdsRounds: [] as Round[], bareMib: [] as number[], imdsMib: [] as number[] }))
   for (let pair = 0; pair < effort.rounds; pair++) {
     const bare = await startBare(built, idOf(0))
     const imds = await startImds(built, env, INSTANCES)
     try {
       for (const [i, [connections]] of MODES.entries()) {
-        const [floor = [], ours = []] = await takeTurns([bare, imds], PATH, connections, { ...effort, rounds: 2 })
-        all[i]!.floor.push(...floor)
-        all[i]!.ours.push(...ours)
-        all[i]!.floorMib.push(residentMib(bare.pid))
-        all[i]!.oursMib.push(residentMib(imds.pid))
+        const [bareRounds = [], imdsRounds = []] = await takeTurns([bare, imds], PATH, connections, { ...effort, rounds: 2 })
+        all[i]!.bareRounds.push(...bareRounds)
+        all[i]!.imdsRounds.push(...imdsRounds)
+        all[i]!.bareMib.push(residentMib(bare.pid))
+        all[i]!.imdsMib.push(residentMib(imds.pid))
       }
     } finally {
       await Promise.all([bare.stop(), imds.stop()])
     }
   }
   return MODES.map(([, title, aim], i): Table => {
-    const { floor, ours, floorMib, oursMib } = all[i]!
-    const ratios = ours.map(({ requestsPerSecond }, n) => requestsPerSecond / floor[n]!.requestsPerSecond)
+    const { bareRounds, imdsRounds, bareMib, imdsMib } = all[i]!
+    const ratios = imdsRounds.map(({ requestsPerSecond }, n) => requestsPerSecond / bareRounds[n]!.requestsPerSecond)
     return {
       title: `Rate, ${title}`,
-      columns: ['', 'requests/s', 'p50 ms', 'p99 ms', 'CPU µs/request', 'resident MiB', 'connections/request', 'others'],
+      columns: ['', 'requests/s', 'p50 ms', 'p99 ms', 'CPU µs/request', 'resident MiB', 'connections/request', 'other load'],
       rows: [
-        ['bare node:http', ...figures(floor, median(floorMib))],
-        ['imds', ...figures(ours, median(oursMib))],
-        ['ratio', ratio(ours, floor, 'requestsPerSecond').toFixed(3), ratio(ours, floor, 'p50Ms').toFixed(2), ratio(ours, floor, 'p99Ms').toFixed(2),
-          ratio(ours, floor, 'cpuMicrosPerRequest').toFixed(3), (median(oursMib) / median(floorMib)).toFixed(2), '', ''],
+        ['bare node:http', ...figures(bareRounds, median(bareMib))],
+        ['imds', ...figures(imdsRounds, median(imdsMib))],
+        ['ratio', ratio(imdsRounds, bareRounds, 'requestsPerSecond').toFixed(3), ratio(imdsRounds, bareRounds, 'p50Ms').toFixed(2), ratio(imdsRounds, bareRounds, 'p99Ms').toFixed(2),
+          ratio(imdsRounds, bareRounds, 'cpuMicrosPerRequest').toFixed(3), (median(imdsMib) / median(bareMib)).toFixed(2), '', ''],
         ['aim', `>= ${String(aim)}`, '', '<= 1.5', '', '<= 1.35', '', ''],
       ],
       notes: [
         `GET ${PATH}, 32 connections of wrk on another core, ${String(INSTANCES)} instances in the view; medians of ${String(effort.rounds)} pairs of processes, each warmed up for ${String(effort.warmUpSeconds)} s and measured in two rounds of ${String(effort.seconds)} s. The rounds' ratios of the rates: ${ratios.map((each) => each.toFixed(2)).join(', ')}.`,
-        'others: what other processes took of a core in the worst round; rounds above 5 % are taken again, up to three times.',
+        'other load: the largest share of a core that other processes used in a round. A round above 5 % is repeated, up to three times.',
       ],
     }
   })
@@ -57,7 +57,7 @@ export const rate: Part = async ({ built, redisUrl, effort }) => {
 
 function figures(rounds: readonly Round[], resident: number): string[] {
   return [
-    middle(rounds, 'requestsPerSecond').toFixed(0), middle(rounds, 'p50Ms').toFixed(2), middle(rounds, 'p99Ms').toFixed(2),
-    middle(rounds, 'cpuMicrosPerRequest').toFixed(1), resident.toFixed(1), middle(rounds, 'connectionsPerRequest').toFixed(2), disturbance(rounds),
+    medianOf(rounds, 'requestsPerSecond').toFixed(0), medianOf(rounds, 'p50Ms').toFixed(2), medianOf(rounds, 'p99Ms').toFixed(2),
+    medianOf(rounds, 'cpuMicrosPerRequest').toFixed(1), resident.toFixed(1), medianOf(rounds, 'connectionsPerRequest').toFixed(2), disturbance(rounds),
   ]
 }

@@ -1,8 +1,8 @@
 /**
- * What does it cost to follow the store?
+ * The cost of following the store: time and bytes of a resync, and commands per second while nothing changes.
  *
- * A resync's time is the daemon's own metric, its bytes are what Redis counts as sent meanwhile. "All changed" is the first resync of
- * an empty view, which reads every instance. At rest: what Redis counts as commands while nothing changes.
+ * The time is the daemon's metric, the bytes are those that Redis counts as sent. "All changed" is the first resync of an empty view,
+ * which reads every instance.
  */
 import { Redis } from 'ioredis'
 import { request, until } from '../support/programs/daemon.ts'
@@ -12,15 +12,15 @@ import { residentMib, startImds } from './processes.ts'
 
 /** How many instances, with how many bytes of user-data each. */
 const SIZES = [[500, 1_024], [500, 16_384], [10_000, 1_024]] as const
-/** The second resync comes after three quarters of this: later than the first of the largest view takes. */
+/** The second resync comes after three quarters of this time, when the first one of the largest view has ended. */
 const RESYNC_SECONDS = 10
-const REST_SECONDS = 60
+const IDLE_SECONDS = 60
 
-/** Resyncs of a small and a large host, and a host at rest. */
+/** Resyncs of a small and a large view, and the commands of an idle daemon. */
 export const resync: Part = async ({ built, redisUrl }) => {
   const redis = new Redis(redisUrl)
   const rows: string[][] = []
-  let rest: string
+  let commandsPerSecond: string
   try {
     for (const [size, userDataBytes] of SIZES) {
       const env = { ...await populate(redisUrl, `resync${String(size)}-${String(userDataBytes)}`, size, { userDataBytes }), IMDS_RESYNC_SECONDS: String(RESYNC_SECONDS) }
@@ -31,17 +31,17 @@ export const resync: Part = async ({ built, redisUrl }) => {
       const allSeconds = await metric('imds_resync_duration_seconds')
       const completed = 'imds_resyncs_total{result="completed"}'.replace(/[{}]/g, '\\$&')
       const already = await metric(completed)
-      if (already !== 1) throw new Error(`${String(already)} resyncs are over: the first one's figures are gone`)
+      if (already !== 1) throw new Error(`${String(already)} resyncs have completed, not one: the metric is not that of the first`)
       const before = await stat(redis, 'stats', 'total_net_output_bytes')
       await until(async () => await metric(completed) >= already + 4, 'four resyncs', 60_000)
       const bytes = (await stat(redis, 'stats', 'total_net_output_bytes') - before) / 4
       rows.push([String(size), String(userDataBytes / 1024), (allSeconds * 1000).toFixed(0), (allBytes / 1024).toFixed(0), (await metric('imds_resync_duration_seconds') * 1000).toFixed(1), (bytes / 1024).toFixed(0), residentMib(imds.pid).toFixed(0)])
       await imds.stop()
     }
-    const imds = await startImds(built, await populate(redisUrl, 'rest', 500), 500)
+    const imds = await startImds(built, await populate(redisUrl, 'idle', 500), 500)
     const commands = await stat(redis, 'stats', 'total_commands_processed')
-    await new Promise((resolve) => setTimeout(resolve, REST_SECONDS * 1000))
-    rest = ((await stat(redis, 'stats', 'total_commands_processed') - commands - 1) / REST_SECONDS).toFixed(2)
+    await new Promise((resolve) => setTimeout(resolve, IDLE_SECONDS * 1000))
+    commandsPerSecond = ((await stat(redis, 'stats', 'total_commands_processed') - commands - 1) / IDLE_SECONDS).toFixed(2)
     await imds.stop()
   } finally {
     redis.disconnect()
@@ -50,7 +50,7 @@ export const resync: Part = async ({ built, redisUrl }) => {
     title: 'Following the store',
     columns: ['instances', 'user-data KiB', 'all changed, ms', 'KiB from Redis', 'unchanged, ms', 'KiB from Redis', 'resident MiB'],
     rows,
-    notes: [`At rest a host sends Redis ${rest} commands a second (heartbeats of two connections, and a resync a minute).`],
+    notes: [`An idle daemon sends Redis ${commandsPerSecond} commands a second: heartbeats of two connections, and a resync a minute.`],
   }]
 }
 

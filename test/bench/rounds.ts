@@ -1,34 +1,35 @@
 /**
- * How do servers compare?
+ * Compares servers: they take turns on one core, in rounds of alternating order, so that other load affects all of them.
  *
- * Servers share one core and take turns, in rounds whose order turns around each time, so that what else happens on the machine
- * falls on all of them. A ratio is the median of the rounds' ratios: a drift between rounds does not move it.
+ * A ratio is the median of the rounds' ratios, so a drift from round to round does not change it.
  */
-import { undisturbed } from './neighbours.ts'
+import { undisturbed } from './undisturbed.ts'
 import { acceptedConnections, cpuSeconds, type Server } from './processes.ts'
 import { median } from './report.ts'
 import { runWrk, type Connections, type WrkRun } from './wrk.ts'
 
-/** How long to measure. */
+/** The length of a measurement. */
 export interface Effort { readonly warmUpSeconds: number, readonly rounds: number, readonly seconds: number }
 
-/** What one server did in one round. */
+/** The figures of one server in one round. */
 export interface Round extends WrkRun { readonly cpuMicrosPerRequest: number, readonly connectionsPerRequest: number, readonly othersShare: number }
 
-/** Loads every server in turn, with the same options of wrk's; gives the rounds of each, in the order of `servers`. */
-export async function takeTurns(servers: readonly Server[], path: string, connections: Connections, { warmUpSeconds, rounds, seconds }: Effort, more: readonly string[] = []): Promise<readonly (readonly Round[])[]> {
+/** Loads every server in turn by wrk with the same options. Returns the rounds of each server, in the order of `servers`. */
+export async function takeTurns(
+  servers: readonly Server[], path: string, connections: Connections, { warmUpSeconds, rounds, seconds }: Effort, wrkOptions: readonly string[] = [],
+): Promise<readonly (readonly Round[])[]> {
   const results = servers.map((): Round[] => [])
-  for (const { port } of servers) await runWrk(urlOf(port, path), connections, warmUpSeconds, more)
+  for (const { port } of servers) await runWrk(urlOf(port, path), connections, warmUpSeconds, wrkOptions)
   for (let n = 0; n < rounds; n++) {
     const turns = [...servers.keys()]
-    for (const i of n % 2 === 0 ? turns : turns.reverse()) results[i]!.push(await undisturbed(servers[i]!.pid, () => round(servers[i]!, path, connections, seconds, more)))
+    for (const i of n % 2 === 0 ? turns : turns.reverse()) results[i]!.push(await undisturbed(servers[i]!.pid, () => round(servers[i]!, path, connections, seconds, wrkOptions)))
   }
   return results
 }
 
-async function round({ pid, port }: Server, path: string, connections: Connections, seconds: number, more: readonly string[]): Promise<Omit<Round, 'othersShare'>> {
+async function round({ pid, port }: Server, path: string, connections: Connections, seconds: number, wrkOptions: readonly string[]): Promise<Omit<Round, 'othersShare'>> {
   const [accepted, cpu] = [acceptedConnections(), cpuSeconds(pid)]
-  const run = await runWrk(urlOf(port, path), connections, seconds, more)
+  const run = await runWrk(urlOf(port, path), connections, seconds, wrkOptions)
   return {
     ...run,
     cpuMicrosPerRequest: (cpuSeconds(pid) - cpu) / run.requests * 1e6,
@@ -37,16 +38,16 @@ async function round({ pid, port }: Server, path: string, connections: Connectio
 }
 
 /** The median of one figure. */
-export function middle(rounds: readonly Round[], figure: keyof Round): number {
+export function medianOf(rounds: readonly Round[], figure: keyof Round): number {
   return median(rounds.map((round) => round[figure]))
 }
 
 /** The median of the rounds' ratios of one figure. */
-export function ratio(rounds: readonly Round[], floor: readonly Round[], figure: keyof Round): number {
-  return median(rounds.map((round, i) => round[figure] / floor[i]![figure]))
+export function ratio(rounds: readonly Round[], baseline: readonly Round[], figure: keyof Round): number {
+  return median(rounds.map((round, i) => round[figure] / baseline[i]![figure]))
 }
 
-/** The share of a core that other processes took, in the worst round: tells how quiet the machine was. */
+/** The largest share of a core that other processes used in a round, as text. */
 export function disturbance(rounds: readonly Round[]): string {
   return `${(Math.max(...rounds.map(({ othersShare }) => othersShare)) * 100).toFixed(0)} %`
 }

@@ -1,15 +1,15 @@
 /**
- * How long does one turn of the daemon's event loop keep guests waiting while large user-data is read, written or restored?
+ * The longest turns of the daemon's event loop while it reads, writes or restores large user-data: during a turn, guests wait.
  *
- * Three phases of a daemon, by the size of user-data, plain and encrypted:
+ * Each size of user-data, plain and encrypted, has three phases:
  *
- * - resync: a running daemon has one instance; then its database is exchanged for one with many more (SWAPDB, so there is no notice).
- *   Measured until all of them are in the view and in the snapshot.
+ * - resync: a running daemon has one instance; then its database is swapped for one with many more (SWAPDB, so there is no notice).
+ *   It ends when all of them are in the view and in the snapshot.
  * - snapshot: one small instance changes, and the whole snapshot is written again.
- * - start: from that snapshot, without Redis. Measured from the start of the process to the first answer.
+ * - start: from that snapshot, without Redis. It ends with the first response.
  *
- * A guest asks for a leaf every few milliseconds in the first two. Measured are the CPU time of each turn (turns.ts), the guest's longest
- * wait, and the peak of resident memory.
+ * In the first two phases a guest reads a leaf every few milliseconds. The figures are the CPU time of each turn (turns.ts), the guest's
+ * longest wait, and the peak of resident memory.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { Agent, get } from 'node:http'
@@ -22,7 +22,7 @@ import { keyLines } from '../support/fixtures/record-keys.ts'
 import { freePort } from '../support/redis/redis.ts'
 import type { Part } from './bench.ts'
 import { HYPERVISOR, recordOf, userDataOf } from './population.ts'
-import { forgetPeak, peakMib, residentMib, startImds, startProcess, type Built } from './processes.ts'
+import { resetPeak, peakMib, residentMib, startImds, startProcess, type Built } from './processes.ts'
 import { quantile } from './report.ts'
 
 const KIB = 1024
@@ -31,10 +31,9 @@ const DEFAULT_LIMIT = 16 * KIB
 /** How many instances, with how many bytes of user-data each. A size above the default limit needs IMDS_USER_DATA_MAX_BYTES. */
 const SIZES = [[1_000, 16 * KIB], [200, MIB], [64, 8 * MIB], [8, 16 * MIB]] as const
 const WARM_UP_MS = 2_000
-/** Between a guest's requests: without it nearly all turns would be those of answers, and no quantile would show a long one. */
+/** The pause between two requests of the guest. Without it most turns would be responses, and the quantiles would hide the long turns. */
 const PAUSE_MS = 3
-/** For one phase. */
-const PATIENCE_MS = 60_000
+const PHASE_TIMEOUT_MS = 60_000
 const REGION = 'stalls'
 const PATH = '/latest/meta-data/instance-id'
 const TURNS = ['--disable-warning=ExperimentalWarning', '--import', new URL('turns.ts', import.meta.url).pathname]
@@ -46,7 +45,7 @@ export const stalls: Part = async ({ built, redisUrl }) => {
     for (const [count, bytes] of SIZES) {
       const name = `${String(count)} x ${bytes >= MIB ? `${String(bytes / MIB)} MiB` : `${String(bytes / KIB)} KiB`}${isEncrypted ? ', encrypted' : ''}`
       const report = (phase: string, figures: readonly string[]) => { rows.push([`${name}: ${phase}`, ...figures]) }
-      await measure(built, redisUrl, count, bytes, isEncrypted, report).catch((error: unknown) => { // of a build that never completes a resync
+      await measure(built, redisUrl, count, bytes, isEncrypted, report).catch((error: unknown) => { // the build to compare may never complete a resync
         report('failed', [(error as Error).message])
       })
     }
@@ -57,8 +56,8 @@ export const stalls: Part = async ({ built, redisUrl }) => {
     rows,
     notes: [
       'The aim of resync and snapshot: p99.9 of at most 10 ms at the default limit of user-data (16 KiB), 50 ms at any allowed one.',
-      'The start reads the snapshot in one turn: nobody is answered before, and the programs are loaded in it, too. Its longest wait is the time to the first answer.',
-      'peak MiB more: than before the phase, at the start than nothing.',
+      'A start loads the program and reads the snapshot in one turn, before the daemon listens. Its longest wait is the time to the first response.',
+      'peak MiB more: the peak minus the resident memory before the phase; for a start, the whole peak.',
     ],
   }]
 }
@@ -95,7 +94,7 @@ async function measure(
       await guest.during(() => sleep(WARM_UP_MS))
       const phase = async (name: string, task: () => Promise<unknown>) => {
         const beforeMib = residentMib(imds.pid)
-        forgetPeak(imds.pid)
+        resetPeak(imds.pid)
         process.kill(imds.pid, 'SIGUSR2')
         const longestMs = await guest.during(task)
         process.kill(imds.pid, 'SIGUSR2')
@@ -104,13 +103,13 @@ async function measure(
       const isWritten = () => statSync(snapshot).size > count * bytes && !existsSync(`${snapshot}.tmp`)
       await phase('resync', async () => {
         await redis.swapdb(0, 1)
-        await slowlyUntil(async () => (JSON.parse((await request(imds.operatorPort, '/readyz')).body.toString()) as { instances: number }).instances === count + 1)
-        await slowlyUntil(isWritten)
+        await untilSlowly(async () => (JSON.parse((await request(imds.operatorPort, '/readyz')).body.toString()) as { instances: number }).instances === count + 1)
+        await untilSlowly(isWritten)
       })
       const { ino } = statSync(snapshot)
       await phase('snapshot', async () => {
         await publish(redisUrl, 0, 1, 2)
-        await slowlyUntil(() => statSync(snapshot).ino !== ino && isWritten())
+        await untilSlowly(() => statSync(snapshot).ino !== ino && isWritten())
       })
     } finally {
       guest.close()
@@ -131,7 +130,7 @@ async function startFromSnapshot(built: Built, env: Readonly<Record<string, stri
     ...env, IMDS_STORE: 'redis://127.0.0.1:1', IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', TURNS_FROM_START: '1',
   }, 'ignore')
   try {
-    await until(() => request(port, PATH).then(({ status }) => status === 200, () => false), 'an answer', PATIENCE_MS)
+    await until(() => request(port, PATH).then(({ status }) => status === 200, () => false), 'an answer', PHASE_TIMEOUT_MS)
     const tookMs = performance.now() - startedMs
     process.kill(imds.pid, 'SIGUSR2')
     return [...figures(await turnsOf(env.TURNS_FILE)), tookMs.toFixed(0), userDataMib, peakMib(imds.pid).toFixed(0)]
@@ -140,7 +139,7 @@ async function startFromSnapshot(built: Built, env: Readonly<Record<string, stri
   }
 }
 
-/** The turns, in milliseconds of CPU time, that a daemon writes when a measurement ends. */
+/** The turns of a measurement that has ended, in milliseconds of CPU time. */
 async function turnsOf(file: string): Promise<readonly number[]> {
   await until(() => existsSync(file), 'the turns')
   const turns = JSON.parse(readFileSync(file, 'utf8')) as number[]
@@ -152,15 +151,15 @@ function figures(turns: readonly number[]): string[] {
   return [String(turns.length), quantile(turns, 0.5).toFixed(2), quantile(turns, 0.999).toFixed(1), Math.max(...turns).toFixed(1), String(turns.filter((ms) => ms > 10).length)]
 }
 
-/** Asks seldom, so that it is no load of its own. */
-async function slowlyUntil(condition: () => boolean | Promise<boolean>): Promise<void> {
-  for (const deadline = performance.now() + PATIENCE_MS; !await condition();) {
-    if (performance.now() > deadline) throw new Error(`no end within ${String(PATIENCE_MS / 1000)} s`)
+/** Waits until a condition holds. It checks rarely, so that the checks are no load. */
+async function untilSlowly(condition: () => boolean | Promise<boolean>): Promise<void> {
+  for (const deadline = performance.now() + PHASE_TIMEOUT_MS; !await condition();) {
+    if (performance.now() > deadline) throw new Error(`the phase did not end within ${String(PHASE_TIMEOUT_MS / 1000)} s`)
     await sleep(100)
   }
 }
 
-/** The guest at 127.0.0.1, with a connection that it keeps. */
+/** The guest at 127.0.0.1, with one keep-alive connection. */
 class Guest {
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 })
   readonly #port: number
@@ -169,7 +168,7 @@ class Guest {
     this.#port = port
   }
 
-  /** Asks every few milliseconds for as long as something lasts, and gives its longest wait in milliseconds. */
+  /** Sends a request every few milliseconds while the task runs. Returns the longest wait for a response, in milliseconds. */
   async during(task: () => Promise<unknown>): Promise<number> {
     let longestMs = 0
     let isOver = false as boolean // TypeScript does not see that the task's end sets it
@@ -178,7 +177,7 @@ class Guest {
     done.then(over, over)
     while (!isOver) {
       const startedMs = performance.now()
-      await this.#ask()
+      await this.#request()
       longestMs = Math.max(longestMs, performance.now() - startedMs)
       await sleep(PAUSE_MS)
     }
@@ -190,7 +189,7 @@ class Guest {
     this.#agent.destroy()
   }
 
-  #ask(): Promise<void> {
+  #request(): Promise<void> {
     return new Promise((resolve, reject) => {
       get({ host: '127.0.0.1', port: this.#port, path: PATH, agent: this.#agent }, (response) => {
         if (response.statusCode !== 200) reject(new Error(`the guest got ${String(response.statusCode)}`))

@@ -1,7 +1,7 @@
 /**
- * How long from the start of the process to its first answer?
+ * The time from the start of the process to its first response with status 200.
  *
- * Each process is started on the servers' core and asked without pause until it answers 200; the bare server and the daemon take turns.
+ * Each process is started on the server's core and gets requests without a pause; the bare server and the daemon take turns.
  */
 import { cpSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
@@ -15,22 +15,22 @@ import { quantile } from './report.ts'
 const INSTANCES = 500
 const ROUNDS = 15
 
-/** Start to first answer: bare, from a snapshot without Redis and with it, from Redis alone. */
+/** Starts of the bare server, and of the daemon: from a snapshot without Redis, from a snapshot with Redis, from Redis only. */
 export const start: Part = async ({ built, redisUrl }) => {
   const env = { ...await populate(redisUrl, 'start', INSTANCES), IMDS_STATE_DIR: built.directory }
-  await (await startImds(built, env, INSTANCES)).stop() // leaves its snapshot
+  await (await startImds(built, env, INSTANCES)).stop() // writes its snapshot
   const snapshot = join(built.directory, 'view.snapshot')
-  const kept = join(built.directory, 'kept')
-  cpSync(snapshot, kept)
+  const copy = join(built.directory, 'copy')
+  cpSync(snapshot, copy)
   const imds = (environment: Readonly<Record<string, string>>, hasSnapshot: boolean) => async (port: number) => {
     rmSync(snapshot, { force: true })
-    if (hasSnapshot) cpSync(kept, snapshot)
+    if (hasSnapshot) cpSync(copy, snapshot)
     return firstAnswer(port, [built.main], { ...environment, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_LISTEN: `127.0.0.1:${String(port)}` })
   }
   const cases: readonly [string, (port: number) => Promise<number>][] = [
     ['a bare node:http server', (port) => firstAnswer(port, [built.bare, String(port), 'x'], {})],
-    ['imds from its snapshot, Redis away', imds({ ...env, IMDS_STORE: 'redis://127.0.0.1:1' }, true)],
-    ['imds from its snapshot, Redis there', imds(env, true)],
+    ['imds from its snapshot, without Redis', imds({ ...env, IMDS_STORE: 'redis://127.0.0.1:1' }, true)],
+    ['imds from its snapshot, with Redis', imds(env, true)],
     ['imds from Redis, no snapshot', imds(env, false)],
   ]
   const times = cases.map((): number[] => [])
@@ -39,7 +39,7 @@ export const start: Part = async ({ built, redisUrl }) => {
   }
   const bare = quantile(times[0]!, 0.5)
   return [{
-    title: 'From the start of the process to its first answer',
+    title: 'From the start of the process to its first response',
     columns: ['ms', 'median', 'p90', 'ratio to bare'],
     rows: cases.map(([name], i) => [name, quantile(times[i]!, 0.5).toFixed(0), quantile(times[i]!, 0.9).toFixed(0), (quantile(times[i]!, 0.5) / bare).toFixed(2)]),
     notes: [`${String(INSTANCES)} instances with 1 KiB of user-data; ${String(ROUNDS)} starts of each, taking turns. The aim: twice the bare server's start.`],

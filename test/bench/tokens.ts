@@ -1,5 +1,5 @@
 /**
- * What do session tokens and fair share cost?
+ * The cost of session tokens and of the fair share.
  */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,14 +8,14 @@ import { request } from 'node:http'
 import type { Part } from './bench.ts'
 import { idOf, populate } from './population.ts'
 import { startBare, startImds } from './processes.ts'
-import { disturbance, middle, ratio, takeTurns } from './rounds.ts'
+import { disturbance, medianOf, ratio, takeTurns } from './rounds.ts'
 
 const INSTANCES = 500
 const PATH = '/latest/meta-data/instance-id'
 const TTL = 'X-aws-ec2-metadata-token-ttl-seconds'
 const SPENDS = 5_000_000
 
-/** The rate where tokens are required, the rate of minting them, and the time that one look at a guest's share takes. */
+/** The rate of requests with a required token, the rate of minting tokens, and the time of one check of a guest's share. */
 export const tokens: Part = async ({ built, redisUrl, effort }) => {
   const env = await populate(redisUrl, 'tokens', INSTANCES, { options: { httpTokens: 'required' } })
   const bare = await startBare(built, idOf(0))
@@ -25,19 +25,19 @@ export const tokens: Part = async ({ built, redisUrl, effort }) => {
   try {
     const token = await tokenOf(imds.port)
     const rows: string[][] = []
-    for (const [title, path, more, aim] of [
-      ['GET with a token, which is required', PATH, ['-H', `X-aws-ec2-metadata-token: ${token}`], '>= 0.8'],
+    for (const [title, path, wrkOptions, aim] of [
+      ['GET with a required token', PATH, ['-H', `X-aws-ec2-metadata-token: ${token}`], '>= 0.8'],
       ['PUT for a token', '/latest/api/token', ['-s', mint], ''],
     ] as const) {
-      const [floor = [], ours = []] = await takeTurns([bare, imds], path, 'keep-alive', effort, more)
-      rows.push([title, middle(floor, 'requestsPerSecond').toFixed(0), middle(ours, 'requestsPerSecond').toFixed(0), ratio(ours, floor, 'requestsPerSecond').toFixed(3), aim,
-        ratio(ours, floor, 'p99Ms').toFixed(2), disturbance([...floor, ...ours])])
+      const [bareRounds = [], imdsRounds = []] = await takeTurns([bare, imds], path, 'keep-alive', effort, wrkOptions)
+      rows.push([title, medianOf(bareRounds, 'requestsPerSecond').toFixed(0), medianOf(imdsRounds, 'requestsPerSecond').toFixed(0), ratio(imdsRounds, bareRounds, 'requestsPerSecond').toFixed(3), aim,
+        ratio(imdsRounds, bareRounds, 'p99Ms').toFixed(2), disturbance([...bareRounds, ...imdsRounds])])
     }
     return [{
       title: 'Session tokens, keep-alive',
-      columns: ['', 'bare, requests/s', 'imds, requests/s', 'ratio', 'aim', 'ratio of p99', 'others'],
+      columns: ['', 'bare, requests/s', 'imds, requests/s', 'ratio', 'aim', 'ratio of p99', 'other load'],
       rows,
-      notes: [`A look at a guest's share takes ${spendNanoseconds().toFixed(0)} ns (mean of ${String(SPENDS)}, in this process).`],
+      notes: [`One check of a guest's share takes ${spendNanoseconds().toFixed(0)} ns (mean of ${String(SPENDS)}, in this process).`],
     }]
   } finally {
     await Promise.all([bare.stop(), imds.stop()])

@@ -1,11 +1,11 @@
 /**
- * Preloaded into a server that is measured (`node --import`): how much CPU time does each turn of its event loop use?
+ * Measures the CPU time of each turn of a server's event loop. The server loads this file first (`node --import`).
  *
- * A turn is what runs between two returns to libuv's poll that lead to a callback. CPU time, not wall time: what other processes take of
- * the core does not count. SIGUSR2 begins a measurement, or ends it and writes the turns, in milliseconds, as JSON to TURNS_FILE. With
- * TURNS_FROM_START the first one begins here, and its first turn loads the programs.
+ * A turn is everything that runs between two polls of libuv. It is measured in CPU time, not wall time, so that other processes on the
+ * core do not count. SIGUSR2 begins a measurement; the next one ends it and writes the turns, in milliseconds, as JSON to TURNS_FILE. With
+ * TURNS_FROM_START a measurement begins at once, and its first turn loads the program.
  *
- * The clock of the thread comes by FFI: `process.threadCpuUsage` is as coarse as the kernel's tick, 4 ms.
+ * The thread's clock is read by FFI, because `process.threadCpuUsage` has a resolution of only 4 ms, the kernel's tick.
  */
 import { createHook } from 'node:async_hooks'
 import { dlopen } from 'node:ffi'
@@ -31,7 +31,7 @@ function endTurn(): void {
   lastMs = nowMs
 }
 
-// The first callback of a turn arms an immediate, which runs when the turn's events are handled.
+// The first callback of a turn schedules an immediate, which runs after the turn's other callbacks.
 const hook = createHook({
   trackPromises: false,
   before: () => {

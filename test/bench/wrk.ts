@@ -1,23 +1,23 @@
 /**
- * wrk, and what it says.
+ * Runs wrk and parses its output.
  */
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 
-/** How connections are used. `reconnect`: one connection a request, as cloud-init does. */
+/** How connections are used. `reconnect`: one connection per request, as cloud-init does. */
 export type Connections = 'keep-alive' | 'reconnect'
 
-/** One run of wrk. Latencies are milliseconds, as wrk's connections saw them. */
+/** The figures of one run of wrk. */
 export interface WrkRun { readonly requestsPerSecond: number, readonly requests: number, readonly p50Ms: number, readonly p99Ms: number }
 
 const CONNECTIONS = 32
 const MS: Readonly<Record<string, number>> = { us: 0.001, ms: 1, s: 1000, m: 60_000 }
 
-/** Loads a URL from one thread with 32 connections. `more`: further options of wrk's. Rejects when anything but 200 came back: such a figure means nothing. */
-export async function runWrk(url: string, connections: Connections, seconds: number, more: readonly string[] = []): Promise<WrkRun> {
-  const args = ['-t1', `-c${String(CONNECTIONS)}`, `-d${String(seconds)}s`, '--latency', ...connections === 'reconnect' ? ['-H', 'Connection: close'] : [], ...more, url]
+/** Loads a URL from one thread with 32 connections. Rejects if any status was not 200, because the figures would mean nothing. */
+export async function runWrk(url: string, connections: Connections, seconds: number, options: readonly string[] = []): Promise<WrkRun> {
+  const args = ['-t1', `-c${String(CONNECTIONS)}`, `-d${String(seconds)}s`, '--latency', ...connections === 'reconnect' ? ['-H', 'Connection: close'] : [], ...options, url]
   const { stdout } = await promisify(execFile)('wrk', args)
-  if (/Socket errors|Non-2xx/.test(stdout)) throw new Error(`wrk ${args.join(' ')} met errors:\n${stdout}`)
+  if (/Socket errors|Non-2xx/.test(stdout)) throw new Error(`wrk ${args.join(' ')} had errors:\n${stdout}`)
   const read = (pattern: RegExp) => pattern.exec(stdout)?.slice(1) ?? []
   const time = ([value, unit]: readonly string[]) => Number(value) * (MS[unit ?? ''] ?? NaN)
   return {

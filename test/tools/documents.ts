@@ -1,5 +1,5 @@
 /**
- * The documents as tests read them: README.md, docs/ and the others that people read.
+ * Reads the documents of the repository for tests and for the generator of tables.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 
@@ -14,7 +14,7 @@ export function read(path: string): string {
   return readFileSync(`${ROOT}${path}`, 'utf8')
 }
 
-/** The example that a test runs: the fenced block after `<!-- executed: NAME -->`. Throws if the document does not have it. */
+/** The example that a test executes: the fenced block after `<!-- executed: NAME -->`. Throws if there is none. */
 export function executed(document: string, name: string): string {
   const [, after] = read(document).split(`<!-- executed: ${name} -->\n`)
   const [, code] = /^```\w+\n(.*?)```/s.exec(after ?? '') ?? []

@@ -1,5 +1,6 @@
 /**
- * The tables of the documents that are made from the code. `node test/tools/generate.ts` writes them; test/unit/docs.test.ts compares.
+ * Generates tables of the documents from the code. `node test/tools/generate.ts` writes them; test/unit/docs.test.ts checks that they are
+ * up to date.
  *
  * A table is between `<!-- generated: NAME -->` and `<!-- end of generated -->`.
  */
@@ -15,7 +16,7 @@ import { recordTable } from './record-table.ts'
 
 const TABLES: Readonly<Record<string, () => string | Promise<string>>> = { record: recordTable, categories: categoryTable, metrics: metricTable, alerts: alertTable, readiness: readinessTable }
 
-/** A document with its generated tables as the code gives them today. */
+/** A document with up-to-date tables. */
 export async function generated(text: string): Promise<string> {
   let result = text
   for (const [name, table] of Object.entries(TABLES)) {
@@ -40,7 +41,7 @@ function categoryTable(): string {
 async function metricTable(): Promise<string> {
   interface Declared { readonly name: string, readonly type?: string, readonly help?: string, readonly labelNames?: readonly string[], get(): Promise<{ readonly type: string, readonly help: string }> }
   const { registry, readFrom } = buildMetrics()
-  readFrom({ meter: new RequestMeter() } as MetricsSources) // the declarations are read here, not the values
+  readFrom({ meter: new RequestMeter() } as MetricsSources) // enough for the declarations: no value is read
   const declared = (registry.getMetricsAsArray() as unknown as Declared[]).filter(({ name }) => name.startsWith('imds_')).sort((a, b) => a.name < b.name ? -1 : 1)
   const rows = await Promise.all(declared.map(async (metric) => {
     const { type, help } = metric.help === undefined ? await metric.get() : metric

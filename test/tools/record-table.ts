@@ -1,5 +1,5 @@
 /**
- * The table of a record's fields in docs/record.md, made from the schema.
+ * Generates the table of a record's fields in docs/record.md from the schema.
  */
 import { InstanceSchema } from '../../src/metadata/schema.ts'
 
@@ -19,7 +19,7 @@ interface Schema {
   readonly patternProperties?: Readonly<Record<string, { readonly maxLength?: number }>>
 }
 
-/** A Markdown table with one row a field. */
+/** A Markdown table with one row per field. */
 export function recordTable(): string {
   const rows: string[] = []
   const visit = (schema: Schema, path: string) => {

@@ -1,9 +1,9 @@
 /**
- * `npm test`: lint, types, vitest and tap, and one line that sums them up. Lint runs beside types and vitest, which use one core each; tap
- * runs alone, since its tests start programs and measure them.
+ * Runs `npm test`: lint, types, vitest and tap, and prints a summary. Lint runs at the same time as types and vitest; tap runs alone, because
+ * its tests start many processes.
  *
- * As root, this installs the Debian packages that the tests need. Otherwise it prints the command that installs them, skips the tests that
- * need them and lists these tests at the end.
+ * As root, it installs the Debian packages that the tests need. Otherwise it prints the command that installs them. Tests whose package is
+ * missing are skipped and listed at the end.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -12,7 +12,7 @@ import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 import { buildInto } from '../support/programs/imds.ts'
 
-/** Command -> the Debian package that has it. */
+/** Each command that tests need, and the Debian package that contains it. */
 const PACKAGES: Readonly<Record<string, string>> = {
   'redis-server': 'redis-server', 'redis-cli': 'redis-tools', jq: 'jq', 'cloud-init': 'cloud-init', ip: 'iproute2', nft: 'nftables', promtool: 'prometheus',
   'systemd-analyze': 'systemd', curl: 'curl', setpriv: 'util-linux', ping: 'iputils-ping', openssl: 'openssl', script: 'bsdutils', python3: 'python3', strace: 'strace',
@@ -21,7 +21,7 @@ const PACKAGES: Readonly<Record<string, string>> = {
 
 interface Count { passed: number, failed: number, skipped: number }
 const total: Count = { passed: 0, failed: 0, skipped: 0 }
-const leftOut: string[] = []
+const skippedTests: string[] = []
 const directory = mkdtempSync(join(tmpdir(), 'imds-test-'))
 chmodSync(directory, 0o755) // some tests run the programs as another user
 
@@ -34,7 +34,7 @@ await Promise.all([
 runTap(join(directory, 'tap.txt'))
 rmSync(directory, { recursive: true })
 
-if (leftOut.length > 0) console.log(`\nLeft out:\n${leftOut.map((line) => `  ${line}`).join('\n')}`)
+if (skippedTests.length > 0) console.log(`\nSkipped:\n${skippedTests.map((line) => `  ${line}`).join('\n')}`)
 console.log(`\n${String(total.passed)} passed, ${String(total.failed)} failed${total.skipped > 0 ? `, ${String(total.skipped)} skipped` : ''}`)
 process.exitCode = total.failed === 0 ? 0 : 1
 
@@ -43,8 +43,8 @@ function run(command: string, args: readonly string[]): boolean {
   return spawnSync(command, args, { stdio: 'inherit' }).status === 0
 }
 
-/** Runs a command beside others: its output is printed as a whole when it ends. */
-async function runBeside(command: string, args: readonly string[]): Promise<boolean> {
+/** Runs a command while others run too: prints its output when it ends, so that outputs do not mix. */
+async function runInParallel(command: string, args: readonly string[]): Promise<boolean> {
   const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] })
   let output = ''
   for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => { output += text })
@@ -65,7 +65,7 @@ function installPackages(): void {
 }
 
 async function check(name: string, command: string, args: readonly string[]): Promise<void> {
-  if (await runBeside(command, args)) total.passed += 1
+  if (await runInParallel(command, args)) total.passed += 1
   else {
     total.failed += 1
     console.log(`${name} failed`)
@@ -73,16 +73,16 @@ async function check(name: string, command: string, args: readonly string[]): Pr
 }
 
 async function runVitest(report: string): Promise<void> {
-  const succeeded = await runBeside('vitest', ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`])
+  const succeeded = await runInParallel('vitest', ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`])
   interface Test { status: string, fullName: string }
   const { testResults } = JSON.parse(readFileSync(report, 'utf8')) as { testResults: { assertionResults: Test[] }[] }
   const tests = testResults.flatMap(({ assertionResults }) => assertionResults)
   const count = (...statuses: string[]) => tests.filter(({ status }) => statuses.includes(status)).length
-  for (const { status, fullName } of tests) if (status !== 'passed' && status !== 'failed') leftOut.push(fullName)
+  for (const { status, fullName } of tests) if (status !== 'passed' && status !== 'failed') skippedTests.push(fullName)
   add({ passed: count('passed'), failed: count('failed'), skipped: tests.length - count('passed', 'failed') }, succeeded)
 }
 
-/** Tests are the first level below a file in tap's output; `t.test` inside of a test is a part of it. */
+/** Counts the tests at the top level of a file. A `t.test` inside a test is part of that test. */
 function runTap(report: string): void {
   run('tap', ['build'])
   process.env['NODE_COMPILE_CACHE'] = join(directory, 'compiled')
@@ -95,7 +95,7 @@ function runTap(report: string): void {
     if (name === undefined) continue
     if (directive?.startsWith('SKIP') === true || directive?.startsWith('TODO') === true) {
       count.skipped += 1
-      leftOut.push(`${name}: ${directive.slice(5)}`)
+      skippedTests.push(`${name}: ${directive.slice(5)}`)
     } else if (not === undefined) count.passed += 1
     else count.failed += 1
   }
@@ -103,7 +103,7 @@ function runTap(report: string): void {
   if (!succeeded) console.log(`\n${failures(lines).join('\n')}`)
 }
 
-/** The tests start some 500 programs: built once, each starts in a quarter of the CPU time (support/programs/imds.ts). */
+/** Builds the programs once for all tests: a built program starts faster (support/programs/imds.ts). */
 function buildPrograms(root: string): string {
   const dist = join(root, 'dist')
   mkdirSync(dist, { recursive: true })
@@ -112,25 +112,25 @@ function buildPrograms(root: string): string {
   return dist
 }
 
-/** What tap's output says of each failure: the tests that it is in, then its line and its details. Where CI is set, tap's own reporters print nothing. */
+/** The failures in tap's output: the names of the tests around each, its line and its details. (If CI is set, tap's reporters print nothing.) */
 function failures(lines: readonly string[]): string[] {
-  const told: string[] = []
-  const within: string[] = []
-  let indent: string | undefined // of the failure whose details follow
+  const found: string[] = []
+  const outerTests: string[] = []
+  let indent: string | undefined // that of the failure whose details follow
   for (const line of lines) {
     const [, before, subtest] = /^( *)# Subtest: (.*)/.exec(line) ?? []
-    if (before !== undefined && subtest !== undefined) within.splice(before.length / 4, Infinity, subtest)
+    if (before !== undefined && subtest !== undefined) outerTests.splice(before.length / 4, Infinity, subtest)
     const failed = /^( *)not ok /.exec(line)
     if (failed !== null) {
       indent = failed[1]!
-      told.push(within.slice(0, indent.length / 4).join(' > '))
+      found.push(outerTests.slice(0, indent.length / 4).join(' > '))
     } else if (indent !== undefined && !line.startsWith(`${indent}  `)) indent = undefined
-    if (indent !== undefined) told.push(line)
+    if (indent !== undefined) found.push(line)
   }
-  return told
+  return found
 }
 
-/** A runner that failed without a failed test (a file that could not be loaded) is a failure too. */
+/** Adds the counts of a runner. One that failed without a failed test counts as a failure: for example, a file that could not be loaded. */
 function add({ passed, failed, skipped }: Count, succeeded: boolean): void {
   total.passed += passed
   total.failed += failed === 0 && !succeeded ? 1 : failed

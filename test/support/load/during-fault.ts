@@ -46,6 +46,7 @@ export async function underFault(t: Test, host: FaultHost, fault: string, happen
   }
   t.same(host.daemon().log.filter(({ level }) => level === 'error' || level === 'fatal'), [], 'no error in the log')
   tell(t, fault, figures, failed.length, seen)
+  writeRow(fault, mostFailed, seen)
 }
 
 async function operatorOf(host: FaultHost, seen: string[]): Promise<Operator> {
@@ -89,10 +90,14 @@ function tell(t: Test, fault: string, figures: readonly Figures[], failed: numbe
   const requests = figures.reduce((sum, of) => sum + of.requests, 0).toLocaleString('en-US')
   const slowestMs = Math.max(...figures.map((of) => of.slowestMs))
   t.comment(`${fault}: ${String(failed)} of ${requests} requests failed, the slowest took ${String(slowestMs)} ms; the operator sees ${seen.join('; ')}`)
+}
+
+/** Writes the row of a fault into the table of docs/operations.md. */
+function writeRow(fault: string, mostFailed: number, seen: readonly string[]): void {
   const file = process.env['IMDS_FAULTS_MARKDOWN']
   if (file === undefined) return
   try {
-    writeFileSync(file, '| fault | guests saw: failed of requests | the operator sees |\n|---|---|---|\n', { flag: 'wx' })
+    writeFileSync(file, '| fault | failed requests | the operator sees |\n|---|---|---|\n', { flag: 'wx' })
   } catch { /* another file of the suite wrote the head */ }
-  appendFileSync(file, `| ${fault} | ${String(failed)} of ${requests} | ${seen.join('; ')} |\n`)
+  appendFileSync(file, `| ${fault} | ${mostFailed === 0 ? 'none' : `at most ${String(mostFailed)}`} | ${seen.join('; ')} |\n`)
 }

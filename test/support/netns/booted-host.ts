@@ -1,5 +1,6 @@
 /**
- * A compute host that systemd boots: our units unchanged, the daemon built and laid out as the package installs it, and guests.
+ * A compute host that systemd boots: our units unchanged, the daemon built and laid out as the package installs it, and guests. A bare host has
+ * nothing of imds: a test installs it.
  *
  * systemd is the first process of its own namespaces, on a temporary overlay of this machine's files, in the network of a hypervisor. The targets of a
  * distribution are empty. Two things differ from a real host: there is no journal (a drop-in sends the log to a file), and a machine whose root lacks
@@ -29,6 +30,8 @@ export interface BootedHost {
   readonly systemctl: (...args: string[]) => Promise<void>
   /** Runs a shell command on the host. Returns its output; rejects if it fails. */
   readonly shell: (command: string, input?: string) => Promise<string>
+  /** Runs a shell command with the files of the host, but with the network, the PATH and the npm configuration of this machine. */
+  readonly shellOnline: (command: string) => Promise<string>
   /** Properties of imds.service. */
   readonly show: (...properties: string[]) => Promise<Record<string, string>>
   /** Writes /etc/imds/imds.env, with an unlimited share for the guests, whose load exceeds the default one. */
@@ -61,7 +64,7 @@ const BOOT = `
 set -eu
 umask 022
 read -r pid rest < /proc/self/stat # before /proc is the machine's own: the number by which the test knows us
-repository=$1 dist=$2 node=$3
+repository=$1 dist=$2 node=$3 # no dist: a bare host
 mount -t tmpfs tmpfs /mnt
 cd /mnt
 mkdir upper work root
@@ -71,6 +74,7 @@ mount -t proc proc proc
 mount -t sysfs -o ro sysfs sys
 mount -t cgroup2 cgroup2 sys/fs/cgroup
 for empty in dev etc/systemd run tmp; do mount -t tmpfs -o mode=755 tmpfs $empty; done
+mkdir etc/systemd/system
 chmod 1777 tmp
 mkdir dev/shm dev/pts
 for device in full null random tty urandom zero; do
@@ -81,33 +85,48 @@ mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
 ln -s pts/ptmx dev/ptmx
 mount --bind -o ro proc/sys proc/sys
 
-mkdir -p store units etc/imds opt/imds/bin opt/imds/lib/node_modules/imds/dist opt/imds/lib/node_modules/imds/node_modules
-cp $repository/systemd/imds* units
+mkdir store units changes
+mount --bind /mnt/upper changes
 for target in sysinit basic network multi-user sockets shutdown; do echo '[Unit]' > units/$target.target; done
 mkdir units/imds.service.d
 printf '[Service]\\nStandardOutput=append:/log\\nStandardError=append:/log\\n' > units/imds.service.d/log.conf
-touch opt/imds/bin/node
-mount --bind $node opt/imds/bin/node
-cp $repository/package.json opt/imds/lib/node_modules/imds
-mount --bind $dist opt/imds/lib/node_modules/imds/dist
-mount --bind $repository/node_modules opt/imds/lib/node_modules/imds/node_modules
+if [ "$dist" ]; then
+  mkdir -p etc/imds opt/imds/bin opt/imds/lib/node_modules/imds/dist opt/imds/lib/node_modules/imds/node_modules
+  cp $repository/systemd/imds* units
+  touch opt/imds/bin/node
+  mount --bind $node opt/imds/bin/node
+  cp $repository/package.json opt/imds/lib/node_modules/imds
+  mount --bind $dist opt/imds/lib/node_modules/imds/dist
+  mount --bind $repository/node_modules opt/imds/lib/node_modules/imds/node_modules
+fi
 
 mkdir run/former
 pivot_root . run/former
 umount -l /run/former
 mount --make-rshared / # as on any host that systemd boots; credentials need it
-systemd-sysusers /units/imds.sysusers 2> /dev/null
+[ -z "$dist" ] || systemd-sysusers /units/imds.sysusers 2> /dev/null
 echo up $pid
 exec env -i container=test PATH=/usr/sbin:/usr/bin SYSTEMD_UNIT_PATH=/units:/etc/systemd/system ${SYSTEMD} --unit=sysinit.target --log-target=null --show-status=no > /dev/null 2>&1
 `
 
-/** Boots a host with a guest on each link. The host ends with the test. */
+/** Boots a host with a guest on each link, on which imds is installed. The host ends with the test. */
 export async function bootHost(t: Test, wires: readonly Wire[] = [WIRE]): Promise<BootedHost> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-systemd-'))
   t.teardown(() => { rmSync(directory, { recursive: true }) })
   chmodSync(directory, 0o755)
   const dist = join(directory, 'dist')
   buildInto(dist)
+  const host = await boot(t, wires, dist)
+  await host.setEnv('IMDS_STORE=file:/store')
+  return host
+}
+
+/** Boots a host without imds. Its directory /changes has what differs from this machine, except in /etc/systemd, /run and /tmp, which are its own. */
+export async function bootBareHost(t: Test, wires: readonly Wire[]): Promise<BootedHost> {
+  return boot(t, wires, '')
+}
+
+async function boot(t: Test, wires: readonly Wire[], dist: string): Promise<BootedHost> {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
   const guests: Guest[] = []
@@ -119,12 +138,16 @@ export async function bootHost(t: Test, wires: readonly Wire[] = [WIRE]): Promis
     const inside = ['nsenter', '--target', held.word, '--all', '--root', '--wd', 'sh', '-c', command]
     return (await must(inside, { input, env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } })).toString()
   }
+  const shellOnline = async (command: string) => {
+    const env = { ...process.env }
+    delete env['NODE_OPTIONS'] // tap's, for its own processes
+    return (await must(['nsenter', '--target', held.word, '--mount', '--root', '--wd', 'sh', '-c', command], { env })).toString()
+  }
   const share = Object.entries(ENDLESS_SHARE).map(([name, value]) => `${name}=${value}\n`).join('')
   const setEnv = async (lines: string) => { await shell('cat > /etc/imds/imds.env', `${lines}\n${share}`) }
   await until(() => shell('systemctl is-active sysinit.target').then(() => true, () => false), 'systemd')
-  await setEnv('IMDS_STORE=file:/store')
   return {
-    within: hypervisor.within, guests, shell, setEnv,
+    within: hypervisor.within, guests, shell, shellOnline, setEnv,
     systemctl: async (...args) => { await shell(['systemctl', ...args].join(' ')) },
     show: async (...properties) => {
       const lines = (await shell(`systemctl show --property=${properties.join()} imds.service`)).trim().split('\n')

@@ -7,15 +7,14 @@ import { parse } from 'yaml'
 import { EXIT } from '../../src/runtime/failure.ts'
 import { SETTINGS } from '../../src/config.ts'
 import { buildMetrics } from '../../src/metrics.ts'
-import { REFUSALS, statusOf } from '../../src/guest/refusals.ts'
+import { REFUSALS, responseOf, statusOf } from '../../src/guest/refusals.ts'
 import { PATHS } from '../../src/operator/paths.ts'
-import { parseRecordKeys } from '../../src/store/crypto/record-cipher.ts'
+import { parseRecordKeys, RecordCipher } from '../../src/store/crypto/record-cipher.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { DOCUMENTS, executed, read, ROOT } from '../tools/documents.ts'
 import { generated } from '../tools/generate.ts'
 
 const DOCS = new Map(DOCUMENTS.map((path) => [path, read(path)]))
-const OPERATIONS = DOCS.get('docs/operations.md')!
 
 /** Files that cite documents: path and text. */
 const CITING = [
@@ -61,10 +60,46 @@ test('the README has at most 150 lines', () => {
   expect(DOCS.get('README.md')!.split('\n').length - 1).toBeLessThanOrEqual(150)
 })
 
+/** The fenced blocks of a document. `executed`: the name in the comment before a block that a test runs. */
+function blocksOf(document: string): { readonly executed: string | undefined, readonly lines: readonly string[] }[] {
+  return [...DOCS.get(document)!.matchAll(/(?:^<!-- executed: ([\w -]+) -->\n)?^```\w*\n(.*?)^```$/gms)]
+    .map(([, name, code]) => ({ executed: name, lines: code!.split('\n').map((line) => line.replace(/(^| +)#.*/, '')).filter((line) => line !== '') }))
+}
+
+/** The blocks that no test executes as a whole, by document and first line, with the reason. */
+const NOT_EXECUTED: Readonly<Record<string, string>> = {
+  'README.md: npm start': '.ci/run runs both commands',
+  'README.md: npm ci && npm pack': 'its lines are those of docs/install.md: tested below',
+  'CONTRIBUTING.md: npm start': '.ci/run runs the first command; the second changes the shell of its user',
+  'CONTRIBUTING.md: npm test': 'the runners of the tests themselves: the test below checks the names of scripts, a test above those of files',
+  'docs/clients.md: GET /2009-04-04/meta-data/instance-id       repeated until 200 with a body that is not empty': 'requests of cloud-init, not commands; test/clients/cloud-init.test.ts runs cloud-init',
+  'docs/ec2.md: <?xml version="1.0" encoding="iso-8859-1"?>': 'a response, not a command: tested below',
+}
+
+test('every block of code in the documents is executed by a test, or listed with the reason', () => {
+  const rest = DOCUMENTS.flatMap((path) => blocksOf(path).filter((block) => block.executed === undefined).map(({ lines: [first] }) => `${path}: ${first!}`))
+  expect(unique(rest)).toEqual(Object.keys(NOT_EXECUTED).sort())
+  const ci = read('.ci/run')
+  for (const command of ['npm start', 'npm test']) expect(ci).toMatch(new RegExp(`^(?:[A-Z_]+=\\S+ )*${command}\\b`, 'm'))
+})
+
 test('the README installs with the commands of docs/install.md', () => {
-  const commands = (path: string) => DOCS.get(path)!.split('\n').filter((line) => /^(npm|cd|install|systemctl) .*imds/.test(line)).map((line) => line.split(/ {2,}#/)[0])
-  expect(commands('README.md').length).toBeGreaterThan(5)
-  expect(commands('README.md').filter((line) => !commands('docs/install.md').includes(line))).toEqual([])
+  const [commands] = blocksOf('README.md').map(({ lines }) => lines).filter(([first]) => first!.startsWith('npm ci'))
+  const documented = blocksOf('docs/install.md').flatMap(({ executed: name, lines }) => name === 'build' || name === 'install' ? lines : [])
+  expect(documented.length).toBeGreaterThan(5)
+  expect(commands).toEqual(documented.filter((line) => !line.startsWith('export PATH')))
+})
+
+test('the scripts that CONTRIBUTING.md names exist', () => {
+  const { scripts } = JSON.parse(read('package.json')) as { scripts: Readonly<Record<string, string>> }
+  const named = found([['', DOCS.get('CONTRIBUTING.md')!]], /\bnpm (?:run )?(?!run\b)([a-z]+)/g).map(([, name]) => name)
+  expect(named.length).toBeGreaterThan(6)
+  expect(named.filter((name) => !(name in scripts) && name !== 'ci')).toEqual([])
+})
+
+test('the error page of docs/ec2.md is the one that guests get', () => {
+  const [, page] = /^```html\n(.*?)^```$/ms.exec(DOCS.get('docs/ec2.md')!)!
+  expect(responseOf('not-found').body).toBe(page)
 })
 
 test('every relative link and anchor in the documents resolves', () => {
@@ -137,6 +172,16 @@ test('the log texts that alerts and documents search for are logged', () => {
 })
 
 describe('tables that people write have every row of the code', () => {
+  test('the faults that are tested, with messages that are logged', () => {
+    const faults = CITING.filter(([path]) => path.startsWith('test/faults/'))
+    const tested = found(faults, /underFault\(t, host, ['`]([^'`]+)/g).map(([, fault]) => fault.replace(/\$\{.*?\}/, 'N'))
+    const rows = rowsBelow('docs/operations.md', '## Faults').slice(1)
+    expect(rows.map(([fault]) => fault!.replace(/(?<=, )\d+(?= times$)/, 'N')).sort()).toEqual(tested.sort())
+    const sources = CITING.filter(([path]) => path.startsWith('src/')).map(([, text]) => text.replaceAll('\\`', ''))
+    const logged = found(rows.map(([fault, , seen]) => [fault!, seen!] as const), /\b(?:warn|info) "([^"]+)"/g)
+    expect(logged.length).toBeGreaterThan(10)
+    expect(logged.filter(([, text]) => !sources.some((source) => text.split(/imdsctl remove|srv-g\d|\d+/).every((part) => source.includes(part.trim()))))).toEqual([])
+  })
   test('the refusals, with their statuses', () => {
     const rows = rowsBelow('docs/guests.md', '## Statuses').slice(1).map(([reason, status]) => `${reason!} ${status!}`)
     expect(rows.sort()).toEqual(REFUSALS.map((refusal) => `${refusal} ${String(statusOf(refusal))}`).sort())
@@ -169,13 +214,18 @@ test('the command of docs/encryption.md makes a file of record keys that only it
   rmSync(directory, { recursive: true })
 })
 
+test('docs/encryption.md gives the largest difference in length between a value and its content', () => {
+  const keys = parseRecordKeys(`${'k'.repeat(63)}:${Buffer.alloc(32).toString('base64')}`)
+  if (!keys.ok) throw new Error(keys.faults.join())
+  const longest = new RecordCipher(keys.value, 'gb1').encrypt('record', 'srv-abcde', Number.MAX_SAFE_INTEGER, Buffer.alloc(0)).length
+  expect(DOCS.get('docs/encryption.md')).toContain(`\nA value is at most ${String(longest)} bytes longer than its content.`)
+})
+
 test('every example that is marked as executed is run by a test', () => {
   const tests = CITING.filter(([path]) => path.endsWith('.test.ts'))
-  for (const [document, name] of found(DOCS, /<!-- executed: ([\w -]+) -->/g)) {
-    if (name === '...') continue
+  for (const [document, name] of found(DOCS, /^<!-- executed: ([\w -]+) -->$/gm)) {
     expect([document, name, tests.some(([, text]) => text.includes(`executed('${document}', '${name}')`))]).toEqual([document, name, true])
   }
-  expect(OPERATIONS).toContain('<!-- executed: rolling restart -->')
 })
 
 test('a label that a document or an alert asks for exists, for metrics whose labels are declared', async () => {

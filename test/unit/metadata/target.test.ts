@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { parseTarget, type Route } from '../../../src/metadata/target.ts'
-import { LATEST, VERSIONS, versionPosition, visibleFrom } from '../../../src/metadata/versions.ts'
+import { LATEST, VERSIONS } from '../../../src/metadata/versions.ts'
 
 describe('A3: all spellings of a target name one path', () => {
   const ROWS: [string, Route, string][] = [
@@ -33,9 +33,3 @@ describe('a target outside of our paths is unknown', () => {
 })
 
 test.each(['/%', '/latest/%zz', '/latest/%ff', '/latest/meta-data/%C3'])('A7: %s is malformed', (target) => { expect(parseTarget(target).ok).toBe(false) })
-
-test('A2: a category appears from the first version of its date or later, an undated one in latest', () => {
-  expect(versionPosition('latest')).toBe(LATEST)
-  expect(['1.0', '2007-01-19', '2007-01-20', '2024-04-11', '2024-04-12', '2099-01-01'].map((since) => VERSIONS[visibleFrom(since)]))
-    .toEqual(['1.0', '2007-01-19', '2007-03-01', '2024-04-11', 'latest', 'latest'])
-})

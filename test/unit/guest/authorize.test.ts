@@ -50,20 +50,6 @@ describe('D5: a forwarded request', () => {
   test('is counted, and no other', () => { expect(resolved().forwards).toBe(0) })
 })
 
-describe('D6: on a connection whose hops cannot be limited', () => {
-  const limitHops = () => false
-  const target = '/latest/api/token'
-  test('no token is minted', () => {
-    let minted = 0
-    const tokens = { mint: () => String(minted += 1), verify: () => undefined }
-    expect(resolved({ method: 'PUT', target, headers: { 'x-aws-ec2-metadata-token-ttl-seconds': '60' } }, { limitHops, tokens })).toMatchObject({ outcome: 'hop-limit-failed', ttlSeconds: undefined })
-    expect(minted).toBe(0)
-  })
-  test('all other requests are served', () => {
-    expect([resolved({}, { limitHops }), resolved({ method: 'OPTIONS', target }, { limitHops })].map(({ outcome }) => outcome)).toEqual(['served', 'served'])
-  })
-})
-
 test('D4: the response has the remaining seconds of a valid token, also where nothing is found', () => {
   const headers = { 'x-aws-ec2-metadata-token': 'good' }
   expect(resolved({ headers })).toMatchObject({ outcome: 'served', ttlSeconds: 7, sessions: { token: 1, none: 0, refused: 0 } })

@@ -1,0 +1,69 @@
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pino } from 'pino'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { ownTokenKey } from '../../../src/guest/token-key.ts'
+
+let state: string
+let log: { level: number, msg: string, reason?: string }[]
+const logger = pino({}, { write: (line: string) => { log.push(JSON.parse(line) as typeof log[number]) } })
+const path = () => join(state, 'token-key')
+const key = () => Buffer.from(ownTokenKey(state, logger)).toString('base64')
+
+beforeEach(() => {
+  state = join(mkdtempSync(join(tmpdir(), 'imds-token-key-')), 'state')
+  log = []
+})
+afterEach(() => { rmSync(join(state, '..'), { recursive: true }) })
+
+test('the first start makes a key of 32 bytes in a file that only its owner can read', () => {
+  const first = key()
+  expect(Buffer.from(first, 'base64')).toHaveLength(32)
+  expect(readFileSync(path(), 'utf8')).toBe(`${first}\n`)
+  expect([statSync(state).mode & 0o777, statSync(path()).mode & 0o777]).toEqual([0o700, 0o600])
+  expect(readdirSync(state)).toEqual(['token-key'])
+  expect(log).toEqual([])
+})
+
+test('each hypervisor makes another key', () => {
+  const first = key()
+  rmSync(path())
+  expect(key()).not.toBe(first)
+})
+
+test('later starts use the same key, and do not write it again', () => {
+  const first = key()
+  const { ino } = statSync(path())
+  expect([key(), key(), statSync(path()).ino]).toEqual([first, first, ino])
+})
+
+test.each([['empty', ''], ['torn', 'AQEBAQEB'], ['not base64', 'x'.repeat(44)]])('a key file that is %s is replaced, and one line says what that costs', (_what, text) => {
+  mkdirSync(state)
+  writeFileSync(path(), text)
+  const fresh = key()
+  expect(readFileSync(path(), 'utf8')).toBe(`${fresh}\n`)
+  expect(log).toMatchObject([{ level: 40, msg: 'the session token key is malformed; a new one replaces it, and guests must fetch new tokens' }])
+})
+
+test('where nothing can be saved the daemon runs all the same, with another key at each start', () => {
+  writeFileSync(state, 'a file, no directory')
+  expect(key()).not.toBe(key())
+  expect(log.map(({ level, reason }) => [level, reason?.split(':')[0]])).toEqual([[40, 'EEXIST'], [40, 'EEXIST']])
+  expect(existsSync(path())).toBe(false)
+})
+
+test('a key that cannot be read is neither replaced nor deleted', () => {
+  mkdirSync(path(), { recursive: true })
+  expect(Buffer.from(key(), 'base64')).toHaveLength(32)
+  expect(statSync(path()).isDirectory()).toBe(true)
+  expect(log).toMatchObject([{ level: 40, reason: expect.stringContaining('EISDIR') as string }])
+})
+
+test('invariant 9: no log line has a key', () => {
+  mkdirSync(state)
+  writeFileSync(path(), 'S3CRET-but-malformed')
+  const fresh = key()
+  expect(JSON.stringify(log)).not.toContain('S3CRET')
+  expect(JSON.stringify(log)).not.toContain(fresh)
+})

@@ -1,7 +1,7 @@
 import { pino } from 'pino'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { Firewall } from '../../../src/firewall/firewall.ts'
-import { formatRefusals, parseRefusals } from '../../../src/firewall/refusal.ts'
+import { formatRefusals } from '../../../src/firewall/refusal.ts'
 import type { Instance } from '../../../src/metadata/instance.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
@@ -11,7 +11,7 @@ afterEach(() => { vi.useRealTimers() })
 
 const PLACES = { listeners: [{ network: 'default', address: '169.254.169.254', port: 80 }], operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 0x0b }
 
-function anEdge(required = true, link = 'tap-{interfaceId}') {
+function aFirewall(required = true, link = 'tap-{interfaceId}') {
   const instances = new Map<string, Instance>()
   const log: Record<string, unknown>[] = []
   const firewall = new Firewall({ required, link, instances: () => instances.values(), now: () => Date.now(), epoch: 'e', log: pino({}, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } }) })
@@ -29,20 +29,20 @@ function anEdge(required = true, link = 'tap-{interfaceId}') {
 }
 
 test('nothing is given out before the daemon listens and its view is complete', async () => {
-  const { firewall, put } = anEdge()
+  const { firewall, put } = aFirewall()
   put()
   const early = firewall.next('', '', undefined)
   firewall.listens(PLACES)
   await vi.advanceTimersByTimeAsync(4_999)
   firewall.isWhole()
   expect(await early).toMatchObject({ version: 'e.1', ...PLACES, guests: [{ id: 'srv-abcde', interfaces: [{ ipv4Addresses: ['10.0.0.2'] }] }] })
-  const never = anEdge().firewall.next('', '', undefined)
+  const never = aFirewall().firewall.next('', '', undefined)
   await vi.advanceTimersByTimeAsync(5_000)
   expect(await never).toBeUndefined()
 })
 
 test('the gate stays closed until the rules of that very record are applied', async () => {
-  const { firewall, put, ready } = anEdge()
+  const { firewall, put, ready } = aFirewall()
   ready()
   const first = put()
   expect(firewall.holds(first)).toBe('the firewall has not let it in yet')
@@ -59,14 +59,14 @@ test('the gate stays closed until the rules of that very record are applied', as
 
 test('an agent that has applied nothing, or another daemon\'s view, closes the gate again', async () => {
   for (const applied of ['', 'other.1', 'e.9']) {
-    const { firewall, put, ready } = anEdge()
+    const { firewall, put, ready } = aFirewall()
     ready()
     const instance = put()
     await firewall.next('', '', undefined)
     void firewall.next('e.1', 'e.1', undefined)
     expect(firewall.holds(instance)).toBeNull()
     void firewall.next('e.1', undefined, undefined)
-    expect(firewall.holds(instance), 'who applies nothing changes nothing').toBeNull()
+    expect(firewall.holds(instance), 'a request without a report changes nothing').toBeNull()
     void firewall.next('e.1', applied, undefined)
     expect(firewall.holds(instance)).not.toBeNull()
   }
@@ -74,12 +74,12 @@ test('an agent that has applied nothing, or another daemon\'s view, closes the g
 
 test('a guest without a possible link name is held with the reason; only a required firewall holds', () => {
   const record = { interfaces: [{ id: 'int-muchtoolong', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }] }
-  expect(anEdge().firewall.holds(parsed(anInstance(record)))).toBe('the firewall keeps interface int-muchtoolong out: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id')
-  expect(anEdge(false).firewall.holds(parsed(anInstance(record)))).toBeNull()
+  expect(aFirewall().firewall.holds(parsed(anInstance(record)))).toBe('the firewall keeps interface int-muchtoolong out: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id')
+  expect(aFirewall(false).firewall.holds(parsed(anInstance(record)))).toBeNull()
 })
 
 test('guests whose interfaces would share a link are held, and their hop limits do not count', async () => {
-  const { firewall, put, ready } = anEdge(true, 'tap{interfaceId:11}')
+  const { firewall, put, ready } = aFirewall(true, 'tap{interfaceId:11}')
   ready()
   const nic = (n: number) => ({ interfaces: [{ id: `port-tenant-${String(n)}`, macAddress: `02:24:19:00:00:0${String(n)}`, ipv4Addresses: [`10.0.0.${String(n * 4 + 2)}/30`] }] })
   const first = put({ id: 'srv-a', ...nic(1) })
@@ -96,7 +96,7 @@ test('guests whose interfaces would share a link are held, and their hop limits 
 })
 
 test('an interface that nft rejects holds the gate of its instance and is logged once', async () => {
-  const { firewall, put, ready, log } = anEdge()
+  const { firewall, put, ready, log } = aFirewall()
   ready()
   const [refused, other] = [put(), put({ id: 'srv-other', interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'] }] })]
   await firewall.next('', '', undefined)
@@ -110,15 +110,8 @@ test('an interface that nft rejects holds the gate of its instance and is logged
   expect([firewall.holds(refused), firewall.status().refused]).toEqual([null, 0])
 })
 
-test('refusals that cannot be parsed are dropped, and long ones are cut', () => {
-  const refusal = { instance: 'srv-a', interface: 'int-a', message: 'm'.repeat(160) }
-  expect(parseRefusals(formatRefusals([{ ...refusal, message: 'm'.repeat(1_000) }]))).toEqual([refusal])
-  expect(parseRefusals(formatRefusals(Array.from({ length: 16 }, () => refusal)))).toHaveLength(16)
-  for (const words of [undefined, '', '{', 'null', '{}', '[null]', '[[1,2,3]]', '[["a","b"]]', JSON.stringify([['a', 'b', 'm'.repeat(161)]]), JSON.stringify(Array.from({ length: 17 }, () => ['a', 'b', 'c']))]) expect(parseRefusals(words)).toEqual([])
-})
-
 test('the age grows while rules are missing, outdated or unmaintained', async () => {
-  const { firewall, put, ready } = anEdge()
+  const { firewall, put, ready } = aFirewall()
   await vi.advanceTimersByTimeAsync(3_000)
   expect(firewall.status()).toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
   ready()
@@ -130,7 +123,7 @@ test('the age grows while rules are missing, outdated or unmaintained', async ()
   expect(await poll).toMatchObject({ version: 'e.1' })
   expect(firewall.status()).toEqual({ required: true, applied: true, ageSeconds: 0, refused: 0 })
   await vi.advanceTimersByTimeAsync(20_000)
-  expect(firewall.status(), 'nobody asks any more').toEqual({ required: true, applied: true, ageSeconds: 20, refused: 0 })
+  expect(firewall.status(), 'the agent has stopped asking').toEqual({ required: true, applied: true, ageSeconds: 20, refused: 0 })
   put({ revision: 2 })
   await vi.advanceTimersByTimeAsync(1_000)
   await firewall.next('e.1', 'e.1', undefined)
@@ -139,7 +132,7 @@ test('the age grows while rules are missing, outdated or unmaintained', async ()
 })
 
 test('D6: the hop limit counts as enforced while the rules of that very record are applied and current', async () => {
-  const { firewall, put, ready } = anEdge()
+  const { firewall, put, ready } = aFirewall()
   ready()
   const instance = put()
   await firewall.next('', '', undefined)
@@ -151,11 +144,11 @@ test('D6: the hop limit counts as enforced while the rules of that very record a
   firewall.listens({ ...PLACES, listeners: [...PLACES.listeners, { network: 'red', address: '::', port: 80 }] })
   expect(firewall.limitsHops(instance)).toBe(true)
   await vi.advanceTimersByTimeAsync(36_000)
-  expect(firewall.limitsHops(instance), 'nobody asks any more').toBe(false)
+  expect(firewall.limitsHops(instance), 'the agent has stopped asking').toBe(false)
 })
 
 test('a slow agent that misses many versions costs bounded memory, and its own version still counts', async () => {
-  const { firewall, put, ready } = anEdge()
+  const { firewall, put, ready } = aFirewall()
   ready()
   const first = put()
   await firewall.next('', '', undefined)
@@ -169,7 +162,7 @@ test('a slow agent that misses many versions costs bounded memory, and its own v
 })
 
 test('a stop releases every waiting request', async () => {
-  const { firewall, ready } = anEdge()
+  const { firewall, ready } = aFirewall()
   ready()
   await firewall.next('', '', undefined)
   const poll = firewall.next('e.1', 'e.1', undefined)

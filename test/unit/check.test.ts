@@ -1,0 +1,107 @@
+/**
+ * The check of a configuration, with its files in a temporary directory. test/daemon/check.test.ts runs it as a user without root's rights.
+ */
+import { createPrivateKey } from 'node:crypto'
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { checkConfiguration } from '../../src/check.ts'
+import { keyLines } from '../support/fixtures/record-keys.ts'
+
+/** A self-signed certificate for the key that is made from 32 bytes of value 1, valid for a year from 2026-11-22 on. */
+const CERTIFICATE = [
+  '-----BEGIN CERTIFICATE-----',
+  'MIHYMIGLAhRyg5i9RKoS+HU/Mezm0ZozMsWwPDAFBgMrZXAwDzENMAsGA1UEAwwE',
+  'dGVzdDAeFw0yNjExMjIxMDU3MDFaFw0yNzExMjIxMDU3MDFaMA8xDTALBgNVBAMM',
+  'BHRlc3QwKjAFBgMrZXADIQCKiOPddAnxlf1S2y08ul1yymcJvx2UEhvzdIgBtA9v',
+  'XDAFBgMrZXADQQDOSfYt+YojMeqBGE0uA7HtpDv5tjb51NHvq97j0Z7qKVkr/wF6',
+  'DuOPC6g22Bh4/JPcZSoMmHdrwHYYPoQlPlMG',
+  '-----END CERTIFICATE-----',
+  '',
+].join('\n')
+const WITHIN_MS = Date.parse('2027-01-01')
+
+/** The private key that is made from 32 bytes of one value, in PEM. */
+function keyOf(value: number): string {
+  const key = createPrivateKey({ key: Buffer.concat([Buffer.from('302e020100300506032b657004220420', 'hex'), Buffer.alloc(32, value)]), format: 'der', type: 'pkcs8' })
+  return key.export({ type: 'pkcs8', format: 'pem' })
+}
+
+let directory: string
+beforeEach(() => { directory = mkdtempSync(join(tmpdir(), 'imds-check-')) })
+afterEach(() => { rmSync(directory, { recursive: true }) })
+
+/** Writes a file and gives its path. */
+function file(name: string, text: string): string {
+  writeFileSync(join(directory, name), text)
+  return join(directory, name)
+}
+
+const redis = () => ({ IMDS_STORE: 'rediss://r', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: directory })
+const faultsOf = (env: Record<string, string>, nowMs = WITHIN_MS) => checkConfiguration({ ...redis(), ...env }, nowMs).faults.map(({ variable, message }) => `${variable} ${message}`)
+
+test('a configuration whose files are all good has no faults, and the check writes nothing', () => {
+  const files = {
+    IMDS_REDIS_PASSWORD_FILE: file('password', 'secret\n'), IMDS_REDIS_CA_FILE: file('ca', `comment\n${CERTIFICATE}${CERTIFICATE}`),
+    IMDS_REDIS_CERT_FILE: file('cert', CERTIFICATE), IMDS_REDIS_KEY_FILE: file('key', keyOf(1)), IMDS_RECORD_KEYS_FILE: file('record-keys', keyLines('k1')),
+  }
+  const before = readdirSync(directory)
+  expect(faultsOf({ ...files, IMDS_STATE_DIR: join(directory, 'a', 'b') })).toEqual([])
+  expect(readdirSync(directory)).toEqual(before)
+})
+
+test('every fault of variables and files is reported at once', () => {
+  const faults = faultsOf({ IMDS_LOG_LEVEL: 'loud', IMDS_REDIS_PASSWORD_FILE: file('password', ''), IMDS_REDIS_CA_FILE: '/none', IMDS_STATE_DIR: file('state', '') })
+  expect(faults.map((fault) => fault.split(' ', 1)[0])).toEqual(['IMDS_LOG_LEVEL', 'IMDS_REDIS_PASSWORD_FILE', 'IMDS_REDIS_CA_FILE', 'IMDS_STATE_DIR'])
+})
+
+describe('a file is a fault', () => {
+  test.each<[string, string, () => string, RegExp]>([
+    ['that is missing', 'IMDS_REDIS_CA_FILE', () => join(directory, 'none'), /^IMDS_REDIS_CA_FILE cannot be read: ENOENT$/],
+    ['that is a directory', 'IMDS_REDIS_PASSWORD_FILE', () => directory, /^IMDS_REDIS_PASSWORD_FILE cannot be read: EISDIR$/],
+    ['with no password in its first line', 'IMDS_REDIS_PASSWORD_FILE', () => file('x', '\r\nsecret\n'), /x has no password in its first line$/],
+    ['without a certificate', 'IMDS_REDIS_CA_FILE', () => file('x', keyOf(1)), /x holds no certificate in PEM$/],
+    ['with a torn certificate after a good one', 'IMDS_REDIS_CA_FILE', () => file('x', CERTIFICATE + CERTIFICATE.replace('MIHY', 'AAAA')), /x holds a certificate that cannot be parsed, number 2$/],
+    ['without a private key', 'IMDS_REDIS_KEY_FILE', () => file('x', CERTIFICATE), /x holds no private key in PEM, or one with a passphrase$/],
+  ])('%s', (_what, variable, path, fault) => {
+    const cert = variable === 'IMDS_REDIS_KEY_FILE' ? { IMDS_REDIS_CERT_FILE: file('cert', CERTIFICATE) } : {}
+    expect(faultsOf({ ...cert, [variable]: path() })).toEqual([expect.stringMatching(fault)])
+  })
+})
+
+test('a certificate is checked against the time: neither over nor in the future', () => {
+  const env = { IMDS_REDIS_CA_FILE: file('ca', CERTIFICATE) }
+  expect(faultsOf(env, Date.parse('2026-11-21'))).toEqual([expect.stringContaining('ca is not valid before Nov 22') as string])
+  expect(faultsOf(env, Date.parse('2027-11-23'))).toEqual([expect.stringContaining('ca is out of date since Nov 22') as string])
+})
+
+test('a private key must be that of the certificate', () => {
+  const env = { IMDS_REDIS_CERT_FILE: file('cert', CERTIFICATE), IMDS_REDIS_KEY_FILE: file('key', keyOf(2)) }
+  expect(faultsOf(env)).toEqual(['IMDS_REDIS_KEY_FILE is not the key of the certificate in IMDS_REDIS_CERT_FILE'])
+})
+
+test('invariant 9: no fault has the contents of a file', () => {
+  const files = Object.fromEntries(['IMDS_REDIS_CA_FILE', 'IMDS_REDIS_CERT_FILE', 'IMDS_REDIS_KEY_FILE', 'IMDS_RECORD_KEYS_FILE', 'IMDS_TOKEN_KEYS_FILE'].map((name) => [name, file(name, 'S3CRET')]))
+  const faults = faultsOf(files)
+  expect(faults).toHaveLength(5)
+  expect(faults.join()).not.toContain('S3CRET')
+})
+
+test('a directory of files that is not there yet is a note, and one that is a file a fault', () => {
+  const check = (store: string) => checkConfiguration({ IMDS_STORE: `file:${store}`, IMDS_STATE_DIR: directory }, WITHIN_MS)
+  expect(check(directory).faults).toEqual([])
+  const later = check(join(directory, 'later'))
+  expect([later.faults, later.notes.filter((note) => note.includes('the first publish makes it')).length]).toEqual([[], 1])
+  expect(check(file('store', '')).faults).toEqual([{ variable: 'IMDS_STORE', message: `${join(directory, 'store')} is not a directory` }])
+})
+
+test('a state directory that is missing is no fault where its nearest parent is a directory', () => {
+  mkdirSync(join(directory, 'parent'))
+  expect(faultsOf({ IMDS_STATE_DIR: join(directory, 'parent', 'a', 'b') })).toEqual([])
+  expect(faultsOf({ IMDS_STATE_DIR: join(file('plain', ''), 'a') })).toEqual([`IMDS_STATE_DIR ${join(directory, 'plain')} is not a directory`])
+})
+
+test('an unknown variable is a note', () => {
+  expect(checkConfiguration({ ...redis(), IMDS_LISTN: 'x' }, WITHIN_MS).notes).toContain('unknown variables, which are ignored: IMDS_LISTN')
+})

@@ -2,7 +2,9 @@
  * The files in deploy/ work: the Prometheus configuration, the alerts, the example environment and the Dockerfile.
  */
 import { spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
+import { connect } from 'node:net'
 import t from 'tap'
 import { parse as parseYaml } from 'yaml'
 import { parseConfig, SETTINGS } from '../../src/config.ts'
@@ -53,6 +55,23 @@ t.test('a running daemon exports every metric and label that the alerts use', as
   t.ok(asked.size >= 9, 'the names are found in the rules')
   for (const name of asked) t.ok(exported.has(name), name)
   for (const { expr } of alerts) for (const [label] of expr.matchAll(/\b(?:result|reason)="[^"]+"/g)) t.match(text, label)
+})
+
+t.test('the command of ImdsConnectionsDropped counts the connections of each peer', async (t) => {
+  const { annotations: { description } } = alerts.find(({ alert }) => alert === 'ImdsConnectionsDropped')!
+  const [, command] = /`(ss [^`]*)`/.exec(description)!
+  const daemon = await startDaemon({ IMDS_STORE: 'file:/nonexistent' })
+  t.teardown(() => daemon.stop())
+  for (const [localAddress, count] of [['127.0.0.2', 1], ['127.0.0.3', 3]] as const) {
+    for (let i = 0; i < count; i++) {
+      const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress })
+      t.teardown(() => { socket.destroy() })
+      await once(socket, 'connect')
+    }
+  }
+  const { status, stdout } = spawnSync('sh', ['-euc', command!.replace(':80', `:${String(daemon.guestPort)}`)], { encoding: 'utf8' })
+  t.equal(status, 0)
+  t.match(stdout, /^ *1 127\.0\.0\.2\n *3 127\.0\.0\.3\n$/)
 })
 
 t.test('the scrape targets have the default port of the operator API', (t) => {

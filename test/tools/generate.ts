@@ -11,10 +11,13 @@ import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { buildMetrics, type MetricsSources } from '../../src/metrics.ts'
 import { ReadinessSchema } from '../../src/operator/api.ts'
+import { STORE_SETTINGS } from '../../src/store/settings.ts'
 import { DOCUMENTS, read, ROOT } from './documents.ts'
 import { recordTable } from './record-table.ts'
 
-const TABLES: Readonly<Record<string, () => string | Promise<string>>> = { record: recordTable, categories: categoryTable, metrics: metricTable, alerts: alertTable, readiness: readinessTable }
+const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
+  record: recordTable, categories: categoryTable, metrics: metricTable, alerts: alertTable, readiness: readinessTable, options: optionTable,
+}
 
 /** A document with up-to-date tables. */
 export async function generated(text: string): Promise<string> {
@@ -55,6 +58,11 @@ function alertTable(): string {
   const { groups } = parse(read('deploy/alerts.yml')) as { groups: readonly { rules: readonly Rule[] }[] }
   return asTable(['alert', 'severity', 'condition', 'for'], groups.flatMap(({ rules }) => rules)
     .map(({ alert, expr, for: time = '', labels }) => [alert, labels.severity, `\`${expr}\``, time]))
+}
+
+function optionTable(): string {
+  const rows = Object.values(STORE_SETTINGS).map(({ flags, variable, help }) => [`\`${flags}\``, `\`${variable}\``, help])
+  return asTable(['option', 'variable', 'meaning'], [...rows, ['`--json`', '', 'print JSON']])
 }
 
 function readinessTable(): string {

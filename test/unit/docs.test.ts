@@ -198,6 +198,12 @@ describe('tables that people write have every row of the code', () => {
     const rows = rowsBelow('docs/operations.md', '## The operators\' listener').slice(1).map(([path]) => path!.split('?')[0]!.replace('ID', ':id'))
     expect(unique(rows)).toEqual(unique(Object.values(PATHS)))
   })
+  test('the units of systemd, and the drop-ins for secrets', () => {
+    const files = (folder: string, pattern: RegExp) => readdirSync(`${ROOT}${folder}`).filter((name) => pattern.test(name)).sort()
+    const names = (heading: string) => rowsBelow('docs/install.md', heading).slice(1).map(([name]) => name!.replace('NETWORK', '')).sort()
+    expect(names('## The units')).toEqual(files('systemd', /\.(service|socket)$/))
+    expect(names('## Secrets')).toEqual(files('deploy', /\.conf$/).map((name) => `deploy/${name}`))
+  })
   test('the keys in Redis', () => {
     const keys = Object.values(keysOf('REGION')).map((key: string | ((name: string) => string)) => typeof key === 'string' ? key : key('*'))
     const rows = rowsBelow('docs/redis-layout.md', '## Keys').slice(1).map(([key]) => key!.replace(/:(ID|NAME|NETWORK)$/, ':*'))

@@ -56,8 +56,9 @@ t.test('the documented commands install, upgrade and uninstall imds', { skip: wi
     const [first, ...lines] = code.split('\n')
     const online = first!.startsWith('npm install ') ? first! : ''
     if (online !== '') await host.shellOnline(`cd /tmp/packages && ${online}`)
-    return host.shell(`set -e; export PATH=/opt/imds/bin:$PATH; cd /tmp/packages; ${online === '' ? code : lines.join('\n')}`)
+    return host.shell(`set -e; cd /tmp/packages; ${online === '' ? code : lines.join('\n')}`)
   }
+  const runWithPath = (code: string) => run(`export PATH=/opt/imds/bin:$PATH\n${code}`)
   const metrics = () => host.shell('curl -s 127.0.0.1:9169/metrics')
   const isReady = () => until(async () => (await host.shell('curl -s 127.0.0.1:9169/readyz || true')).includes('"ready":true'), 'the daemon to be ready')
   const id = async () => (await guest!.ask({ path: '/latest/meta-data/instance-id' })).body.toString()
@@ -71,12 +72,12 @@ t.test('the documented commands install, upgrade and uninstall imds', { skip: wi
     await isReady()
     await host.shell('/opt/imds/bin/node /opt/imds/bin/imdsctl put - ', JSON.stringify(RECORD))
     await until(async () => await id() === 'srv-x1y2z', 'the instance')
-    await run(executed('docs/configuration.md', 'check'))
+    await runWithPath(executed('docs/configuration.md', 'check'))
   })
 
   await t.test('the firewall admits the guest', async (t) => {
-    t.match(await run(executed('docs/firewall.md', 'install')), /table inet imds[^]*counter unknown_peers/)
-    t.match(await run('imdsctl wait srv-x1y2z'), 'srv-x1y2z')
+    t.match(await runWithPath(executed('docs/firewall.md', 'install')), /table inet imds[^]*counter unknown_peers/)
+    t.match(await runWithPath('imdsctl wait srv-x1y2z'), 'srv-x1y2z')
     t.match(await host.shell('nft list set inet imds guests4'), `"${WIRE.device}" . ${WIRE.macAddress} . 10.0.0.2`)
     t.equal(await id(), 'srv-x1y2z')
   })
@@ -85,9 +86,9 @@ t.test('the documented commands install, upgrade and uninstall imds', { skip: wi
     t.match(await metrics(), 'imds_build_info{version="0.1.0"')
     await run(executed('docs/install.md', 'upgrade').replace('VERSION', NEXT))
     t.match(await metrics(), `imds_build_info{version="${NEXT}"`)
-    t.equal(await run('imdsctl --version'), `${NEXT}\n`)
+    t.equal(await runWithPath('imdsctl --version'), `${NEXT}\n`)
     await isReady()
-    await run('imdsctl wait srv-x1y2z')
+    await runWithPath('imdsctl wait srv-x1y2z')
     t.equal(await id(), 'srv-x1y2z')
   })
 

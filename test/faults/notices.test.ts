@@ -44,7 +44,7 @@ t.test('invariant 4: no guest notices a fault of the notices', { skip: withoutNa
     await operator.counts('imds_notices_total')
   }))
 
-  await t.test('notices out of order and for unknown instances', (t) => underFault(t, host, 'notices out of order, some of nobody', async (operator) => {
+  await t.test('notices out of order and for unknown instances', (t) => underFault(t, host, 'notices out of order, some for unknown instances', async (operator) => {
     for (let i = 0; i < 10; i++) {
       for (const n of guests.keys()) await client.eval(SILENT, ...published(host.next(n)))
       await told([...guests.map(({ id }) => id).reverse(), 'srv-nobody', ''])

@@ -60,7 +60,7 @@ async function operatorOf(host: FaultHost, seen: string[]): Promise<Operator> {
     },
     counts: async (metric) => {
       await until(async () => ((await metricsOf(host)).get(metric) ?? 0) > (isNew() ? 0 : before.get(metric) ?? 0), `${metric} to count`, 20_000)
-      seen.push(`\`${metric}\` counts`)
+      seen.push(`\`${metric}\` grows`)
     },
     reads: async (message) => {
       const line = () => host.daemon().log.slice(isNew() ? 0 : linesBefore).find(({ msg }) => msg.startsWith(message))

@@ -1,0 +1,137 @@
+/**
+ * What every store shares of a publish, on a store in memory. The real stores have their own tests: test/redis/publish.test.ts, files/writer.test.ts.
+ */
+import { describe, expect, test } from 'vitest'
+import { PLAIN, type Backend, type Change, type PlainWriter, type Written } from '../../../src/store/backend.ts'
+import { buildPublisher } from '../../../src/store/publish.ts'
+import type { Published } from '../../../src/store/publisher.ts'
+import { anInstance } from '../../support/fixtures/instance.ts'
+
+const ID = 'srv-abcde'
+const TIME = '2026-11-20T15:04:05Z'
+
+/** A publisher on a store that has one record, and answers each write in turn with `answers`, then with `published`. */
+function aPublisher({ has, answers = [], region }: { has?: Published, answers?: readonly Written[], region?: string } = {}) {
+  const writes: Change[] = []
+  let open = 0
+  let writesOutside = 0
+  const backend: Backend<PlainWriter> & PlainWriter = {
+    region, whyPlain: 'no keys here',
+    transaction: async (task) => {
+      open += 1
+      return task(backend).finally(() => { open -= 1 })
+    },
+    get: (id) => Promise.resolve(id === ID ? has : undefined),
+    write: (change) => {
+      if (open === 0) writesOutside += 1
+      writes.push(change)
+      return Promise.resolve(answers[writes.length - 1] ?? { kind: 'published', sealedAt: undefined })
+    },
+    remove: (_id, revision = 8) => Promise.resolve({ kind: 'removed', revision }),
+    unannounced: (names) => Promise.resolve(names.filter((name) => name !== 'hv1')),
+    initialise: () => Promise.resolve(true), hypervisors: () => Promise.resolve([]), list: () => Promise.resolve([]),
+    watch: () => Promise.resolve(() => Promise.resolve()), close: () => Promise.resolve(),
+  }
+  return { store: buildPublisher(backend, PLAIN, 16_384), writes, writesOutside: () => writesOutside }
+}
+
+const stored = (change: Record<string, unknown> = {}, userData: Uint8Array | null = null): Published => ({ document: anInstance({ revision: 7, ...change }), userData })
+
+describe('a put', () => {
+  test('writes the whole document with the description of its user-data, within a transaction', async () => {
+    const { store, writes, writesOutside } = aPublisher()
+    expect(await store.put(anInstance({ later: 1 }), Buffer.from('x'))).toMatchObject({ kind: 'published', instance: { id: ID, userData: { size: 1 } } })
+    expect(writes).toMatchObject([{ document: { later: 1, userData: { size: 1 } }, liftsSeal: false, dryRun: false }])
+    expect(writesOutside()).toBe(0)
+  })
+
+  test('of an invalid record, or one of another region, reports every fault and writes nothing', async () => {
+    const { store, writes } = aPublisher({ region: 'gb1' })
+    expect(await store.put(anInstance({ region: 'gb2', revision: 0, fqdn: '' }))).toMatchObject({ kind: 'invalid', faults: [{}, {}] })
+    expect(await store.put(anInstance({ region: 'gb2' }))).toMatchObject({ kind: 'invalid', faults: [{ path: '/region' }] })
+    expect(writes).toEqual([])
+  })
+
+  test('keeps the user-data in the store unless it is told otherwise', async () => {
+    const { store, writes } = aPublisher({ has: stored({}, Buffer.from('four')) })
+    await store.put(anInstance({ revision: 8 }))
+    await store.put(anInstance({ revision: 8 }), 'none')
+    expect(writes).toMatchObject([{ userData: 'keep', document: { userData: { size: 4 } } }, { userData: 'none' }])
+    expect(writes[1]!.document).not.toHaveProperty('userData')
+  })
+
+  test('returns the seal of the store also where the document has none', async () => {
+    const { store } = aPublisher({ answers: [{ kind: 'published', sealedAt: TIME }] })
+    expect(await store.put(anInstance())).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
+  })
+
+  test('names the hypervisors of the record that no daemon has announced', async () => {
+    expect(await aPublisher().store.put(anInstance({ hypervisors: ['hv1', 'hv-typo'] }))).toMatchObject({ unannounced: ['hv-typo'] })
+  })
+
+  test.each<Written>([{ kind: 'stale', revision: 9 }, { kind: 'address-owned', network: 'default', address: '10.0.0.2', owner: 'srv-b' }])('returns the refusal of the store: $kind', async (refusal) => {
+    expect(await aPublisher({ answers: [refusal] }).store.put(anInstance())).toEqual(refusal)
+  })
+
+  test('whose user-data to keep changes meanwhile is checked and written again, at most ten times', async () => {
+    const changed: Written = { kind: 'user-data-changed' }
+    const lucky = aPublisher({ answers: Array.from({ length: 9 }, () => changed) })
+    expect(await lucky.store.put(anInstance())).toMatchObject({ kind: 'published' })
+    const unlucky = aPublisher({ answers: Array.from({ length: 10 }, () => changed) })
+    await expect(unlucky.store.put(anInstance())).rejects.toThrow('another writer keeps changing the user-data')
+    expect([lucky.writes.length, unlucky.writes.length]).toEqual([10, 10])
+  })
+
+  test('that is a trial is written as one', async () => {
+    const { store, writes } = aPublisher()
+    await store.put(anInstance(), 'keep', { dryRun: true })
+    expect(writes).toMatchObject([{ dryRun: true }])
+  })
+})
+
+describe('a seal', () => {
+  test('is a new revision with the time, and an unseal one without; both keep the rest and the user-data', async () => {
+    const sealing = aPublisher({ has: stored({ later: 1 }, Buffer.from('x')) })
+    const sealed = await sealing.store.seal(ID)
+    expect(sealed).toMatchObject({ kind: 'sealed', revision: 8, sealedAt: expect.stringMatching(/^\d{4}-\d\d-\d\dT.*Z$/) as string })
+    expect(sealing.writes).toMatchObject([{ document: { revision: 8, later: 1, sealedAt: sealed.kind === 'sealed' ? sealed.sealedAt : '' }, userData: 'keep', liftsSeal: false }])
+    const unsealing = aPublisher({ has: stored({ sealedAt: TIME }) })
+    expect(await unsealing.store.unseal(ID)).toEqual({ kind: 'unsealed', revision: 8 })
+    expect(unsealing.writes).toMatchObject([{ liftsSeal: true, userData: 'keep' }])
+    expect(unsealing.writes[0]!.document).not.toHaveProperty('sealedAt')
+  })
+
+  test('that is there keeps its time; without one there is nothing to lift, and nothing is written', async () => {
+    const sealed = aPublisher({ has: stored({ sealedAt: TIME }) })
+    expect(await sealed.store.seal(ID)).toEqual({ kind: 'unchanged', revision: 7, sealedAt: TIME })
+    const open = aPublisher({ has: stored() })
+    expect(await open.store.unseal(ID)).toMatchObject({ kind: 'unchanged', revision: 7 })
+    expect([sealed.writes, open.writes]).toEqual([[], []])
+  })
+
+  test('of an unknown instance is refused, and one of a faulty record is an error', async () => {
+    expect(await aPublisher().store.seal('srv-none')).toEqual({ kind: 'absent' })
+    await expect(aPublisher({ has: stored({ fqdn: '' }) }).store.seal(ID)).rejects.toThrow(`the store's record of ${ID} is faulty: publish a good one first`)
+    await expect(aPublisher({ has: stored({ revision: Number.MAX_SAFE_INTEGER }) }).store.seal(ID)).rejects.toThrow('has no next revision')
+  })
+
+  test('that loses a race is tried again, at most ten times', async () => {
+    const stale: Written = { kind: 'stale', revision: 9 }
+    const lucky = aPublisher({ has: stored(), answers: [stale, stale] })
+    expect(await lucky.store.seal(ID)).toMatchObject({ kind: 'sealed' })
+    const unlucky = aPublisher({ has: stored(), answers: Array.from({ length: 10 }, () => stale) })
+    await expect(unlucky.store.seal(ID)).rejects.toThrow('another writer keeps changing this instance: try again')
+    expect([lucky.writes.length, unlucky.writes.length]).toEqual([3, 10])
+  })
+})
+
+test('a store without keys encrypts and decrypts nothing, and says why', async () => {
+  const { store } = aPublisher({ has: stored() })
+  for (const convert of [() => store.encrypt(ID, true), () => store.decrypt(ID), () => store.markPlain(), () => store.markEncrypted()]) await expect(convert()).rejects.toThrow('no keys here')
+})
+
+test('the plain codec hands reads and removals to the store as they are', async () => {
+  const { store } = aPublisher({ has: stored() })
+  expect(await store.get(ID)).toEqual(stored())
+  expect([await store.remove(ID), await store.remove(ID, 12)]).toEqual([{ kind: 'removed', revision: 8 }, { kind: 'removed', revision: 12 }])
+})

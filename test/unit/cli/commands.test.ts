@@ -1,0 +1,34 @@
+/**
+ * The commands as far as they need no store and no daemon. test/redis/ and test/daemon/files.test.ts run them as a program.
+ */
+import { describe, expect, test } from 'vitest'
+import { addressOwned, checkId, encrypt, jsonOf, remove, seal, unseal, type Context } from '../../../src/cli/commands.ts'
+import { EXIT, type Failure } from '../../../src/runtime/failure.ts'
+
+/** A store that cannot be opened: its URL is of no kind. */
+const CONTEXT: Context = { store: { url: 'mysql://r' }, json: false }
+
+const failureOf = (work: Promise<unknown>) => work.then(() => undefined, (error: unknown) => error as Failure)
+
+test('a text that is no id is wrong usage, with the rule', () => {
+  expect(() => { checkId('srv a') }).toThrow('"srv a" is not an id: 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit')
+  expect(() => { checkId('srv-a') }).not.toThrow()
+})
+
+describe('a command with a text that is no id is wrong usage before the store is opened', () => {
+  test.each<[string, () => Promise<void>]>([
+    ['remove', () => remove(CONTEXT, '../srv-a', 7)], ['seal', () => seal(CONTEXT, '')], ['unseal', () => unseal(CONTEXT, 'srv a')], ['encrypt', () => encrypt(CONTEXT, ['srv-a', 'srv/b'], false)],
+  ])('%s', async (_name, command) => { expect((await failureOf(command()))?.status).toBe(EXIT.usage) })
+})
+
+test('a store that cannot be opened fails every command with what is wrong', async () => {
+  expect((await failureOf(remove(CONTEXT, 'srv-a', 7)))?.message).toMatch(/^url \(--store, IMDS_STORE\) must be/)
+})
+
+test('a conflict names the address, its network and its owner, and the remedy', () => {
+  expect(addressOwned({ address: 'fd00::/64', network: 'red', owner: 'srv-b' })).toBe('fd00::/64 on network red belongs to srv-b, all or in part: take it from there first')
+})
+
+test('an outcome as JSON has its kind as `result`', () => {
+  expect(jsonOf({ kind: 'stale', revision: 7 } as { kind: string })).toEqual({ result: 'stale', revision: 7 })
+})

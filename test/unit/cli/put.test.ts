@@ -1,0 +1,99 @@
+/**
+ * `put` and `validate` on temporary directories. test/redis/put-many.test.ts and test/daemon/validate.test.ts run them as a program.
+ */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { put, validate } from '../../../src/cli/put.ts'
+import { EXIT, type Failure } from '../../../src/runtime/failure.ts'
+import { openStore } from '../../../src/store/open.ts'
+import { anInstance } from '../../support/fixtures/instance.ts'
+
+let directory: string
+let printed: string[]
+let exitCode: typeof process.exitCode
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'imds-put-'))
+  mkdirSync(join(directory, 'store'))
+  printed = []
+  for (const stream of ['log', 'error'] as const) vi.spyOn(console, stream).mockImplementation((text) => { printed.push(`${stream === 'log' ? '' : '! '}${String(text)}`) })
+  exitCode = process.exitCode
+})
+afterEach(() => {
+  process.exitCode = exitCode
+  vi.restoreAllMocks()
+  rmSync(directory, { recursive: true })
+})
+
+const file = (name: string, content: string | object) => {
+  writeFileSync(join(directory, name), typeof content === 'string' ? content : JSON.stringify(content))
+  return join(directory, name)
+}
+const url = () => `file:${join(directory, 'store')}`
+const stored = async (id = 'srv-abcde') => (await openStore({ url: url() })).get(id)
+const putting = (paths: string[], userData?: string | false, { json = false, dryRun = false } = {}) => put({ store: { url: url() }, json }, paths, userData, { dryRun })
+const other = (change: Record<string, unknown> = {}) => anInstance({ id: 'srv-other', interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'] }], ...change })
+
+test('a record is published with the user-data of its file, and one line says so', async () => {
+  await putting([file('a.json', anInstance())], file('user-data', 'mine'))
+  expect([printed, process.exitCode, Buffer.from((await stored())!.userData!).toString()]).toEqual([['published srv-abcde revision 1'], EXIT.done, 'mine'])
+})
+
+test('user-data stays by default, and is dropped where that is wanted', async () => {
+  await putting([file('a.json', anInstance())], file('user-data', 'mine'))
+  await putting([file('a.json', anInstance({ revision: 2 }))])
+  expect(Buffer.from((await stored())!.userData!).toString()).toBe('mine')
+  await putting([file('a.json', anInstance({ revision: 3 }))], false)
+  expect((await stored())!.userData?.length ?? 'none').toBe('none')
+})
+
+test('a trial says what would be done, and writes nothing', async () => {
+  await putting([file('a.json', anInstance())], undefined, { dryRun: true })
+  expect([printed, await stored() === undefined]).toEqual([['would be published srv-abcde revision 1'], true])
+})
+
+test('each record that is refused is reported, the others are published; the highest exit status counts', async () => {
+  await putting([file('old.json', anInstance({ revision: 5 }))])
+  printed = []
+  await putting([file('a.json', anInstance({ revision: 4 })), file('b.json', other()), file('c.json', anInstance({ fqdn: '' })), join(directory, 'none')])
+  expect(printed).toEqual([
+    expect.stringMatching(/^! imdsctl: .*a\.json: srv-abcde: the store holds revision 5 or removed the instance at it: publish a higher one$/),
+    'published srv-other revision 1',
+    expect.stringMatching(/^! imdsctl: .*c\.json: srv-abcde: is not a good record:\n {2}\/fqdn /),
+    expect.stringMatching(/^! imdsctl: .*none cannot be read: ENOENT/),
+    '4 records: 1 refused, 1 published, 1 faulty, 1 unreadable',
+  ])
+  expect(process.exitCode).toBe(EXIT.noInput)
+})
+
+test('as JSON each outcome is one object on a line, refusals included', async () => {
+  await putting([file('a.json', anInstance()), file('b.json', other({ interfaces: anInstance()['interfaces'] }))], undefined, { json: true })
+  expect(printed.map((line) => JSON.parse(line) as unknown)).toMatchObject([
+    { result: 'published', id: 'srv-abcde', revision: 1 }, { result: 'address-owned', id: 'srv-other', address: '10.0.0.2', owner: 'srv-abcde' }, { records: 2, published: 1, refused: 1 },
+  ])
+})
+
+describe('wrong usage publishes nothing', () => {
+  test.each<[string, (a: string) => Promise<void>, number, RegExp]>([
+    ['with one user-data for two records', (a) => putting([a, file('b.json', other())], file('user-data', 'x')), EXIT.usage, /^--user-data is for one record/],
+    ['with a second user-data for a record that has its own', () => putting([file('line', `{"record": ${JSON.stringify(anInstance())}, "userDataBase64": "eA=="}`)], file('user-data', 'x')), EXIT.usage, /has its own user-data: omit --user-data$/],
+    ['with both from standard input', () => putting(['-'], '-'), EXIT.usage, /cannot both come from standard input$/],
+    ['with user-data that cannot be read', (a) => putting([a], join(directory, 'none')), EXIT.noInput, /none cannot be read: ENOENT/],
+    ['with a directory that holds no record', () => putting([join(directory, 'store')]), EXIT.noInput, /^there is no record: in a directory, the names of their files end in \.json, \.yaml, \.yml$/],
+  ])('%s', async (_what, command, status, message) => {
+    const failure = await command(file('a.json', anInstance())).then(() => undefined, (error: unknown) => error as Failure)
+    expect([failure?.status, failure?.message]).toEqual([status, expect.stringMatching(message)])
+    expect([await stored() === undefined, await stored('srv-other') === undefined]).toEqual([true, true])
+  })
+})
+
+test('a validation needs no store, and checks user-data where it comes with the record', async () => {
+  file('srv-abcde.json', anInstance())
+  file('srv-abcde.user-data', 'x'.repeat(11))
+  await validate(false, [join(directory, 'srv-abcde.json')], 10)
+  expect([printed.splice(0), process.exitCode]).toEqual([[expect.stringMatching(/srv-abcde\.json: valid, srv-abcde revision 1$/)], EXIT.done])
+  await validate(false, [directory], 10)
+  expect([printed, process.exitCode]).toEqual([[expect.stringContaining('/userData is 11 bytes, more than the limit of 10')], EXIT.badData])
+})

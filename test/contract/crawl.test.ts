@@ -1,5 +1,5 @@
 /**
- * B3: every listed path has content, and no other path is listed, in every version and for every state of an instance.
+ * B2, B3 and B6 over whole trees: every listed path has content, and no other path is listed, in every version and for every state of an instance.
  */
 import { expect, test } from 'vitest'
 import type { Instance } from '../../src/metadata/instance.ts'
@@ -8,6 +8,7 @@ import { parseTarget } from '../../src/metadata/target.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { generateRecord } from '../support/fixtures/generated-records.ts'
 import { aGuestServer, parsed } from '../support/fixtures/guest-server.ts'
+import { aFullInstance } from '../support/fixtures/instance.ts'
 
 const RECORDS = 400
 const PROVIDERS = [{}, { domain: 'example.com' }, { domain: 'example.com', partition: 'x' }]
@@ -95,24 +96,51 @@ test(`B3: in ${String(RECORDS)} generated records, exactly what is listed answer
   expect(leaves).toBeGreaterThan(RECORDS * VERSIONS.length * 10)
 })
 
-test('B3: every listed path answers over the server, and bodies are not empty and end as specified', async () => {
+const addressOf = ({ interfaces }: Instance) => interfaces[0]!.ipv4Addresses[0]!.split('/')[0]!
+
+test('B3: every listed path answers over the server, and only a tag may be empty', async () => {
   for (let seed = 1; seed <= 40; seed++) {
     const guest = aGuestServer({ provider: PROVIDERS[seed % PROVIDERS.length]! })
-    const instance = guest.put(generateRecord(seed), seed % 2 === 0 ? Buffer.from('x') : null)
-    const from = instance.interfaces[0]!.ipv4Addresses[0]!.split('/')[0]!
+    const from = addressOf(guest.put(generateRecord(seed), seed % 2 === 0 ? Buffer.from('x') : null))
     const version = VERSIONS[seed % VERSIONS.length]!
-    const bodies = new Map<string, string>()
     const fetchAll = async (path: string, isDirectory: boolean): Promise<void> => {
       const { status, text } = await guest.ask({ url: `/${version}/${path}`, from })
       expect([path, status]).toEqual([path, 200])
-      if (!isDirectory) bodies.set(path, text)
-      else for (const line of text.split('\n')) await fetchAll(entry(path, line).path, entry(path, line).isDirectory)
+      if (isDirectory) for (const line of text.split('\n')) await fetchAll(entry(path, line).path, entry(path, line).isDirectory)
+      else if (!path.startsWith('meta-data/tags/')) expect([path, text === '']).toEqual([path, false])
     }
     await fetchAll('', true)
-    for (const [path, body] of bodies) {
-      if (path.startsWith('meta-data/tags/')) continue
-      expect([path, body === '']).toEqual([path, false])
-      expect([path, body.endsWith('\n')]).toEqual([path, path.endsWith('/openssh-key')])
+  }
+})
+
+test('B2: no value of the cloud ends in a newline, except an SSH key, which ends in exactly one', () => {
+  const wrong: string[] = []
+  for (let seed = 1; seed <= 40; seed++) {
+    const tree = buildTree(parsed(seed === 1 ? aFullInstance() : generateRecord(seed)), null, PROVIDERS[2]!)
+    for (const [position, version] of VERSIONS.entries()) {
+      for (const [path, body] of crawl((at) => resolve(tree, position, at.replace(/\/$/, ''))?.body.toString())) {
+        const isTag = path.startsWith('meta-data/tags/') // the owner of the instance chose its value
+        if (!isTag && /\n*$/.exec(body)![0] !== (path.endsWith('/openssh-key') ? '\n' : '')) wrong.push(`/${version}/${path}`)
+      }
     }
+  }
+  expect(wrong).toEqual([])
+})
+
+test('B6: once a guest gets its instance id, it gets its tree and its user-data; before that nothing', async () => {
+  for (let seed = 1; seed <= 5; seed++) {
+    const guest = aGuestServer()
+    const { id, ...record } = generateRecord(seed)
+    const instance = parsed({ id, ...record })
+    const from = addressOf(instance)
+    const paths = [...buildTree(instance, Buffer.from('x'), {}).keys()].filter((path) => !path.startsWith('meta-data/public-keys/usr-')).map((path) => `/latest/${path}`)
+    const statuses = async () => new Set(await Promise.all(['/2009-04-04/meta-data/instance-id', '/2009-04-04/user-data', ...paths].map(async (url) => (await guest.ask({ url, from })).status)))
+    expect([seed, await statuses()]).toEqual([seed, new Set([503])])
+    guest.put({ id, ...record }, Buffer.from('x'))
+    expect([seed, await statuses()]).toEqual([seed, new Set([200])])
+    guest.put({ id, ...record, revision: 2 }, Buffer.from('y'.repeat(16_384)))
+    expect([seed, await statuses(), (await guest.ask({ url: '/2009-04-04/user-data', from })).text.length]).toEqual([seed, new Set([200]), 16_384])
+    guest.view.remove(instance.id)
+    expect([seed, await statuses()]).toEqual([seed, new Set([503])])
   }
 })

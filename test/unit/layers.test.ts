@@ -92,10 +92,3 @@ test('only the entries of the two programs read the environment', () => {
   const readers = files.filter((file) => readFileSync(join(SRC, file), 'utf8').includes('process.env'))
   expect(readers.sort()).toEqual(['cli/imdsctl.ts', 'main.ts'])
 })
-
-test('a unit test has the path of its source file; -fuzz is its variant with random input', () => {
-  const OF_THE_REPOSITORY = ['docs.test.ts', 'layers.test.ts']
-  const unit = join(SRC, '../test/unit')
-  const tests = readdirSync(unit, { recursive: true, encoding: 'utf8' }).filter((file) => file.endsWith('.test.ts') && !OF_THE_REPOSITORY.includes(file))
-  expect(tests.filter((file) => !files.includes(file.replace(/(-fuzz)?\.test\.ts$/, '.ts')))).toEqual([])
-})

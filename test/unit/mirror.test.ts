@@ -1,0 +1,60 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { stripTypeScriptTypes } from 'node:module'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+
+const ROOT = new URL('../../', import.meta.url).pathname
+
+/** Tests of the repository, not of a source file. */
+const OF_THE_REPOSITORY = ['docs.test.ts', 'layers.test.ts', 'mirror.test.ts']
+
+/**
+ * Source files without a unit test -> the test that holds them: what they do needs a process, a port or a real server, or shows only in the files
+ * that use them.
+ */
+const ELSEWHERE: Readonly<Record<string, string>> = {
+  'cli/imdsctl.ts': 'daemon/programs',
+  'daemon.ts': 'daemon/life',
+  'firewall/agent/agent.ts': 'daemon/firewall-keeping',
+  'firewall/agent/nft.ts': 'daemon/firewall-table',
+  'firewall/agent/refused.ts': 'daemon/firewall-keeping',
+  'guest/connection-guard.ts': 'daemon/share',
+  'guest/exchange.ts': 'contract/transport',
+  'guest/linger.ts': 'daemon/bodies',
+  'guest/server.ts': 'contract/transport',
+  'library.ts': 'daemon/life',
+  'main.ts': 'daemon/life',
+  'operator/paths.ts': 'unit/operator/server',
+  'runtime/addresses.ts': 'daemon/addresses',
+  'store/backend.ts': 'unit/store/publish',
+  'store/publisher.ts': 'unit/store/publish-many',
+  'store/redis/publisher.ts': 'redis/publish',
+  'store/redis/source.ts': 'redis/watch',
+  'version.ts': 'daemon/programs',
+}
+
+/** The TypeScript files of a folder, by their path in it. */
+const filesOf = (folder: string) => readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'))
+
+/** True if nothing is left of a file without its types. */
+function hasOnlyTypes(file: string): boolean {
+  const code = stripTypeScriptTypes(readFileSync(join(ROOT, 'src', file), 'utf8'))
+  return code.replace(/\/\*[^]*?\*\//g, '').trim() === ''
+}
+
+const sources = filesOf('src')
+const tests = filesOf('test/unit').filter((file) => file.endsWith('.test.ts') && !OF_THE_REPOSITORY.includes(file))
+const tested = new Set(tests.map((file) => file.replace(/(-fuzz)?\.test\.ts$/, '.ts')))
+
+test('a unit test has the path of its source file; -fuzz is its variant with random input', () => {
+  expect([...tested].filter((file) => !sources.includes(file))).toEqual([])
+})
+
+test('each source file with code has a unit test, or an entry that names the test that holds it', () => {
+  expect(sources.filter((file) => !tested.has(file) && !(file in ELSEWHERE) && !hasOnlyTypes(file))).toEqual([])
+})
+
+test('no entry is superfluous, and the test of each exists', () => {
+  expect(Object.keys(ELSEWHERE).filter((file) => tested.has(file) || !sources.includes(file) || hasOnlyTypes(file))).toEqual([])
+  expect(Object.values(ELSEWHERE).filter((name) => !existsSync(join(ROOT, 'test', `${name}.test.ts`)))).toEqual([])
+})

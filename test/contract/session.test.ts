@@ -32,7 +32,7 @@ describe('D1: a PUT for a session token', () => {
 
   test.each([
     ['no header', {}], ['nothing', { [TTL]: '' }], ['zero', { [TTL]: '0' }], ['too long', { [TTL]: '21601' }], ['negative', { [TTL]: '-1' }], ['a fraction', { [TTL]: '1.5' }],
-    ['a sign', { [TTL]: '+60' }], ['hexadecimal', { [TTL]: '0x10' }], ['a power', { [TTL]: '1e3' }], ['said twice', { [TTL]: '60, 60' }], ['words', { [TTL]: 'sixty' }], ['endless', { [TTL]: '9'.repeat(400) }],
+    ['a sign', { [TTL]: '+60' }], ['hexadecimal', { [TTL]: '0x10' }], ['a power', { [TTL]: '1e3' }], ['two values', { [TTL]: '60, 60' }], ['words', { [TTL]: 'sixty' }], ['endless', { [TTL]: '9'.repeat(400) }],
   ] as [string, Record<string, string>][])('with %s is 400', async (_what, headers) => {
     expect(await server().ask({ method: 'PUT', url: TOKEN, headers })).toMatchObject({ status: 400, text: '' })
   })
@@ -42,7 +42,7 @@ describe('D2: the token path', () => {
   test.each([
     ['a JSON content type', { 'content-type': 'application/json' }, undefined], ['a form', { 'content-type': 'application/x-www-form-urlencoded' }, 'a=b'],
     ['text in a charset', { 'content-type': 'text/plain; charset=utf-8' }, undefined], ['a length of 0', { 'content-length': '0' }, undefined],
-    ['a body', {}, 'x'.repeat(10_000)], ['an invalid token of its own', { [HEADER]: 'stale' }, undefined],
+    ['a body', {}, 'x'.repeat(10_000)], ['an invalid token', { [HEADER]: 'stale' }, undefined],
   ] as [string, Record<string, string>, string | undefined][])('accepts %s', async (_what, headers, payload) => {
     const answer = await server().ask({ method: 'PUT', url: TOKEN, headers: { [TTL]: '60', ...headers }, ...payload !== undefined && { payload } })
     expect(answer.status).toBe(200)

@@ -24,13 +24,13 @@ function server() {
 /** Contract number, what the row shows, the request, and the status and body of the response. */
 const ROWS: [string, string, string | Injection, number, string][] = [
   ['A1', 'an unknown version', '/2010-01-01/meta-data/instance-id', 404, PAGE[404]],
-  ['A1', 'a version that looks like one', '/lates/meta-data/instance-id', 404, PAGE[404]],
-  ['A1', 'a version in other letters', '/LATEST/meta-data/instance-id', 404, PAGE[404]],
+  ['A1', 'a version with a letter missing', '/lates/meta-data/instance-id', 404, PAGE[404]],
+  ['A1', 'a version in capitals', '/LATEST/meta-data/instance-id', 404, PAGE[404]],
   ['A3', 'doubled slashes inside', '/latest//meta-data///instance-id', 200, 'srv-abcde'],
   ['A3', 'doubled slashes at the start', '//latest/meta-data/instance-id', 200, 'srv-abcde'],
   ['A3', 'a leaf with a final slash', `${ID}/`, 200, 'srv-abcde'],
   ['A3', 'a path below a leaf', `${ID}/x`, 404, PAGE[404]],
-  ['A3', 'other letters in a path', '/latest/meta-data/Instance-Id', 404, PAGE[404]],
+  ['A3', 'capitals in a path', '/latest/meta-data/Instance-Id', 404, PAGE[404]],
   ['A3', 'an escaped letter', '/latest/meta-data/instance%2Did', 200, 'srv-abcde'],
   ['A3', 'an escaped slash separates nothing', '/latest/meta-data%2Finstance-id', 404, PAGE[404]],
   ['A3', 'an escaped escape is decoded once', '/latest/meta-data/instance%252Did', 404, PAGE[404]],
@@ -48,12 +48,12 @@ const ROWS: [string, string, string | Injection, number, string][] = [
   ['A8', 'no other tree', '/openstack/latest/meta_data.json', 404, PAGE[404]],
   ['A8', 'no listing of the other tree', '/openstack/latest/', 404, PAGE[404]],
   ['A8', 'no dated version of the other tree', '/openstack/2012-08-10/user_data', 404, PAGE[404]],
-  ['E1', 'a header does not change who is asking', { url: ID, headers: { 'x-real-ip': '10.0.0.9', 'x-instance-id': 'srv-other', host: '10.0.0.9' } }, 200, 'srv-abcde'],
-  ['E1', 'a v4-mapped peer is the IPv4 address that it is', { url: ID, from: '::ffff:10.0.0.2' }, 200, 'srv-abcde'],
-  ['E1', 'a query does not change who is asking', { url: `${ID}?ip=10.0.0.2`, from: '10.0.0.9' }, 503, PAGE[503]],
+  ['E1', 'a header does not change the identity', { url: ID, headers: { 'x-real-ip': '10.0.0.9', 'x-instance-id': 'srv-other', host: '10.0.0.9' } }, 200, 'srv-abcde'],
+  ['E1', 'an IPv4-mapped peer is identified by its IPv4 address', { url: ID, from: '::ffff:10.0.0.2' }, 200, 'srv-abcde'],
+  ['E1', 'a query does not change the identity', { url: `${ID}?ip=10.0.0.2`, from: '10.0.0.9' }, 503, PAGE[503]],
   ['E2', 'an unknown address', { url: ID, from: '10.0.0.9' }, 503, PAGE[503]],
-  ['E2', 'an unknown address, whatever it asks', { url: '/%zz', from: '10.0.0.9' }, 503, PAGE[503]],
-  ['E2', 'an unknown address, by any method', { method: 'PUT', url: '/latest/api/token', from: '10.0.0.9' }, 503, ''],
+  ['E2', 'an unknown address that asks for a malformed target', { url: '/%zz', from: '10.0.0.9' }, 503, PAGE[503]],
+  ['E2', 'an unknown address that asks for a token', { method: 'PUT', url: '/latest/api/token', from: '10.0.0.9' }, 503, ''],
   ['E2', 'an unknown IPv6 address', { url: ID, from: 'fd00::9' }, 503, PAGE[503]],
 ]
 
@@ -66,11 +66,11 @@ test.each(ROWS)('%s: %s', async (_number, _what, injection, status, body) => {
   expect(answer.headers['content-type']).toBe(body.startsWith('<?xml') ? 'text/html' : 'text/plain')
   expect(answer.headers['retry-after']).toBe(status === 503 ? '1' : undefined)
   expect(answer.headers['allow']).toBe(status === 405 ? 'GET, HEAD' : undefined)
-  neverThere(answer)
+  expectNoForbiddenHeader(answer)
 })
 
 /** Fails on a header that A6 forbids. */
-function neverThere({ headers }: Injected) {
+function expectNoForbiddenHeader({ headers }: Injected) {
   for (const name of ['server', 'transfer-encoding', 'content-encoding', 'location', 'access-control-allow-origin', 'x-powered-by']) expect(headers[name]).toBeUndefined()
   expect(headers['date']).toBeDefined()
 }
@@ -118,7 +118,7 @@ describe('every refusal', () => {
     expect(answer.status).toBe(statusOf(refusal))
     expect(guest.meter.counts()).toMatchObject([{ reason: refusal, status: statusOf(refusal), count: 1 }])
     if (injection.method !== undefined) expect(answer.text).toBe('')
-    neverThere(answer)
+    expectNoForbiddenHeader(answer)
   })
 
   test('that is caused by a bug is logged with its cause and has an empty body', async () => {
@@ -137,7 +137,7 @@ describe('D6: an instance option that disables the service', () => {
   const ROWS: [string, string, Record<string, string>, string, string][] = [
     ['D6', 'httpEndpoint is disabled: refused over IPv4', { httpEndpoint: 'disabled', httpProtocolIpv6: 'enabled' }, '10.0.0.2', CLOSED],
     ['D6', 'httpEndpoint is disabled: refused over IPv6', { httpEndpoint: 'disabled', httpProtocolIpv6: 'enabled' }, 'fd00::2', CLOSED],
-    ['E1', 'httpProtocolIpv6 is not said: EC2\'s default, refused over IPv6', {}, 'fd00::2', NO_IPV6],
+    ['E1', 'httpProtocolIpv6 is not set: EC2\'s default, refused over IPv6', {}, 'fd00::2', NO_IPV6],
     ['E1', 'httpProtocolIpv6 is disabled: refused over IPv6', { httpProtocolIpv6: 'disabled' }, 'fd00::2', NO_IPV6],
     ['E1', 'httpProtocolIpv6 is disabled: refused from inside a prefix', { httpProtocolIpv6: 'disabled' }, '2a02:1348:178:1::abcd', NO_IPV6],
     ['E1', 'httpProtocolIpv6 is disabled: served over IPv4', { httpProtocolIpv6: 'disabled' }, '10.0.0.2', SERVED],
@@ -161,7 +161,7 @@ describe('D6: an instance option that disables the service', () => {
     for (const injection of REQUESTS) {
       const answer = await guest.ask({ ...injection, from })
       expect(answer).toMatchObject({ status: 403, text: '', headers: { 'content-length': '0' } })
-      neverThere(answer)
+      expectNoForbiddenHeader(answer)
     }
     expect(new Set(guest.meter.counts().map((count) => count.reason))).toEqual(new Set([reason]))
     expect(guest.log).toEqual([])

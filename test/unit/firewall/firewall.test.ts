@@ -28,7 +28,7 @@ function aFirewall(required = true, link = 'tap-{interfaceId}') {
   return { firewall, put, ready, log }
 }
 
-test('nothing is given out before the daemon listens and its view is complete', async () => {
+test('no document is sent before the daemon listens and its view is complete', async () => {
   const { firewall, put } = aFirewall()
   put()
   const early = firewall.next('', '', undefined)
@@ -41,7 +41,7 @@ test('nothing is given out before the daemon listens and its view is complete', 
   expect(await never).toBeUndefined()
 })
 
-test('the gate stays closed until the rules of that very record are applied', async () => {
+test('the gate stays closed until the rules of that record are applied', async () => {
   const { firewall, put, ready } = aFirewall()
   ready()
   const first = put()
@@ -128,10 +128,10 @@ test('the age grows while rules are missing, outdated or unmaintained', async ()
   await vi.advanceTimersByTimeAsync(1_000)
   await firewall.next('e.1', 'e.1', undefined)
   await vi.advanceTimersByTimeAsync(2_000)
-  expect(firewall.status(), 'given out, not applied').toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
+  expect(firewall.status(), 'sent, not applied').toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
 })
 
-test('D6: the hop limit counts as enforced while the rules of that very record are applied and current', async () => {
+test('D6: the hop limit counts as enforced while the rules of that record are applied and current', async () => {
   const { firewall, put, ready } = aFirewall()
   ready()
   const instance = put()

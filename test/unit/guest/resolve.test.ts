@@ -56,7 +56,7 @@ describe('a request is refused', () => {
     ['for a path outside of the tree, by any method', { target: '/nothing', method: 'PUT' }, 'not-found'],
     ['for the token path of a dated version', { target: '/2021-01-03/api/token' }, 'not-found'],
     ['that would change the tree', { method: 'PUT' }, 'method-not-allowed'],
-    ['with a method that is no GET but in its letters', { method: 'get' }, 'method-not-allowed'],
+    ['with a method in lower case', { method: 'get' }, 'method-not-allowed'],
     ['for a token by GET', { target: TOKEN }, 'token-method'],
     ['for a token by POST', { target: TOKEN, method: 'POST', headers: { [TTL]: '60' } }, 'token-method'],
     ['D1: for a token without a lifetime', { target: TOKEN, method: 'PUT' }, 'bad-token-ttl'],

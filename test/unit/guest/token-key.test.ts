@@ -38,7 +38,7 @@ test('later starts use the same key, and do not write it again', () => {
   expect([key(), key(), statSync(path()).ino]).toEqual([first, first, ino])
 })
 
-test.each([['empty', ''], ['torn', 'AQEBAQEB'], ['not base64', 'x'.repeat(44)]])('a key file that is %s is replaced, and one line says what that costs', (_what, text) => {
+test.each([['empty', ''], ['torn', 'AQEBAQEB'], ['not base64', 'x'.repeat(44)]])('a key file that is %s is replaced, and the log says that guests need new tokens', (_what, text) => {
   mkdirSync(state)
   writeFileSync(path(), text)
   const fresh = key()

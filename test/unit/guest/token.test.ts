@@ -37,52 +37,52 @@ test('D3: changing any bit of a token makes it invalid', () => {
   }
 })
 
-/** The clocks of a host, and its daemon, which can be restarted. */
-function aHost() {
-  const host = { wallMs: 1_800_000_000_000, steadyMs: 5_000, restart: () => new Tokens([FIRST], tokenTime(() => host.wallMs, () => host.steadyMs)) }
+/** The clocks of a hypervisor, and its daemon, which can be restarted. */
+function aHypervisor() {
+  const hypervisor = { wallMs: 1_800_000_000_000, steadyMs: 5_000, restart: () => new Tokens([FIRST], tokenTime(() => hypervisor.wallMs, () => hypervisor.steadyMs)) }
   const pass = (seconds: number) => {
-    host.wallMs += seconds * 1_000
-    host.steadyMs += seconds * 1_000
+    hypervisor.wallMs += seconds * 1_000
+    hypervisor.steadyMs += seconds * 1_000
   }
-  return { host, pass, left: (tokens: Tokens, token: string) => tokens.verify(token, 'default', 'srv-abcde') }
+  return { hypervisor, pass, left: (tokens: Tokens, token: string) => tokens.verify(token, 'default', 'srv-abcde') }
 }
 
 test('D4: a wall clock that jumps forward or back changes no token of a running daemon', () => {
   for (const jumpMs of [-86_400_000, -3_600_000, 3_600_000, 86_400_000]) {
-    const { host, pass, left } = aHost()
-    const tokens = host.restart()
+    const { hypervisor, pass, left } = aHypervisor()
+    const tokens = hypervisor.restart()
     const [short, long] = [60, MAX_TTL_SECONDS].map((ttl) => tokens.mint('default', 'srv-abcde', ttl)) as [string, string]
     pass(59)
-    host.wallMs += jumpMs
+    hypervisor.wallMs += jumpMs
     expect([left(tokens, short), left(tokens, long), left(tokens, tokens.mint('default', 'srv-abcde', 60))]).toEqual([1, MAX_TTL_SECONDS - 59, 60])
     pass(1)
     expect(left(tokens, short), 'expired').toBeUndefined()
-    host.wallMs -= jumpMs
+    hypervisor.wallMs -= jumpMs
     expect([left(tokens, short), left(tokens, long)]).toEqual([undefined, MAX_TTL_SECONDS - 60])
   }
 })
 
 test('D3: a token keeps its remaining lifetime after a restart and a reboot', () => {
-  const { host, pass, left } = aHost()
-  const token = host.restart().mint('default', 'srv-abcde', 60)
+  const { hypervisor, pass, left } = aHypervisor()
+  const token = hypervisor.restart().mint('default', 'srv-abcde', 60)
   pass(20)
-  expect(left(host.restart(), token)).toBe(40)
-  host.steadyMs = 0
-  expect(left(host.restart(), token)).toBe(40)
+  expect(left(hypervisor.restart(), token)).toBe(40)
+  hypervisor.steadyMs = 0
+  expect(left(hypervisor.restart(), token)).toBe(40)
   pass(40)
-  expect(left(host.restart(), token)).toBeUndefined()
+  expect(left(hypervisor.restart(), token)).toBeUndefined()
 })
 
 test('D4: a daemon started after a clock jump uses the new time, and no token exceeds the maximum', () => {
-  const { host, pass, left } = aHost()
-  const tokens = host.restart()
+  const { hypervisor, pass, left } = aHypervisor()
+  const tokens = hypervisor.restart()
   const [short, long] = [60, MAX_TTL_SECONDS].map((ttl) => tokens.mint('default', 'srv-abcde', ttl)) as [string, string]
-  host.wallMs += 60_000
-  expect([left(host.restart(), short), left(host.restart(), long)], 'forward').toEqual([undefined, MAX_TTL_SECONDS - 60])
-  host.wallMs -= 120_000
-  expect([left(host.restart(), short), left(host.restart(), long)], 'back').toEqual([120, undefined])
+  hypervisor.wallMs += 60_000
+  expect([left(hypervisor.restart(), short), left(hypervisor.restart(), long)], 'forward').toEqual([undefined, MAX_TTL_SECONDS - 60])
+  hypervisor.wallMs -= 120_000
+  expect([left(hypervisor.restart(), short), left(hypervisor.restart(), long)], 'back').toEqual([120, undefined])
   pass(60)
-  expect(left(host.restart(), long)).toBe(MAX_TTL_SECONDS)
+  expect(left(hypervisor.restart(), long)).toBe(MAX_TTL_SECONDS)
 })
 
 test('D3: 4,096 valid tokens are cached, and those that are dropped stay valid', () => {

@@ -38,12 +38,12 @@ describe('an interface may own', () => {
 
 describe('an interface may not own', () => {
   test.each([
-    ['a prefix that would take the addresses of many', '2a02:1348::/32'], ['a prefix of another length than a multiple of 4', '2a02:1348:178::/63'],
+    ['a prefix of many networks', '2a02:1348::/32'], ['a prefix of another length than a multiple of 4', '2a02:1348:178::/63'],
     ['an address', '2a02::1/128'], ['an address without a length', '2a02::1'], ['an address inside the network', '2a02:1348:178:1::1/64'],
     ['an address inside the network that ends in zeros', '2a02:1348:178:1:1::/64'],
     ['a network in a longer form', '2a02:1348:178:1:0::/64'], ['a network in capitals', 'FD00::/64'], ['a length with a leading zero', 'fd00::/064'], ['a length that is none', 'fd00::/x'],
     ['no length', 'fd00::/'], ['two lengths', 'fd00::/64/64'],
-    ['the link-local addresses of everybody', 'fe80::/64'], ['multicast', 'ff02::/64'], ['loopback', '::/64'], ['IPv4 in disguise', '::ffff:0:0/96'], ['IPv4', '10.0.0.0/8'],
+    ['link-local addresses', 'fe80::/64'], ['multicast', 'ff02::/64'], ['loopback', '::/64'], ['IPv4-mapped addresses', '::ffff:0:0/96'], ['IPv4', '10.0.0.0/8'],
   ])('%s: %s', (_what, prefix) => { expect(isIpv6Prefix(prefix)).toBe(false) })
 })
 

@@ -44,7 +44,7 @@ test('A2: a version that changed the format of a value is later than the categor
   for (const { since, earlier } of changed) expect([earlier.since > since, earlier.value.includes('\n')]).toEqual([true, false])
 })
 
-test('C3: facts of the provider are in no tree of a cloud that does not state them', () => {
+test('C3: without facts of the provider the tree has no services/', () => {
   const instance = parsed(aFullInstance())
   const lacking = CATEGORIES.filter(({ entries }) => entries({ instance, provider: PROVIDER }).length > 0 && entries({ instance, provider: {} }).length === 0)
   expect(lacking.map(({ pattern }) => pattern)).toEqual(['meta-data/services/domain', 'meta-data/services/partition'])

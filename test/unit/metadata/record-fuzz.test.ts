@@ -13,7 +13,7 @@ test('invariant 3: a mutated record is a valid instance, or faults with places a
   expect(tried - good).toBeGreaterThan(tried / 20)
 })
 
-test('invariant 3: a mangled file never throws: it is an instance, or the reason why not', async () => {
+test('invariant 3: a corrupted file never throws: it is an instance or a fault with its reason', async () => {
   const { good, tried, failures } = await fuzzFiles(SEED, 300)
   expect(failures).toEqual([])
   expect(good).toBeGreaterThan(tried / 20)

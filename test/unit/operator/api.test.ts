@@ -17,13 +17,13 @@ test.each([
 })
 
 describe('the state of an instance', () => {
-  test('has no revision where nothing is served, and may be final only as true', () => {
+  test('has no revision where nothing is served, and `final` is true or absent', () => {
     expect([{ ...STATE, revision: null }, { ...STATE, reason: 'x', final: true }].map((state) => Value.Check(InstanceStateSchema, state))).toEqual([true, true])
     expect([{ ...STATE, revision: '7' }, { ...STATE, revision: 7.5 }, { ...STATE, final: false }].map((state) => Value.Check(InstanceStateSchema, state))).toEqual([false, false, false])
   })
 })
 
-test('an explanation of an instance says all of the instance or nothing', () => {
+test('the optional parts of an explanation are complete', () => {
   const instance = { id: 'srv-a', revision: 7, hypervisors: ['hv1'] }
   expect(Value.Check(ExplanationSchema, { ...EXPLANATION, instance, sessionTokens: 'required', hopLimit: { limit: 1, enforced: true } })).toBe(true)
   for (const bad of [{ instance: { ...instance, hypervisors: undefined } }, { sessionTokens: 'maybe' }, { hopLimit: { limit: 1 } }]) expect(Value.Check(ExplanationSchema, { ...EXPLANATION, ...bad })).toBe(false)

@@ -77,7 +77,7 @@ describe('the document of an answer', () => {
     [{ kind: 'refused', status: 200 }, 'the daemon at hv1:9169 answered with status 200 and a document that this version cannot read'],
     [{ kind: 'timeout' }, 'the daemon at hv1:9169 does not answer'],
     [{ kind: 'unreachable', reason: 'ECONNREFUSED' }, 'the daemon cannot be asked at hv1:9169: ECONNREFUSED'],
-  ])('of %o is a failure that says what came instead', (answer, message) => {
+  ])('of %o is a failure that names the daemon and its answer', (answer, message) => {
     let failure: Failure | undefined
     try {
       valueOf(answer, 'hv1:9169')

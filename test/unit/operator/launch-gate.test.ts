@@ -32,8 +32,8 @@ test('an instance is not served if it is unknown, on other networks only, or con
   put(parsed({ id: 'srv-blue1', interfaces: ON_BLUE }))
   expect(gate('srv-blue1')).toEqual({ kind: 'not-served' })
   put(parsed({}))
-  put(parsed({ id: 'srv-thief' }))
-  expect([gate('srv-abcde'), gate('srv-thief')]).toEqual([{ kind: 'not-served' }, { kind: 'not-served' }])
+  put(parsed({ id: 'srv-other' }))
+  expect([gate('srv-abcde'), gate('srv-other')]).toEqual([{ kind: 'not-served' }, { kind: 'not-served' }])
 })
 
 test('a link without a valid name holds the guest for ever; a missing listener or the firewall for now', () => {

@@ -48,7 +48,7 @@ test.each<[string, Reply, object]>([
   expect((await waited([reply], { timeoutMs: 1, reason: [500, {}] })).result).toEqual({ kind: 'timeout', ...result })
 })
 
-test('when the time is over the daemon is asked once for its reason, which may take a look into the store', async () => {
+test('when the time is over the daemon is asked for its reason, once since it may ask the store', async () => {
   const { result, askedReason } = await waited([[404, { revision: null }]], { timeoutMs: 1, reason: [404, { revision: null, reason: 'the store has no record of srv-a' }] })
   expect([result, askedReason]).toEqual([{ kind: 'timeout', revision: null, reason: 'the store has no record of srv-a' }, 1])
   const held = await waited([[200, { revision: 6 }]], { timeoutMs: 1, reason: [200, { revision: 6, reason: 'its record is faulty' }] })

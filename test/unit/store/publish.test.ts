@@ -52,7 +52,7 @@ describe('a put', () => {
     expect(writes).toEqual([])
   })
 
-  test('keeps the user-data in the store unless it is told otherwise', async () => {
+  test('keeps the user-data in the store unless it brings other user-data or none', async () => {
     const { store, writes } = aPublisher({ has: stored({}, Buffer.from('four')) })
     await store.put(anInstance({ revision: 8 }))
     await store.put(anInstance({ revision: 8 }), 'none')

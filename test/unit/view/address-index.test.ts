@@ -37,40 +37,40 @@ test('invariant 7: the owner of an address is what a check of every claim finds'
       return `${new Address6(`${anAddress()}/${String(length)}`).startAddress().correctForm()}/${String(length)}`
     }
     const settled = new Map<string, readonly string[]>()
-    const claims = new AddressIndex<string>((range, owners) => {
+    const index = new AddressIndex<string>((range, owners) => {
       if (owners.length === 0) settled.delete(range)
       else settled.set(range, owners)
     })
-    let held: (readonly [string, string])[] = []
+    let claims: (readonly [string, string])[] = []
     for (let step = 0; step < 60; step++) {
-      if (held.length > 0 && next() < 0.4) {
-        const gone = pick(held)
-        held = held.filter((claim) => claim !== gone)
-        claims.unclaim(...gone)
+      if (claims.length > 0 && next() < 0.4) {
+        const gone = pick(claims)
+        claims = claims.filter((claim) => claim !== gone)
+        index.unclaim(...gone)
       } else {
         const claim = [aRange(), pick(['a', 'b', 'c'])] as const
-        if (held.some(([range, claimant]) => range === claim[0] && claimant === claim[1])) continue
-        held = [...held, claim]
-        claims.claim(...claim)
+        if (claims.some(([range, claimant]) => range === claim[0] && claimant === claim[1])) continue
+        claims = [...claims, claim]
+        index.claim(...claim)
       }
       for (let i = 0; i < 5; i++) {
         const address = anAddress()
-        const owners = ownersOf(address, held)
-        expect([address, claims.find(address)]).toEqual([address, owners.length > 1 ? { kind: 'contested' } : owners.length === 1 ? { kind: 'owned', owner: owners[0] } : { kind: 'unknown' }])
+        const owners = ownersOf(address, claims)
+        expect([address, index.find(address)]).toEqual([address, owners.length > 1 ? { kind: 'contested' } : owners.length === 1 ? { kind: 'owned', owner: owners[0] } : { kind: 'unknown' }])
       }
     }
     expect(Object.fromEntries([...settled].map(([range, owners]) => [range, [...owners].sort()])))
-      .toEqual(Object.fromEntries(held.map(([range]) => [range, ownersOf(range, held)])))
-    for (const claim of held) claims.unclaim(...claim)
+      .toEqual(Object.fromEntries(claims.map(([range]) => [range, ownersOf(range, claims)])))
+    for (const claim of claims) index.unclaim(...claim)
     expect(settled.size).toBe(0)
-    expect(claims.find(anAddress())).toEqual({ kind: 'unknown' })
+    expect(index.find(anAddress())).toEqual({ kind: 'unknown' })
   }
 })
 
 test('an IPv4 address never matches an IPv6 address or prefix', () => {
-  const claims = new AddressIndex<string>(() => { /* nobody asks */ })
-  claims.claim('fd00::/64', 'a')
-  expect(claims.find('10.0.0.2')).toEqual({ kind: 'unknown' })
-  claims.claim('10.0.0.2', 'b')
-  expect(claims.find('10.0.0.2')).toEqual({ kind: 'owned', owner: 'b' })
+  const index = new AddressIndex<string>(() => { /* not looked at */ })
+  index.claim('fd00::/64', 'a')
+  expect(index.find('10.0.0.2')).toEqual({ kind: 'unknown' })
+  index.claim('10.0.0.2', 'b')
+  expect(index.find('10.0.0.2')).toEqual({ kind: 'owned', owner: 'b' })
 })

@@ -2,8 +2,8 @@ import { expect, test } from 'vitest'
 import { PeerLookup } from '../../../src/view/peer-lookup.ts'
 import type { Found } from '../../../src/view/view.ts'
 
-/** Look-ups that the test answers. */
-function asking() {
+/** A PeerLookup whose lookups the test answers. */
+function aPeerLookup() {
   const state = { nowMs: 0, canAsk: true, found: { kind: 'unknown' } as Found, lookUps: [] as string[], results: [] as string[] }
   const pending: PromiseWithResolvers<undefined>[] = []
   const peerLookup = new PeerLookup({
@@ -28,13 +28,13 @@ function asking() {
 }
 
 test('E2: many requests for one address cause one lookup, and another a second after its answer', async () => {
-  const { state, peerLookup, settle } = asking()
-  const questions = [peerLookup.ask('default', '10.0.0.2'), peerLookup.ask('default', '10.0.0.2')]
-  const elsewhere = peerLookup.ask('other', '10.0.0.2')
+  const { state, peerLookup, settle } = aPeerLookup()
+  const lookups = [peerLookup.ask('default', '10.0.0.2'), peerLookup.ask('default', '10.0.0.2')]
+  const onOtherNetwork = peerLookup.ask('other', '10.0.0.2')
   expect(state.lookUps).toEqual(['default 10.0.0.2', 'other 10.0.0.2'])
   state.found = { kind: 'contested' }
   settle()
-  expect(await Promise.all([...questions, elsewhere])).toEqual([{ kind: 'contested' }, { kind: 'contested' }, { kind: 'contested' }])
+  expect(await Promise.all([...lookups, onOtherNetwork])).toEqual([{ kind: 'contested' }, { kind: 'contested' }, { kind: 'contested' }])
   state.nowMs = 999
   expect(peerLookup.ask('default', '10.0.0.2')).toBeUndefined()
   state.nowMs = 1_000
@@ -43,7 +43,7 @@ test('E2: many requests for one address cause one lookup, and another a second a
 })
 
 test('E2: the store gets at most 100 lookups at once, and 100 a second from then on', () => {
-  const { state, peerLookup } = asking()
+  const { state, peerLookup } = aPeerLookup()
   let n = 0
   const asked = () => {
     const before = state.lookUps.length
@@ -58,12 +58,12 @@ test('E2: the store gets at most 100 lookups at once, and 100 a second from then
 })
 
 test('E2: without the store nothing is looked up; a failed lookup is answered from the view', async () => {
-  const { state, peerLookup, settle } = asking()
+  const { state, peerLookup, settle } = aPeerLookup()
   state.canAsk = false
   expect(peerLookup.ask('default', '10.0.0.2')).toBeUndefined()
   state.canAsk = true
-  const question = peerLookup.ask('default', '10.0.0.2')
+  const lookup = peerLookup.ask('default', '10.0.0.2')
   settle(new Error('away'))
-  expect([await question, state.results]).toEqual([{ kind: 'unknown' }, ['skipped', 'failed']])
+  expect([await lookup, state.results]).toEqual([{ kind: 'unknown' }, ['skipped', 'failed']])
   expect(peerLookup.ask('default', '10.0.0.2')).toBeUndefined()
 })

@@ -9,8 +9,8 @@ const ID = 'srv-abcde'
 const ORIGINS: readonly Origin[] = ['index', 'notice', 'peer']
 const current: Assembled = { instance: parsed(anInstance()), userData: null, digest: 'one' }
 const record = (change: Record<string, unknown> = {}, digest = 'two'): Loaded => ({ kind: 'record', id: ID, digest, document: anInstance(change), userData: null, userDataSha256: null })
-const kinds = (loaded: Loaded, held: Assembled | undefined, hypervisor: string | null = 'hv1') =>
-  ORIGINS.map((origin) => plan(loaded, held, origin, { hypervisor, userDataMaxBytes: 16_384 }).kind)
+const kinds = (loaded: Loaded, served: Assembled | undefined, hypervisor: string | null = 'hv1') =>
+  ORIGINS.map((origin) => plan(loaded, served, origin, { hypervisor, userDataMaxBytes: 16_384 }).kind)
 
 test('a record that names this hypervisor replaces the served one, whatever caused the read', () => {
   for (const change of [{}, { revision: 7 }, { hypervisors: ['hv2', 'hv1'] }]) {
@@ -25,7 +25,7 @@ test('a record with the digest of the served one is kept', () => {
 
 test('E2: a record of other hypervisors never enters the view and leaves it, whatever its digest', () => {
   for (const digest of ['one', 'two']) {
-    for (const held of [undefined, current]) expect(kinds(record({ hypervisors: ['hv2'] }, digest), held)).toEqual(['remove', 'remove', 'remove'])
+    for (const served of [undefined, current]) expect(kinds(record({ hypervisors: ['hv2'] }, digest), served)).toEqual(['remove', 'remove', 'remove'])
   }
   expect(plan(record({ hypervisors: ['hv2'] }), current, 'notice', { hypervisor: 'hv1', userDataMaxBytes: 0 })).toMatchObject({ movedTo: { instance: { hypervisors: ['hv2'] } } })
 })
@@ -35,7 +35,7 @@ test('without a hypervisor\'s name every instance of the store is ours', () => {
 })
 
 test('a tombstone removes', () => {
-  for (const held of [undefined, current]) expect(kinds({ kind: 'removed', id: ID }, held)).toEqual(['remove', 'remove', 'remove'])
+  for (const served of [undefined, current]) expect(kinds({ kind: 'removed', id: ID }, served)).toEqual(['remove', 'remove', 'remove'])
 })
 
 test('invariant 8: an instance missing from the store is kept; one that only the index has is a fault', () => {

@@ -115,17 +115,17 @@ describe('a rejected snapshot is not served and is deleted, since it may hold us
     const body = `${header}\n${[one, two].map((line, n) => `${change(line, n)}\n\n`).join('')}`
     writeFileSync(path, `${body}${JSON.stringify({ instances: 2, sha256: sha256(Buffer.from(body)) })}\n`)
   }
-  const saysLength = (length: (line: string) => string) => () => { forge((line) => line.replace(/"userDataBytes":.*/, `"userDataBytes":${length(line)}}`)) }
+  const withLength = (length: (line: string) => string) => () => { forge((line) => line.replace(/"userDataBytes":.*/, `"userDataBytes":${length(line)}}`)) }
 
   test.each<[string, () => void]>([
     ['another number of instances', () => { writeFileSync(path, readFileSync(path, 'latin1').replace(/"instances":\d+/, '"instances":7'), 'latin1') }],
     ['a line that is no object', () => { forge(() => 'null') }],
     ['a last line that is no object', () => { writeFileSync(path, 'x\nnull\n') }],
-    ['user-data whose length leads back', saysLength((line) => String(-line.replace(/"userDataBytes":.*/, '').length - '"userDataBytes":-0000}'.length - 2))],
-    ['user-data whose length leads out of the file', saysLength(() => '1e300')],
-    ['user-data whose length is no whole number', saysLength(() => '0.5')],
-    ['user-data whose length is no number', saysLength(() => '"0"')],
-    ['user-data whose length leads into the next record', saysLength(() => '7')],
+    ['user-data of a negative length', withLength((line) => String(-line.replace(/"userDataBytes":.*/, '').length - '"userDataBytes":-0000}'.length - 2))],
+    ['user-data that is longer than the file', withLength(() => '1e300')],
+    ['user-data of half a byte', withLength(() => '0.5')],
+    ['user-data whose length is text', withLength(() => '"0"')],
+    ['user-data that reaches into the next record', withLength(() => '7')],
   ])('forged, its digest right, with %s', async (_what, spoil) => {
     await written()
     spoil()
@@ -242,13 +242,13 @@ describe('with keys', () => {
     expect((await read(OWNER, Date.now(), aCipher('gb1', 'k2', 'k1')))?.instances).toEqual(INSTANCES)
     expect(log).toEqual([])
   })
-  test('a plain file of this host is served without digests: every record is read again', async () => {
+  test('a plain file of this hypervisor is served without digests: every record is read again', async () => {
     await written(null)
     expect(await read(OWNER, Date.now(), keys)).toMatchObject({ instances: INSTANCES.map((one) => ({ ...one, digest: '' })), isCurrent: false })
     expect(log).toEqual([])
     expect(await read()).toMatchObject({ isCurrent: true })
   })
-  test('a plain file of another host is rejected and deleted', async () => {
+  test('a plain file of another hypervisor is rejected and deleted', async () => {
     await written(null)
     expect(await read(OWNER, Date.now(), keys, Buffer.alloc(32, 2))).toBeUndefined()
     expect(log[0]!.reason).toBe('it is not encrypted, and not written by this host')

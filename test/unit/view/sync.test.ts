@@ -24,10 +24,10 @@ afterEach(async () => {
   for (const sync of watches.splice(0)) await sync.stop()
 })
 
-interface Host { source: SteppedSource, view: View, sync: Sync, log: Record<string, unknown>[], confirmed: (() => void)[], failed: () => number }
+interface TestSync { source: SteppedSource, view: View, sync: Sync, log: Record<string, unknown>[], confirmed: (() => void)[], failed: () => number }
 
 /** A sync of a store with the instances 1 to `count`, connected. */
-function aHost(count: number, userDataMaxBytes = 16_384): Host {
+function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
   const source = new SteppedSource()
   for (let n = 1; n <= count; n++) source.put(record(n))
   const view = new View({}, () => 0)
@@ -59,23 +59,23 @@ async function roundTripsUntil(source: SteppedSource, condition: () => boolean, 
   return Infinity
 }
 
-const isReady = ({ sync }: Host) => () => sync.status().ready
+const isReady = ({ sync }: TestSync) => () => sync.status().ready
 
-test('an instance that changes in every round trip does not delay the resync: the host becomes ready', async () => {
-  const host = aHost(250)
-  const { source, view } = host
+test('an instance that changes in every round trip does not delay the resync: the daemon becomes ready', async () => {
+  const setup = aSync(250)
+  const { source, view } = setup
   let revision = 1
-  const runaway = () => {
+  const changeAgain = () => {
     source.put(record(1, ++revision))
     source.events.notice(id(1))
   }
-  expect(await roundTripsUntil(source, isReady(host), bound(250), runaway)).toBeLessThanOrEqual(bound(250))
+  expect(await roundTripsUntil(source, isReady(setup), bound(250), changeAgain)).toBeLessThanOrEqual(bound(250))
   expect(view.size).toBe(250)
 })
 
 test('a tombstone whose notice was lost is found by the next resync, whatever changes meanwhile', async () => {
-  const host = aHost(250)
-  const { source, view, sync } = host
+  const setup = aSync(250)
+  const { source, view, sync } = setup
   await source.drain()
   source.remove(id(77))
   for (let n = 100; n <= 200; n++) source.put(record(n, 2))
@@ -93,7 +93,7 @@ test('a tombstone whose notice was lost is found by the next resync, whatever ch
 })
 
 test('a notice is read in the next read, however much a resync still has to read', async () => {
-  const { source, view } = aHost(5_000)
+  const { source, view } = aSync(5_000)
   await source.roundTrip()
   await source.next(isLoad)
   source.put(record(5_000, 2))
@@ -106,8 +106,8 @@ test('a notice is read in the next read, however much a resync still has to read
 })
 
 test('instances that change again and again are read equally often', async () => {
-  const host = aHost(500)
-  const { source } = host
+  const setup = aSync(500)
+  const { source } = setup
   await source.drain()
   source.reads.clear()
   for (let trip = 0; trip < 20; trip++) {
@@ -122,23 +122,23 @@ test('instances that change again and again are read equally often', async () =>
 })
 
 test('notices before the first resync is complete do not restart it', async () => {
-  const host = aHost(250)
-  const { source } = host
-  expect(await roundTripsUntil(source, isReady(host), bound(250), () => { source.events.notice(id(3)) })).toBeLessThanOrEqual(bound(250))
+  const setup = aSync(250)
+  const { source } = setup
+  expect(await roundTripsUntil(source, isReady(setup), bound(250), () => { source.events.notice(id(3)) })).toBeLessThanOrEqual(bound(250))
   expect(source.indexReads).toBe(1)
 })
 
 test('a resync requested during another begins when that one is complete', async () => {
-  const host = aHost(250)
-  const { source, sync } = host
-  expect(await roundTripsUntil(source, isReady(host), bound(250), () => { sync.resync() })).toBeLessThanOrEqual(bound(250))
+  const setup = aSync(250)
+  const { source, sync } = setup
+  expect(await roundTripsUntil(source, isReady(setup), bound(250), () => { sync.resync() })).toBeLessThanOrEqual(bound(250))
   await source.drain()
   expect(source.indexReads).toBe(2)
 })
 
 test('a resync continues across connections that are lost again and again', async () => {
-  const host = aHost(250)
-  const { source } = host
+  const setup = aSync(250)
+  const { source } = setup
   const cut = async () => {
     const request = await source.next()
     source.events.disconnected('cut')
@@ -146,34 +146,34 @@ test('a resync continues across connections that are lost again and again', asyn
     await source.next()
     source.events.connected()
   }
-  for (let n = 0; n < 3 * bound(250) && !host.sync.status().ready; n++) {
+  for (let n = 0; n < 3 * bound(250) && !setup.sync.status().ready; n++) {
     await source.roundTrip()
     await cut()
   }
-  expect(host.sync.status().ready).toBe(true)
-  expect(host.view.size).toBe(250)
-  expect(host.failed()).toBe(0)
+  expect(setup.sync.status().ready).toBe(true)
+  expect(setup.view.size).toBe(250)
+  expect(setup.failed()).toBe(0)
 })
 
 test('the first publish into a store without the region is followed by a resync at once', async () => {
-  const host = aHost(0)
-  const { source } = host
+  const setup = aSync(0)
+  const { source } = setup
   source.initialised = false
   await source.drain()
-  expect(host.sync.status().ready).toBe(false)
+  expect(setup.sync.status().ready).toBe(false)
   source.initialised = true
   source.put(record(1))
   source.events.notice(id(1))
   await source.drain()
-  expect(host.sync.status().ready).toBe(true)
+  expect(setup.sync.status().ready).toBe(true)
 })
 
 test('a failed read of index, notices or resync is repeated, and waiting lookups end at once', async () => {
-  const host = aHost(50)
-  const { source, view, sync } = host
+  const setup = aSync(50)
+  const { source, view, sync } = setup
   const failedAgain = async (times: number) => {
     source.requests[0]?.fail()
-    await expect.poll(() => host.failed(), { timeout: 5_000 }).toBe(times)
+    await expect.poll(() => setup.failed(), { timeout: 5_000 }).toBe(times)
     await expect.poll(() => source.requests.length, { timeout: 5_000 }).toBe(1)
   }
   await source.next()
@@ -199,8 +199,8 @@ test('a failed read of index, notices or resync is repeated, and waiting lookups
 })
 
 test('a notice is read even if the index cannot be read', async () => {
-  const host = aHost(1)
-  const { source, view } = host
+  const setup = aSync(1)
+  const { source, view } = setup
   await source.next()
   source.events.notice(id(1))
   source.requests[0]?.fail()
@@ -209,12 +209,12 @@ test('a notice is read even if the index cannot be read', async () => {
   await source.roundTrip()
   await source.next()
   expect(view.get(id(1))).toBeDefined()
-  expect(host.sync.status().ready).toBe(false)
+  expect(setup.sync.status().ready).toBe(false)
 })
 
 test('E3: a late answer to a lookup of an unknown peer does not restore an older state', async () => {
-  const host = aHost(1)
-  const { source, view, sync } = host
+  const setup = aSync(1)
+  const { source, view, sync } = setup
   await source.drain()
   source.put(record(2, 1))
   source.owners.set('default 10.1.0.2', id(2))
@@ -235,8 +235,8 @@ test('E3: a late answer to a lookup of an unknown peer does not restore an older
 })
 
 test('a notice that arrives while the loop ends is read at once', async () => {
-  const host = aHost(1)
-  const { source, view, confirmed } = host
+  const setup = aSync(1)
+  const { source, view, confirmed } = setup
   let wasSent = false
   confirmed.push(() => {
     if (wasSent) return
@@ -249,8 +249,8 @@ test('a notice that arrives while the loop ends is read at once', async () => {
 })
 
 test('a notice that arrives before the connection is complete is read as soon as possible', async () => {
-  const host = aHost(1)
-  const { source, view } = host
+  const setup = aSync(1)
+  const { source, view } = setup
   await source.drain()
   source.events.disconnected('cut')
   source.put(record(2))
@@ -262,8 +262,8 @@ test('a notice that arrives before the connection is complete is read as soon as
 })
 
 test('E2: nothing is kept of a record of another hypervisor that a peer led to', async () => {
-  const host = aHost(1)
-  const { source, view, sync, log } = host
+  const setup = aSync(1)
+  const { source, view, sync, log } = setup
   await source.drain()
   source.put(record(2, 1, { hypervisors: ['hv2'] }))
   source.owners.set('default 10.1.0.2', id(2))
@@ -286,8 +286,8 @@ test('E2: nothing is kept of a record of another hypervisor that a peer led to',
 })
 
 test('lookups of too many peers do not delay a notice', async () => {
-  const host = aHost(300)
-  const { source, view, sync } = host
+  const setup = aSync(300)
+  const { source, view, sync } = setup
   await source.drain()
   for (let n = 1; n <= 300; n++) {
     source.owners.set(`default 10.2.${String(n >> 8)}.${String(n & 255)}`, id(n))
@@ -310,7 +310,7 @@ test('lookups of too many peers do not delay a notice', async () => {
 })
 
 test.each([[16_384, 100], [65_536, 100], [1_048_576, 64], [8_388_608, 10], [16_777_216, 10]])('with up to %i bytes of user-data a batch has %i ids, a third of each kind', async (limit, size) => {
-  const { source, sync } = aHost(250, limit)
+  const { source, sync } = aSync(250, limit)
   await source.roundTrip()
   const first = await source.next(isLoad)
   for (let n = 301; n <= 400; n++) source.events.notice(id(n))
@@ -333,7 +333,7 @@ test.each([[16_384, 100], [65_536, 100], [1_048_576, 64], [8_388_608, 10], [16_7
 })
 
 test('an instance is in the view as soon as it is read, and nothing enters it after the stop', async () => {
-  const { source, view, sync } = aHost(3)
+  const { source, view, sync } = aSync(3)
   const { promise: wait, resolve: next } = Promise.withResolvers<undefined>()
   source.load = async function* (ids) {
     for (const [i, one] of ids.entries()) {
@@ -351,8 +351,8 @@ test('an instance is in the view as soon as it is read, and nothing enters it af
 })
 
 test('if a read fails half-way, the rest of it is read again', async () => {
-  const host = aHost(3)
-  const { source, view } = host
+  const setup = aSync(3)
+  const { source, view } = setup
   const load = source.load.bind(source)
   source.load = async function* (ids) {
     source.load = load
@@ -365,7 +365,7 @@ test('if a read fails half-way, the rest of it is read again', async () => {
   await expect.poll(() => source.requests.length, { timeout: 5_000 }).toBe(1)
   expect(source.requests[0]!.ids).toEqual([id(2), id(3)])
   await source.drain()
-  expect(host.sync.status().ready).toBe(true)
+  expect(setup.sync.status().ready).toBe(true)
 })
 
 /** Takes longer than one turn of the event loop should. */
@@ -381,7 +381,7 @@ async function turnsUntil(condition: () => boolean): Promise<number> {
 }
 
 test('guests are answered while instances are processed and the index is compared', async () => {
-  const { source, view, confirmed } = aHost(20)
+  const { source, view, confirmed } = aSync(20)
   const entries = new class extends Map<string, string> {
     override* [Symbol.iterator](): MapIterator<[string, string]> {
       for (const entry of this.entries()) {

@@ -16,7 +16,7 @@ test('invariant 3: a valid record and its user-data become one instance', () => 
   expect(assemble(loaded(document, BYTES), BYTES.length)).toEqual({ instance: parsed(document), userData: BYTES, digest: 'd1' })
 })
 
-test('sealed user-data is checked but not kept: no host needs it', () => {
+test('sealed user-data is checked but not kept: no guest gets it', () => {
   const document = anInstance({ userData: DESCRIBED, sealedAt: '2026-11-20T15:04:05Z' })
   expect(assemble(loaded(document, BYTES), 16_384)).toMatchObject({ userData: null })
   expect(assemble(loaded(document, Buffer.from('other')), 16_384)).toMatchObject({ reason: 'user-data' })

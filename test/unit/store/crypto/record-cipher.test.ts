@@ -138,7 +138,7 @@ describe('a key file', () => {
     ['with a key without a name', `${keyLines('k1')}${base64}`, /in line 2$/],
     ['with a name of two words', `k 1:${base64}`, /in line 1$/],
     ['with one name twice', `${keyLines('k1')}\nk1:${base64}`, /gives a name in line 3 that an earlier key has/],
-  ])('%s is refused, and nothing of it is told', (_what, text, message) => {
+  ])('%s is refused, and no message contains a key', (_what, text, message) => {
     const parsed = parseRecordKeys(text)
     const faults = parsed.ok ? [] : parsed.faults
     expect(faults).toEqual([expect.stringMatching(message)])

@@ -1,7 +1,7 @@
 /**
  * The latencies of nine guests that boot while a tenth guest floods the daemon.
  */
-import { bootUnder, FLOODS } from '../support/load/flood.ts'
+import { bootDuringFlood, FLOODS } from '../support/load/flood.ts'
 import type { Part } from './bench.ts'
 import { addressOf, populate } from './population.ts'
 import { startImds } from './processes.ts'
@@ -19,7 +19,7 @@ export const flood: Part = async ({ built, redisUrl }) => {
     const rows: string[][] = []
     let p99WithoutFlood = NaN
     for (const kind of FLOODS) {
-      const { boots, requests, latenciesMs, failed, flooded } = await bootUnder(kind, imds.port, addressOf(1), GUESTS, SECONDS)
+      const { boots, requests, latenciesMs, failed, flooded } = await bootDuringFlood(kind, imds.port, addressOf(1), GUESTS, SECONDS)
       const [median, p99] = [quantile(latenciesMs, 0.5), quantile(latenciesMs, 0.99)]
       if (kind === null) p99WithoutFlood = p99
       rows.push([kind ?? 'no flood', String(boots), String(requests), String(Object.values(failed).reduce((sum, count) => sum + count, 0)),

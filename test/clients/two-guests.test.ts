@@ -9,33 +9,33 @@ import t, { type Test } from 'tap'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { crawl } from '../support/fixtures/crawl.ts'
 import { startDaemon, until, type Answer } from '../support/programs/daemon.ts'
-import { makeHypervisor, withoutNamespaces, type Ask, type Guest, type Hypervisor, type Wire } from '../support/netns/namespaces.ts'
+import { makeHypervisor, withoutNamespaces, type Ask, type Guest, type Hypervisor, type Link } from '../support/netns/namespaces.ts'
 import { startRedis } from '../support/redis/redis.ts'
 
 /** The tenant of a guest. Its addresses begin with `numbers`; no other tenant's data contains them or its word. */
-interface Tenant { readonly word: string, readonly wire: Wire, readonly cloudIps: string, readonly numbers: readonly string[] }
+interface Tenant { readonly word: string, readonly link: Link, readonly cloudIps: string, readonly numbers: readonly string[] }
 
 function aTenant(word: string, n: number, cloudIps: string): Tenant {
   const [local, mac] = [`10.88.${String(n)}.`, `02:0${String(n)}:00:`]
-  return { word, wire: { address: `${local}2/30`, gateway: `${local}1`, macAddress: `${mac}00:00:01` }, cloudIps, numbers: [local, mac, cloudIps] }
+  return { word, link: { address: `${local}2/30`, gateway: `${local}1`, macAddress: `${mac}00:00:01` }, cloudIps, numbers: [local, mac, cloudIps] }
 }
 
 const ALPHA = aTenant('alpha', 1, '198.51.100.')
 const BRAVO = aTenant('bravo', 2, '203.0.113.')
 const NOBODY = aTenant('nobody', 3, '192.0.2.')
 
-const addressOf = ({ wire: { address } }: Tenant) => address.replace(/\/.*$/, '')
+const addressOf = ({ link: { address } }: Tenant) => address.replace(/\/.*$/, '')
 const holdsDataOf = ({ word, numbers }: Tenant, { body }: Answer) => [word, ...numbers].some((mark) => body.includes(mark))
 
 /** The n-th revision of a tenant's record: keys, tags, groups, devices and cloud IPs come, go and change places. */
-function aRecord({ word, wire, cloudIps }: Tenant, revision: number): Record<string, unknown> {
+function aRecord({ word, link, cloudIps }: Tenant, revision: number): Record<string, unknown> {
   const some = <T>(modulus: number, make: (n: string) => T) => Array.from({ length: revision % modulus }, (_, i) => make(String((i + revision) % 10)))
   const keyOf = (n: string) => `ssh-ed25519 ${Buffer.from(`${word} ${String(revision)} ${n}`).toString('base64')} ${word}@example`
   return {
     schema: 1, revision, id: `srv-${word}`, fqdn: `${word}.gb1.example.com`, account: `acc-${word}`,
     serverType: { id: `typ-${word}`, handle: `${word}.small` }, image: `img-${word}`, zone: { id: `zon-${word}`, handle: `gb1-${word}` }, region: 'gb1',
     interfaces: [{
-      id: `int-${word}`, macAddress: wire.macAddress, ipv4Addresses: [wire.address],
+      id: `int-${word}`, macAddress: link.macAddress, ipv4Addresses: [link.address],
       cloudIps: some(3, (n) => ({ id: `cip-${word}${n}`, publicIpv4: `${cloudIps}${n}`, fqdn: `cip-${word}-${n}.gb1.example.com` })),
     }],
     serverGroups: some(4, (n) => ({ id: `grp-${word}${n}`, name: `${word} ${n}` })),
@@ -130,7 +130,7 @@ for (const [name, startStore] of Object.entries(STORES)) {
     const daemon = await startDaemon({ ...env, IMDS_LISTEN: '169.254.169.254:80', IMDS_OPERATOR_LISTEN: '127.0.0.1:9169' }, hypervisor.within)
     t.teardown(() => daemon.stop())
     const start = async (tenant: Tenant, other: Tenant) => {
-      const guest = await hypervisor.addGuest(tenant.wire)
+      const guest = await hypervisor.addGuest(tenant.link)
       const changes = new Changes(store, tenant)
       await changes.next()
       await until(async () => (await guest.ask({ path: '/latest/meta-data/instance-id' })).status === 200, `${tenant.word} to be served`)
@@ -179,7 +179,7 @@ for (const [name, startStore] of Object.entries(STORES)) {
     })
 
     t.test('E2: are the only ones served: an address without an instance gets 503 to every request', async (t) => {
-      const unknownPeer = await hypervisor.addGuest(NOBODY.wire)
+      const unknownPeer = await hypervisor.addGuest(NOBODY.link)
       const asks: Ask[] = [
         ...['/', '/latest/', '/latest/meta-data/', '/latest/meta-data/instance-id', '/latest/user-data', '/openstack/latest/user_data', '/nothing', '/%zz'].map((path) => ({ path })),
         ...['HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS'].map((method) => ({ path: '/latest/api/token', method })),

@@ -1,5 +1,5 @@
 /**
- * A host loses its service address: readiness, metrics, log and launch gate.
+ * A host that loses its service address: readiness, metrics, log and launch gate.
  */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
@@ -11,7 +11,7 @@ import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 
 t.setTimeout(120_000)
 
-t.test('a lost service address makes the daemon not ready and holds the launch gate until it is back', { skip: withoutNamespaces() }, async (t) => {
+t.test('a lost service address makes the daemon not ready and closes the launch gate until it is back', { skip: withoutNamespaces() }, async (t) => {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
   const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
@@ -19,7 +19,7 @@ t.test('a lost service address makes the daemon not ready and holds the launch g
   await (await openStore({ url })).put(anInstance())
   await ip('link add bridge type bridge')
   await ip('link set bridge up')
-  await ip('address add 169.254.169.253/32 dev bridge') // a bridge without ports has no carrier, and its address counts
+  await ip('address add 169.254.169.253/32 dev bridge') // a bridge without ports has no carrier, but its address counts as present
   await ip('address add fd00:ec2::254/128 dev lo')
   const listen = [`${SERVICE}:80`, '169.254.169.253:80', '[fd00:ec2::254]:80'].join(',')
   const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: listen }, hypervisor.within)
@@ -36,16 +36,16 @@ t.test('a lost service address makes the daemon not ready and holds the launch g
   for (const [address, dev] of [[`${SERVICE}/32`, 'lo'], ['fd00:ec2::254/128', 'lo']] as const) {
     const host = address.replace(/\/.*/, '')
     await ip(`address delete ${address} dev ${dev}`)
-    await until(async () => (await curl('/readyz'))['ready'] === false, 'the address to be missed')
+    await until(async () => (await curl('/readyz'))['ready'] === false, 'the daemon to notice that the address is missing')
     t.match(await curl('/readyz'), { problem: new RegExp(`^no guest can reach imds at ${host}, .*systemctl restart imds-address`), connected: true })
     t.same([await metric('imds_missing_addresses'), await metric('imds_ready')], [1, 0])
     t.match(await imdsctl('wait', 'srv-abcde', '--revision', '1', '--timeout', '1'), { status: 75, text: `no guest can reach imds at ${host}` })
     t.match(await imdsctl('explain', '10.0.0.2'), { status: 0, text: `listener       no guest can reach imds at ${host}` })
     await ip(`address add ${address} dev ${dev}`)
-    await until(async () => (await curl('/readyz'))['ready'] === true, 'the address to be back')
+    await until(async () => (await curl('/readyz'))['ready'] === true, 'the daemon to notice that the address has returned')
     t.match(await imdsctl('wait', 'srv-abcde', '--revision', '1'), { status: 0 })
   }
-  t.same(daemon.log.filter(({ level }) => level === 'error').map(({ address }) => address), [SERVICE, 'fd00:ec2::254'], 'one line each')
+  t.same(daemon.log.filter(({ level }) => level === 'error').map(({ address }) => address), [SERVICE, 'fd00:ec2::254'], 'one line for each address')
   t.same(daemon.log.filter(({ msg }) => msg === 'the address is back').length, 2)
 })
 
@@ -55,7 +55,7 @@ t.test('an address in another routing table and a tentative IPv6 address do not 
   const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
   await ip('link add bridge type bridge')
   await ip('link set bridge up')
-  await ip('address add fd00:ec2::1/64 dev bridge') // without a carrier the check does not end
+  await ip('address add fd00:ec2::1/64 dev bridge') // tentative: without a carrier, duplicate address detection does not end
   await ip('route add local 192.0.2.1 dev lo scope host table 10')
   const script = `import { AddressWatch } from ${JSON.stringify(new URL('../../src/runtime/addresses.ts', import.meta.url).pathname)}
     const watch = new AddressWatch(${JSON.stringify(['192.0.2.1', '192.0.2.2', 'fd00:ec2::1', 'fd00:ec2::2', '0.0.0.0', '::'])}, { error() {}, info() {} })

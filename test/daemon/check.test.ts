@@ -1,5 +1,5 @@
 /**
- * imdsd --check finds the faults of a configuration and of the files that it names, and does nothing else.
+ * `imdsd --check` finds the faults of a configuration and of the files that it names, and has no other effect.
  */
 import { once } from 'node:events'
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -21,7 +21,7 @@ async function check(env: Record<string, string>, within: readonly string[] = PL
   return { status, stdout: stdout.toString(), stderr }
 }
 
-/** The faults that were printed, a line each. */
+/** The printed faults, one per line. */
 const faults = (stderr: string) => stderr.split('\n').filter((line) => line.startsWith('  ')).map((line) => line.trim()).sort()
 
 t.test('--check accepts a good configuration and does not connect, listen or write', async (t) => {
@@ -84,7 +84,7 @@ t.test('--check names every fault of variables and files, exits with 78 and prin
   t.match(faults((await check(pair(at('cut.pem'), one.keyFile))).stderr), [/^IMDS_REDIS_CERT_FILE .* holds a certificate that cannot be parsed, number 1$/])
 })
 
-t.test('--check names what this user may not read or write', async (t) => {
+t.test('--check names the files and directories that this user may not read or write', async (t) => {
   const directory = t.testdir({ password: 'secret', 'record-keys': keyLines('k1'), state: {}, store: {} })
   const at = (name: string) => join(directory, name)
   for (const name of ['password', 'record-keys']) chmodSync(at(name), 0)

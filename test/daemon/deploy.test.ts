@@ -1,5 +1,5 @@
 /**
- * The files in deploy/ work: the Prometheus configuration, the alerts, the example environment and the Dockerfile.
+ * The files in deploy/ (Prometheus configuration, alerts, example environment, Redis users) and the Dockerfile.
  */
 import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -26,7 +26,7 @@ const skip = spawnSync('promtool', ['--version']).error !== undefined && 'promto
 for (const [what, args] of Object.entries({
   'the scrape configuration': ['check', 'config', 'deploy/prometheus.yml'],
   'every alert rule': ['check', 'rules', 'deploy/alerts.yml'],
-  'that each alert fires with its cause and never without': ['test', 'rules', 'deploy/alerts.test.yml'],
+  'the unit tests of the alert rules': ['test', 'rules', 'deploy/alerts.test.yml'],
 })) {
   t.test(`promtool accepts ${what}`, { skip }, (t) => {
     const { status, stdout, stderr } = spawnSync('promtool', args, { cwd: ROOT, encoding: 'utf8' })
@@ -51,9 +51,9 @@ t.test('a running daemon exports every metric and label that the alerts use', as
   await daemon.get('/latest/meta-data/')
   const text = (await daemon.operator('/metrics')).body.toString()
   const exported = new Set(Array.from(text.matchAll(/^[a-z_]+/gm), ([name]) => name))
-  const asked = new Set(alerts.flatMap(({ expr }) => Array.from(expr.matchAll(/\b(?:imds|process)_[a-z_]+/g), ([name]) => name)))
-  t.ok(asked.size >= 9, 'the names are found in the rules')
-  for (const name of asked) t.ok(exported.has(name), name)
+  const used = new Set(alerts.flatMap(({ expr }) => Array.from(expr.matchAll(/\b(?:imds|process)_[a-z_]+/g), ([name]) => name)))
+  t.ok(used.size >= 9, 'the names are found in the rules')
+  for (const name of used) t.ok(exported.has(name), name)
   for (const { expr } of alerts) for (const [label] of expr.matchAll(/\b(?:result|reason)="[^"]+"/g)) t.match(text, label)
 })
 
@@ -86,7 +86,7 @@ t.test('the example environment is a valid configuration without unknown variabl
   t.end()
 })
 
-t.test('the Redis user of the example environment may do everything that the daemon does', async (t) => {
+t.test('the Redis user of the example environment has every permission that the daemon needs', async (t) => {
   const redis = await startRedis()
   t.teardown(() => redis.stop())
   const rules = new RegExp(`^user (${new URL(envFile['IMDS_STORE']!).username}) (.*)`, 'm').exec(read('deploy/redis.acl'))!
@@ -105,20 +105,20 @@ t.test('the Redis user of the example environment may do everything that the dae
   t.teardown(() => daemon.stop())
   await until(async () => await daemon.metric('imds_view_instances') === 1, 'the first instance')
   await publish('srv-bbbbb', '10.0.0.6/30')
-  await until(async () => await daemon.metric('imds_view_instances') === 2, 'the notice of another one')
+  await until(async () => await daemon.metric('imds_view_instances') === 2, 'the second instance')
   t.equal(await daemon.metric('imds_store_connected'), 1)
   const ipv6Port = Number(/:(\d+)$/.exec((daemon.log.find(({ msg }) => msg === 'listening')!['guests'] as string[])[1]!)?.[1])
-  t.equal((await daemon.get('/')).status, 503, 'the store is asked whose an unknown IPv4 address is')
-  t.equal((await exchange(ipv6Port, 'GET / HTTP/1.0\r\n\r\n', { host: '::1' })).status, 503, 'and an unknown IPv6 address')
+  t.equal((await daemon.get('/')).status, 503, 'an unknown IPv4 address is looked up in the store')
+  t.equal((await exchange(ipv6Port, 'GET / HTTP/1.0\r\n\r\n', { host: '::1' })).status, 503, 'so is an unknown IPv6 address')
   t.equal(await daemon.metric('imds_peer_lookups_total{result="unknown"}'), 2)
-  t.same(await redis.client.call('ACL', 'LOG'), [], 'Redis refused nothing')
+  t.same(await redis.client.call('ACL', 'LOG'), [], 'Redis refused no command')
 })
 
 t.test('the image runs the daemon without root on the runtime of the base image', (t) => {
   const final = read('Dockerfile').split(/^FROM /m).at(-1)!
   t.match(final, /^USER (?!root|0\b)\S+$/m)
   t.match(final, /^ENTRYPOINT \["node", "--max-semi-space-size=2", "--max-old-space-size=1024", "--single-threaded-gc", "--no-allocation-site-pretenuring", "dist\/main\.js"\]$/m)
-  t.notMatch(final, /npm|node_modules/, 'the programs bring what they use; the npm package "node" stays behind')
+  t.notMatch(final, /npm|node_modules/, 'the bundled programs need neither packages nor the npm package "node"')
   t.end()
 })
 

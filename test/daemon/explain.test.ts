@@ -1,5 +1,5 @@
 /**
- * `imdsctl explain`: what an address would get, and why.
+ * `imdsctl explain`: which response an address gets, and why.
  */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
@@ -35,9 +35,9 @@ t.test('imdsctl explain says what an address gets and why, without secrets', asy
     [['127.0.0.3', '--network', 'blue'], /metadata \(200\)[\s\S]*user-data +sealed since 2026-11-20T00:00:00Z/],
     [['127.0.0.3', '--network', 'red'], /unknown-peer \(503\), since this daemon does not serve network red; it serves default, blue/],
   ] as const) {
-    const said = await explain(...args)
-    t.match(said.text, text)
-    t.notMatch(said.text, /secret/)
+    const explained = await explain(...args)
+    t.match(explained.text, text)
+    t.notMatch(explained.text, /secret/)
   }
   t.match(JSON.parse((await explain('127.0.0.1', '--json')).text), { answer: 'metadata', status: 200, instance: { id: 'srv-a' }, hopLimit: { limit: 1, enforced: false } })
   t.match(await explain('nonsense'), { status: 64, stderr: /"nonsense" is not an address/ })

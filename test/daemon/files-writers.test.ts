@@ -1,5 +1,5 @@
 /**
- * Writers of a directory of files as processes: killed at any step, concurrent, in other PID namespaces, and as root for an unprivileged daemon.
+ * Publishers to a file store as processes: killed at any step, concurrent, in other PID namespaces, and as root for an unprivileged daemon.
  */
 import { chmodSync, chownSync, lstatSync, mkdtempSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -9,7 +9,7 @@ import { assemble } from '../../src/view/validate.ts'
 import { loadFiles } from '../../src/store/files/source.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.ts'
-import { must, run, startHeld, type Held } from '../support/programs/processes.ts'
+import { must, run, startChild } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
@@ -30,7 +30,7 @@ async function aStore(t: Test) {
   return { directory, store }
 }
 
-/** What a daemon reads from the files: the name and the user-data of the instance. */
+/** The state in the files as a daemon reads it: the host name and the user-data of the instance, or `removed` or `absent`. */
 async function stateOf(directory: string): Promise<string> {
   const loaded = await loadFiles(directory, ID)
   if (loaded.kind === 'removed' || loaded.kind === 'absent') return loaded.kind
@@ -38,7 +38,7 @@ async function stateOf(directory: string): Promise<string> {
   return 'reason' in assembled ? JSON.stringify(assembled) : `${assembled.instance.fqdn} ${Buffer.from(assembled.userData ?? []).toString()}`
 }
 
-/** The same as a guest gets it. */
+/** The same state as a guest gets it. */
 async function servedBy(daemon: TestDaemon): Promise<string> {
   const [name, userData] = [await daemon.get('/latest/meta-data/hostname'), await daemon.get('/latest/user-data')]
   return name.status === 503 ? 'removed' : `${name.body.toString()} ${userData.status === 404 ? '' : userData.body.toString()}`
@@ -62,7 +62,7 @@ for (const what of ['set two', 'remove']) {
       outcomes.add(state === next)
       await until(async () => await servedBy(daemon) === state, `"${state}" to be served after step ${String(step)}`)
       await store.put(other(step), 'none')
-      t.equal(await stateOf(directory), state, 'the next writer finishes a change, and changes nothing')
+      t.equal(await stateOf(directory), state, 'the next writer finishes an interrupted change and changes nothing else')
       t.same(readdirSync(directory).filter((name) => /\.(pending|tmp)$/.test(name)), [])
       if (isDone) break
     }
@@ -71,7 +71,7 @@ for (const what of ['set two', 'remove']) {
   })
 }
 
-t.test('each file is on disk before it gets its name, and a pending change outlives the replacement', async (t) => {
+t.test('each file is on disk before it gets its name, and a pending change is removed last', async (t) => {
   const { directory } = await aStore(t)
   t.same(await traceFileCalls(writer(directory, 'change', 'set two', 'kill', '0'), directory), [
     'fsync .publisher.tmp', `rename .publisher.tmp ${ID}.pending`, 'fsync .',
@@ -89,14 +89,14 @@ const kinds: Readonly<Record<string, { skip: string | false, first: readonly str
 for (const [where, { skip, first, second }] of Object.entries(kinds)) {
   t.test(`of two writers ${where} exactly one publishes each revision`, { skip }, async (t) => {
     const { directory } = await aStore(t)
-    const racers = await Promise.all([[first, 'a'] as const, [second, 'b'] as const].map(([within, mark]) => startHeld([...within, ...writer(directory, 'race', mark, '60')])))
+    const racers = await Promise.all([[first, 'a'] as const, [second, 'b'] as const].map(([within, mark]) => startChild([...within, ...writer(directory, 'race', mark, '60')])))
     const published = racers.map(async (racer) => {
-      const line = await Promise.race([new Promise<string>((resolve) => { racer.listen(resolve) }), racer.ended.then(() => 'ended')])
+      const line = await Promise.race([new Promise<string>((resolve) => { racer.onLine(resolve) }), racer.ended.then(() => 'ended')])
       return line.split(' ').filter((text) => text !== '').map(Number)
     })
-    for (const racer of racers) racer.tell('go')
+    for (const racer of racers) racer.writeLine('go')
     const [a, b] = await Promise.all(published)
-    await Promise.all(racers.map(({ release }) => release()))
+    await Promise.all(racers.map((racer) => racer.stop()))
     t.same([...a!, ...b!].sort((x, y) => x - y), Array.from({ length: 60 }, (_, i) => i + 1), 'each once')
     t.equal(await stateOf(directory), `r60.example.com ${a!.includes(60) ? 'a' : 'b'}`)
   })
@@ -104,38 +104,38 @@ for (const [where, { skip, first, second }] of Object.entries(kinds)) {
   t.test(`the lock of a stopped writer ${where} excludes others, and is free once the writer is killed`, { skip }, async (t) => {
     const { directory, store } = await aStore(t)
     await store.put(local(1), Buffer.from('one'))
-    const held: Held = await startHeld([...second, ...writer(directory, 'change', 'set two', 'wait', '12')])
-    t.teardown(() => held.release())
-    const began = performance.now()
+    const child = await startChild([...second, ...writer(directory, 'change', 'set two', 'wait', '12')])
+    t.teardown(() => child.stop())
+    const startedMs = performance.now()
     await t.rejects(store.put(local(2)), { message: `another writer has held ${directory}/.publisher.lock for 5 s, or this file system has no locks` })
-    t.ok(performance.now() - began >= 5000)
-    t.match(await store.get(ID), { document: { revision: 2 } }, 'readers are not kept out')
+    t.ok(performance.now() - startedMs >= 5000)
+    t.match(await store.get(ID), { document: { revision: 2 } }, 'the lock does not exclude readers')
     const put = store.put(local(3))
-    process.kill(held.pid, 'SIGKILL')
+    process.kill(child.pid, 'SIGKILL')
     t.match(await put, { kind: 'published' })
-    t.equal(await stateOf(directory), 'r3.example.com two', 'after the change that it had committed')
+    t.equal(await stateOf(directory), 'r3.example.com two', 'the change that the killed writer had committed is finished first')
   })
 }
 
 t.test('a writer that waits for the lock does not block the event loop', async (t) => {
   const { directory, store } = await aStore(t)
-  const held = await startHeld(writer(directory, 'change', 'set two', 'wait', '3'))
+  const child = await startChild(writer(directory, 'change', 'set two', 'wait', '3'))
   let turns = 0
   const counting = setInterval(() => { turns += 1 }, 1)
   const put = store.put(other(1))
   await until(() => turns > 50, '50 turns')
   clearInterval(counting)
-  await held.release()
+  await child.stop()
   t.match(await put, { kind: 'published' })
 })
 
-t.test('the lock of an older version that names a living process is ignored', async (t) => {
+t.test('a lock file of an older version that names a running process is ignored', async (t) => {
   const { directory, store } = await aStore(t)
   writeFileSync(join(directory, '.lock'), String(process.pid))
   t.match(await store.put(local(1)), { kind: 'published' })
 })
 
-t.test('a lock file that imds did not create is named, and the one that it creates stays empty', async (t) => {
+t.test('an error names a lock file that imds did not create; the lock file of imds stays empty', async (t) => {
   const { directory, store } = await aStore(t)
   const lock = join(directory, '.publisher.lock')
   writeFileSync(lock, 'not a database')
@@ -147,13 +147,13 @@ t.test('a lock file that imds did not create is named, and the one that it creat
   await t.rejects(store.put(local(1)), { message: `cannot lock ${lock}: it is not a regular file, delete it` })
   rmSync(lock)
   t.match(await store.put(local(1)), { kind: 'published' })
-  t.equal(statSync(lock).size, 0, 'which nothing is ever written into')
+  t.equal(statSync(lock).size, 0)
   t.equal(statSync(lock).mode & 0o777, 0o600)
   t.same(readdirSync(directory).filter((name) => name.startsWith('.publisher')).sort(), ['.publisher.json', '.publisher.lock'])
 })
 
-t.test('imdsctl prints no warning of SQLite, and the daemon does not load SQLite', async (t) => {
-  const directory = t.testdir({ store: {}, 'record.json': JSON.stringify(local(1)) }) // in the store, record.json would be an instance's
+t.test('imdsctl prints no warning about SQLite, and the daemon does not load SQLite', async (t) => {
+  const directory = t.testdir({ store: {}, 'record.json': JSON.stringify(local(1)) }) // outside the store, where record.json would be the file of an instance
   t.same(await run([process.execPath, IMDSCTL, '-s', `file:${join(directory, 'store')}`, 'put', join(directory, 'record.json')], { env: programEnvironment() }),
     { status: 0, stdout: Buffer.from(`published ${ID} revision 1\n`), stderr: '' })
   const loads = async (module: string) => (await must([process.execPath, '--input-type=module', '--eval',
@@ -183,7 +183,7 @@ t.test('files that root writes into another user\'s directory belong to that use
     t.match(await store.put(local(3)), { kind: 'published' })
     t.equal(await stateOf(directory), 'r3.example.com two')
   })
-  await t.test('a lock file that is only readable is not locked', { skip }, async (t) => {
+  await t.test('a user who may only read the lock file cannot publish', { skip }, async (t) => {
     for (const [path, mode] of [[directory, 0o777], [join(directory, '.publisher.lock'), 0o644]] as const) chmodSync(path, mode)
     t.match(await as(uid + 1, [process.execPath, IMDSCTL, '-s', `file:${directory}`, 'remove', 'srv-none']), { status: 69, stderr: /EACCES: permission denied, access '.*\/.publisher.lock'/ })
   })

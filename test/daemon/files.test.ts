@@ -1,5 +1,5 @@
 /**
- * A directory of files as the store: the daemon follows it, and imdsctl writes it.
+ * The file store: the daemon follows a directory, and imdsctl publishes to it.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -36,7 +36,7 @@ t.test('a record written by hand in YAML with user-data beside it is served, and
 
 t.test('invariant 3: a faulty file leaves the last good state in place and is reported once', async (t) => {
   const { directory, daemon } = await aHost(t)
-  const write = (text: string) => { // at once: half of a file would be one more fault
+  const write = (text: string) => { // atomically: half a file would be another fault
     writeFileSync(join(directory, 'next'), text)
     renameSync(join(directory, 'next'), join(directory, 'srv-abcde.json'))
   }
@@ -77,17 +77,17 @@ t.test('invariant 8: a missing record or directory removes nothing; a tombstone 
   await store.put(local({ fqdn: 'kept.example.com' }))
   await until(async () => await hostname(daemon) === 'kept.example.com', 'the record')
   rmSync(join(directory, 'srv-abcde.json'))
-  await until(async () => await daemon.metric('imds_view_unconfirmed_instances') === 1, 'the absence to be seen')
+  await until(async () => await daemon.metric('imds_view_unconfirmed_instances') === 1, 'the daemon to notice the absence')
   t.equal(await hostname(daemon), 'kept.example.com')
   renameSync(directory, `${directory}-away`)
-  await until(async () => await daemon.metric('imds_store_connected') === 0, 'the directory to be missed')
+  await until(async () => await daemon.metric('imds_store_connected') === 0, 'the daemon to notice that the directory is gone')
   t.equal(await hostname(daemon), 'kept.example.com')
   renameSync(`${directory}-away`, directory)
   t.same(await store.remove('srv-abcde'), { kind: 'removed', revision: 2 })
   await until(async () => (await daemon.get('/')).status === 503, 'the removal')
 })
 
-t.test('a directory that is created later, or disappears and returns, is followed from then on', async (t) => {
+t.test('a directory that is created after the start, or is deleted and recreated, is followed', async (t) => {
   const directory = join(t.testdir(), 'later')
   const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, IMDS_RESYNC_SECONDS: '1' })
   t.teardown(() => daemon.stop())
@@ -96,22 +96,22 @@ t.test('a directory that is created later, or disappears and returns, is followe
   writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local()))
   await until(async () => (await daemon.get('/')).status === 200, 'the record')
   rmSync(directory, { recursive: true })
-  await until(async () => await daemon.metric('imds_store_connected') === 0, 'the directory to be missed')
+  await until(async () => await daemon.metric('imds_store_connected') === 0, 'the daemon to notice that the directory is gone')
   mkdirSync(directory)
-  await until(async () => await daemon.metric('imds_store_connected') === 1, 'the directory to be found')
+  await until(async () => await daemon.metric('imds_store_connected') === 1, 'the daemon to find the directory')
   const notices = await daemon.metric('imds_notices_total')
   writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local({ fqdn: 'back.example.com' })))
   await until(async () => await hostname(daemon) === 'back.example.com', 'the record')
-  await until(async () => await daemon.metric('imds_notices_total') > notices, 'its notice: a resync may have been first')
+  await until(async () => await daemon.metric('imds_notices_total') > notices, 'the notice, which may come after a resync')
 })
 
-t.test('a directory that is recreated or replaced at once is followed at once', async (t) => {
+t.test('a directory that is deleted and recreated, or replaced, without a pause is followed', async (t) => {
   const directory = join(t.testdir({ store: {}, next: {} }), 'store')
   const daemon = await startDaemon({ IMDS_STORE: `file:${directory}/` })
   t.teardown(() => daemon.stop())
   await until(() => daemon.log.some(({ msg }) => msg === 'the store is connected'), 'the store')
   const isFollowed = async (fqdn: string, times: number) => {
-    await until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === times, 'the directory to be found')
+    await until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === times, 'the daemon to find the directory')
     writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local({ fqdn })))
     await until(async () => await hostname(daemon) === fqdn, 'the record')
   }
@@ -123,7 +123,7 @@ t.test('a directory that is recreated or replaced at once is followed at once', 
   await isFollowed('moved.example.com', 3)
 })
 
-t.test('a directory whose times or permissions change is still the same directory', async (t) => {
+t.test('a change of the directory\'s times or permissions causes no reconnect', async (t) => {
   const { directory, daemon } = await aHost(t)
   await until(() => daemon.log.some(({ msg }) => msg === 'the store is connected'), 'the store')
   const touches = [
@@ -135,12 +135,12 @@ t.test('a directory whose times or permissions change is still the same director
     touch()
     const notices = await daemon.metric('imds_notices_total')
     writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local()))
-    await until(async () => await daemon.metric('imds_notices_total') > notices, 'a notice') // it comes behind the touch
+    await until(async () => await daemon.metric('imds_notices_total') > notices, 'a notice') // by then the daemon has handled the touch too
   }
   matchAll(t, daemon.log.filter(({ msg }) => msg.startsWith('the store')), [{ msg: 'the store is connected' }])
 })
 
-t.test('a link turned to another directory and a moved parent are noticed by the next resync', async (t) => {
+t.test('the next resync notices a symbolic link to another directory and a moved parent directory', async (t) => {
   const parent = join(t.testdir({ parent: { one: {}, two: {} } }), 'parent')
   symlinkSync('one', join(parent, 'store'))
   const daemon = await startDaemon({ IMDS_STORE: `file:${parent}/store`, IMDS_RESYNC_SECONDS: '1' })
@@ -155,7 +155,7 @@ t.test('a link turned to another directory and a moved parent are noticed by the
   await connected(3)
 })
 
-t.test('with a hypervisor\'s name only its instances are served', async (t) => {
+t.test('a daemon with a hypervisor\'s name serves only its instances', async (t) => {
   const { directory, daemon } = await aHost(t, { IMDS_HYPERVISOR: 'hv2' })
   const store = await openStore({ url: `file:${directory}` })
   await store.put(local())
@@ -183,7 +183,7 @@ t.test('a file store has the same rules as Redis: revisions, address owners, tom
     t.match(await store.put(local({ ...free, revision: 2 + Number(free.interfaces[0]?.network === 'red') })), { kind: 'published' })
   }
   await store.remove('srv-third')
-  t.match(await store.put(local({ ...owning({ ipv6Prefixes: ['fd00::/48'] }), revision: 4 })), { kind: 'published' }, 'what was removed is free')
+  t.match(await store.put(local({ ...owning({ ipv6Prefixes: ['fd00::/48'] }), revision: 4 })), { kind: 'published' }, 'the ranges of a removed instance are free')
   t.match(await store.put(local({ revision: 6 })), { kind: 'published', instance: { userData: { size: 4 } } })
   t.same(await store.remove('srv-abcde', 5), { kind: 'stale', revision: 6 })
   t.same(await store.remove('srv-abcde'), { kind: 'removed', revision: 7 })
@@ -220,7 +220,7 @@ t.test('imdsctl puts, gets, lists and removes, and reports the result in its exi
   const file = (name: string) => join(directory, name)
   t.match(await imdsctl(['put', file('good.yaml'), '--user-data', file('data')], { env }), { status: 0, stdout: /^published srv-abcde revision 1\n$/ })
   t.match(await imdsctl(['put', '-'], { env, input: JSON.stringify(local({ revision: 2 })) }), { status: 0 })
-  t.same((await imdsctl(['user-data', 'srv-abcde'], { env })).stdout, Buffer.from([0, 255, 10]), 'without --user-data the bytes stay')
+  t.same((await imdsctl(['user-data', 'srv-abcde'], { env })).stdout, Buffer.from([0, 255, 10]), 'without --user-data the user-data stays')
   t.match(JSON.parse((await imdsctl(['get', 'srv-abcde'], { env })).stdout.toString()), { revision: 2, userData: { size: 3 } })
   t.match((await imdsctl(['list'], { env })).stdout.toString(), /^srv-abcde\t2\thv1\tdefault 127.0.0.1\n$/)
   matchAll(t, JSON.parse((await imdsctl(['--json', 'list'], { env })).stdout.toString()) as unknown[], [{ id: 'srv-abcde', revision: 2 }])

@@ -1,5 +1,5 @@
 /**
- * The table in the kernel while others change it too: a real nft in its own namespace.
+ * The firewall's table in the kernel while others change it too, with a real nft in a namespace.
  */
 import { chmodSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -22,14 +22,15 @@ function rulesOf(limits: readonly number[], port = 9169): FirewallRules {
   return buildRules({ version: 'a.1', link: 'tap-{interfaceId}', listeners, operator: { address: '127.0.0.1', port }, limitedDscp: 0x0b, guests }, [])
 }
 
-/** From rules to rules, and how many transactions that needs: a replacement two, and it forgets what the kernel remembers. */
+/** Changes of the rules, and the number of transactions for each. Replacing the whole table takes two, and discards the learned elements of its sets. */
 const STEPS: readonly (readonly [what: string, from: FirewallRules, to: FirewallRules, transactions: number])[] = [
   ['the whole table', rulesOf([1]), rulesOf([1, 7], 9170), 2],
   ['one more guest', rulesOf([1]), rulesOf([1, 1]), 1],
   ['the first guests', rulesOf([]), rulesOf([1, 7]), 1],
   ['one more hop limit', rulesOf([1]), rulesOf([1, 7]), 1],
 ]
-const MEDDLING = [
+/** Changes by somebody else. */
+const INTERFERENCE = [
   'insert rule inet imds prerouting accept',
   'insert rule inet imds hop_1 accept',
   'insert rule inet imds hop_7 accept',
@@ -58,36 +59,36 @@ exec ${within.join(' ')} /usr/sbin/nft "$@"
   t.teardown(() => { process.env['PATH'] = path })
   const listing = async () => (await run([...within, '/usr/sbin/nft', '--stateless', 'list', 'ruleset'])).stdout.toString().split(/[\s,]+/).sort().join(' ')
 
-  for (const [what, from, to, transactions] of STEPS) {
+  for (const [what, from, to, transactions] of STEPS) { // each change, without and with interference
     const undisturbed = new Table()
     await undisturbed.apply(from)
     rmSync(join(directory, 'transactions'))
     await undisturbed.apply(to)
     t.equal(readFileSync(join(directory, 'transactions'), 'utf8').length, transactions, what)
     const expected = await listing()
-    t.equal(await undisturbed.restore(), false, `${what}: nobody was at it`)
-    for (const words of MEDDLING) {
-      for (const times of words === 'flush ruleset' ? [1, 2] : [1]) { // a repeated identical change cannot be detected, unless nothing is left
+    t.equal(await undisturbed.restore(), false, `${what}: nobody changed the table`)
+    for (const command of INTERFERENCE) {
+      for (const times of command === 'flush ruleset' ? [1, 2] : [1]) { // an identical change made twice cannot be detected, unless it removes everything
         const table = new Table()
         await table.apply(from)
-        for (let i = 0; i < times; i++) writeFileSync(join(directory, `next.${String(i)}`), words)
+        for (let i = 0; i < times; i++) writeFileSync(join(directory, `next.${String(i)}`), command)
         await table.apply(to)
         await table.restore()
-        t.notOk(readdirSync(directory).some((name) => name.startsWith('next')), 'it was done')
-        t.equal(await listing(), expected, `${what}, ${words}, ${String(times)} times`)
+        t.notOk(readdirSync(directory).some((name) => name.startsWith('next')), 'the interference was executed')
+        t.equal(await listing(), expected, `${what}, ${command}, ${String(times)} times`)
       }
     }
   }
 })
 
-/** An nft that rejects input for which `refuses`, a shell condition on $text, holds. Everything else goes to the real nft in a namespace. */
-async function withNft(t: Test, refuses: string): Promise<{ nft: (...args: string[]) => Promise<string> }> {
+/** Puts an nft into PATH that rejects input if `rejects`, a shell condition on $text, is true. Other input goes to the real nft in a namespace. */
+async function withNft(t: Test, rejects: string): Promise<{ nft: (...args: string[]) => Promise<string> }> {
   const { within, remove } = await makeHypervisor()
   t.teardown(remove)
   const directory = t.testdir({ nft: `#!/bin/sh
 case "$*" in *list*) exec ${within.join(' ')} /usr/sbin/nft "$@" ;; esac
 text=$(mktemp) && cat > $text
-if ${refuses}; then echo "/dev/stdin:7:2-3: Error: no such thing" >&2; rm $text; exit 1; fi
+if ${rejects}; then echo "/dev/stdin:7:2-3: Error: no such thing" >&2; rm $text; exit 1; fi
 ${within.join(' ')} /usr/sbin/nft "$@" < $text; status=$?; rm $text; exit $status
 ` })
   chmodSync(join(directory, 'nft'), 0o755)
@@ -106,15 +107,15 @@ const viewOf = (guests: number): FirewallDocument => ({
 const macOf = (n: number) => `02:24:19:00:00:${n.toString(16).padStart(2, '0')}`
 const refusalsOf = (guests: readonly number[]) => guests.map((n) => ({ instance: `srv-${String(n)}`, interface: `int-${String(n)}`, message: 'nft: Error: no such thing' }))
 
-for (const [what, refuses, refused] of [
+for (const [what, rejects, rejected] of [
   ['the first and the last', `grep -q -e ${macOf(0)} -e ${macOf(39)} $text`, [0, 39]],
-  ['the second of two that it does not take together', `grep -q ${macOf(7)} $text && grep -q ${macOf(30)} $text`, [30]],
+  ['the second of two that it accepts only separately', `grep -q ${macOf(7)} $text && grep -q ${macOf(30)} $text`, [30]],
   ['nothing', 'false', []],
 ] as const) {
   t.test(`of 40 interfaces, findRefused finds those that nft rejects: ${what}`, { skip: withoutNamespaces() }, async (t) => {
-    await withNft(t, refuses)
-    t.same(await findRefused(viewOf(40), []), refusalsOf(refused))
-    t.same(await findRefused(viewOf(40), refusalsOf([3, ...refused])), refusalsOf(refused), 'those of the last time are tried again')
+    await withNft(t, rejects)
+    t.same(await findRefused(viewOf(40), []), refusalsOf(rejected))
+    t.same(await findRefused(viewOf(40), refusalsOf([3, ...rejected])), refusalsOf(rejected), 'interfaces that were rejected before are tried again')
   })
 }
 
@@ -126,7 +127,7 @@ t.test('no interface is left out if nft rejects the rules without any, or reject
   t.equal((await findRefused(viewOf(16), []))?.length, 16)
 })
 
-t.test('a trial finds what the kernel rejects and changes nothing; a rejection keeps learned state', { skip: withoutNamespaces() }, async (t) => {
+t.test('a trial of rules changes nothing in the kernel; rejected rules do not discard learned elements', { skip: withoutNamespaces() }, async (t) => {
   const { nft } = await withNft(t, 'false')
   const good = rulesOf([1])
   const [[key = ''] = []] = good.sets.get('prefixes6')!

@@ -1,16 +1,16 @@
 /**
- * The firewall: rules that follow the view allow a guest only its own link, MAC and addresses.
+ * The firewall: its rules follow the view and allow a guest only its own link, MAC and addresses.
  */
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'
-import { meet, OPERATOR, sendRaw, startFirewallHost, type FirewallHost } from '../support/netns/firewall-host.ts'
+import { curl, OPERATOR, sendRaw, startFirewallHost, type FirewallHost } from '../support/netns/firewall-host.ts'
 import { must } from '../support/programs/processes.ts'
 import { SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 
 const skip = withoutNamespaces()
 const ageOf = async (host: FirewallHost) => Number(/^imds_firewall_age_seconds (\S+)$/m.exec(await host.operator('/metrics'))?.[1])
 
-t.test('an instance is served once wait returns, and not before the rules let it in', { skip }, async (t) => {
+t.test('imdsctl wait returns when the rules let the instance in, and not before', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const revision = String(await host.put(alpha))
@@ -19,9 +19,9 @@ t.test('an instance is served once wait returns, and not before the rules let it
   t.match(JSON.parse(await host.operator('/readyz')), { ready: true, firewall: { required: true, applied: false } })
   const firewall = await host.startFirewall()
   t.match(await waitShortly(), { status: 0 })
-  t.equal(await meet(alpha), 200)
+  t.equal(await curl(alpha), 200)
   t.match(JSON.parse(await host.operator('/readyz')), { firewall: { required: true, applied: true } })
-  t.equal(firewall.said(), 'imdsctl: the rules are applied: 1 interfaces are let in\n')
+  t.equal(firewall.output(), 'imdsctl: the rules are applied: 1 interfaces are let in\n')
 
   await t.test('an interface without a possible link name is kept out, and wait says why', async (t) => {
     const long = await host.addGuest('muchtoolong', 'tap9')
@@ -29,19 +29,19 @@ t.test('an instance is served once wait returns, and not before the rules let it
     t.equal(status, 65)
     t.match(stderr, 'imdsctl: the guest of srv-muchtoolong can never start with revision 2: ')
     t.match(stderr, 'the firewall keeps interface int-muchtoolong out: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15')
-    await until(() => firewall.said().includes('left out: srv-muchtoolong: interface int-muchtoolong'), 'the firewall to name it')
-    t.same([await meet(long), await meet(alpha)], ['refused', 200])
+    await until(() => firewall.output().includes('left out: srv-muchtoolong: interface int-muchtoolong'), 'the firewall to name it')
+    t.same([await curl(long), await curl(alpha)], ['refused', 200])
   })
 
-  await t.test('the rules stay when the firewall agent stops, and the daemon reports that nobody maintains them', async (t) => {
+  await t.test('the rules stay when the agent stops, and a metric shows that nobody maintains them', async (t) => {
     await firewall.stop()
     const bravo = await host.addGuest('bravo')
     await host.put(bravo)
-    t.same([await meet(alpha), await meet(bravo)], [200, 'refused'])
+    t.same([await curl(alpha), await curl(bravo)], [200, 'refused'])
     await until(async () => await ageOf(host) > 1, 'the age to grow')
     await host.startFirewall()
     t.match(await host.imdsctl('wait', 'srv-bravo', '--revision', '1', '--timeout', '10'), { status: 0 })
-    t.same([await meet(alpha), await meet(bravo)], [200, 200])
+    t.same([await curl(alpha), await curl(bravo)], [200, 200])
     t.ok(await ageOf(host) < 10)
   })
 })
@@ -50,56 +50,57 @@ t.test('E1: only a guest\'s own link, MAC and address reach the service', { skip
   const host = await startFirewallHost(t)
   const [alpha, bravo] = [await host.addGuest('alpha'), await host.addGuest('bravo')]
   await host.startFirewall()
-  await host.letIn(alpha)
-  await host.letIn(bravo)
-  t.same([await meet(alpha), await meet(bravo)], [200, 200])
-  const kept = async (what: () => Promise<unknown>) => {
+  await host.putAndWait(alpha)
+  await host.putAndWait(bravo)
+  t.same([await curl(alpha), await curl(bravo)], [200, 200])
+  /** The outcome of a request, and whether the rules counted it as one of an unknown peer. */
+  const withCount = async (request: () => Promise<unknown>) => {
     const before = await host.counted('unknown_peers')
-    const met = await what()
-    return { met, counted: await host.counted('unknown_peers') > before }
+    const outcome = await request()
+    return { outcome, counted: await host.counted('unknown_peers') > before }
   }
 
   await t.test('a spoofed source address is dropped', async (t) => {
     await must([...alpha.within, 'ip', 'address', 'add', `${bravo.address}/32`, 'dev', 'eth0'])
-    t.same(await kept(() => meet(alpha, ['--interface', bravo.address])), { met: 'silence', counted: true })
+    t.same(await withCount(() => curl(alpha, ['--interface', bravo.address])), { outcome: 'no response', counted: true })
     await must([...alpha.within, 'ip', 'address', 'add', '10.77.7.7/32', 'dev', 'eth0'])
-    t.match(await kept(() => meet(alpha, ['--interface', '10.77.7.7'])), { counted: true })
-    t.same([await meet(alpha), await meet(bravo)], [200, 200])
+    t.match(await withCount(() => curl(alpha, ['--interface', '10.77.7.7'])), { counted: true })
+    t.same([await curl(alpha), await curl(bravo)], [200, 200])
   })
 
   await t.test('a wrong MAC is rejected', async (t) => {
-    await host.letIn(bravo, { interfaces: [{ id: 'int-bravo', macAddress: '02:24:19:00:00:99', ipv4Addresses: [bravo.address] }] })
-    t.same(await kept(() => meet(bravo)), { met: 'refused', counted: true })
-    await host.letIn(bravo)
-    t.equal(await meet(bravo), 200)
+    await host.putAndWait(bravo, { interfaces: [{ id: 'int-bravo', macAddress: '02:24:19:00:00:99', ipv4Addresses: [bravo.address] }] })
+    t.same(await withCount(() => curl(bravo)), { outcome: 'refused', counted: true })
+    await host.putAndWait(bravo)
+    t.equal(await curl(bravo), 200)
   })
 
   await t.test('a wrong link is rejected', async (t) => {
-    await host.letIn(bravo, { interfaces: [{ id: 'int-other', macAddress: bravo.macAddress, ipv4Addresses: [bravo.address] }] })
-    t.same(await kept(() => meet(bravo)), { met: 'refused', counted: true })
-    await host.letIn(bravo)
-    t.equal(await meet(bravo), 200)
+    await host.putAndWait(bravo, { interfaces: [{ id: 'int-other', macAddress: bravo.macAddress, ipv4Addresses: [bravo.address] }] })
+    t.same(await withCount(() => curl(bravo)), { outcome: 'refused', counted: true })
+    await host.putAndWait(bravo)
+    t.equal(await curl(bravo), 200)
   })
 
-  await t.test('other hosts and the hypervisor itself are not guests', async (t) => {
+  await t.test('requests from other hosts and from the hypervisor itself are rejected', async (t) => {
     const other = await host.addGuest('other', 'uplink')
-    t.same(await kept(() => meet(other)), { met: 'refused', counted: true })
-    t.same(await kept(() => meet(host.hypervisor)), { met: 'refused', counted: true })
+    t.same(await withCount(() => curl(other)), { outcome: 'refused', counted: true })
+    t.same(await withCount(() => curl(host.hypervisor)), { outcome: 'refused', counted: true })
   })
 
   await t.test('the operator API is not reachable for a guest, known or unknown', async (t) => {
     const nobody = await host.addGuest('nobody')
     for (const guest of [alpha, nobody]) {
-      for (const address of [OPERATOR, `${SERVICE}:9169`]) t.equal(await meet(guest, [], `http://${address}/metrics`), 'refused', `${guest.word} at ${address}`)
+      for (const address of [OPERATOR, `${SERVICE}:9169`]) t.equal(await curl(guest, [], `http://${address}/metrics`), 'refused', `${guest.name} at ${address}`)
     }
     t.ok(await host.counted('operators') >= 4)
-    t.equal(await meet(host.hypervisor, [], `http://${OPERATOR}/livez`), 200)
+    t.equal(await curl(host.hypervisor, [], `http://${OPERATOR}/livez`), 200)
   })
 
   await t.test('fragments are dropped, because the rules cannot see their ports and flags', async (t) => {
     t.match(await sendRaw(alpha, 'syn', alpha.address, SERVICE, 'whole'), /^SA\b/)
     const before = await host.counted('fragments')
-    t.equal(await sendRaw(alpha, 'syn', alpha.address, SERVICE, 'fragments'), '', 'no connection is opened by the same SYN in fragments')
+    t.equal(await sendRaw(alpha, 'syn', alpha.address, SERVICE, 'fragments'), '', 'the same SYN in fragments opens no connection')
     t.equal(await host.counted('fragments'), before + 2)
   })
 
@@ -110,16 +111,16 @@ t.test('E1: only a guest\'s own link, MAC and address reach the service', { skip
     await ip(`neighbor add ${alpha.address} lladdr ${bravo.macAddress} dev tap-int-bravo`)
     await ip(`route add ${alpha.address} dev tap-int-bravo`)
     const before = await host.counted('strays')
-    t.equal(await meet(alpha), 'silence', 'its packets come in, and the answers are routed to another guest')
-    t.same([await host.counted('strays') > before, await seen()], [true, 0], 'which gets none of them')
+    t.equal(await curl(alpha), 'no response', 'the responses to alpha are routed to bravo')
+    t.same([await host.counted('strays') > before, await seen()], [true, 0], 'bravo receives none of them')
     await ip(`route del ${alpha.address} dev tap-int-bravo`)
-    t.equal(await meet(alpha), 200)
-    t.equal(await meet(bravo), 200)
-    t.ok(await seen() > 0, 'and sees its own')
+    t.equal(await curl(alpha), 200)
+    t.equal(await curl(bravo), 200)
+    t.ok(await seen() > 0, 'bravo receives its own responses')
   })
 })
 
-t.test('ids of other clouds and links with the first characters of an id are supported', { skip }, async (t) => {
+t.test('ids of other clouds, and links named by the first characters of an interface id, are supported', { skip }, async (t) => {
   const host = await startFirewallHost(t, { IMDS_LINK: 'tap{interfaceId:11}' })
   const [server, port, cut] = ['8c1d5f0e-7b7e-4c43-9a58-53f1d1f3a1c2', '1f9a7c3e-52d4-4b8e-9c1a-0d6f2e8b7a90', '1f9a7c3e-52ff-4b8e-9c1a-0d6f2e8b7a91']
   const guest = await host.addGuest('alpha', 'tap1f9a7c3e-52')
@@ -133,7 +134,7 @@ t.test('ids of other clouds and links with the first characters of an id are sup
   t.match(await host.imdsctl('wait', 'i-0123456789abcdef0', '--revision', String(second)), {
     status: 65, stderr: `its link tap1f9a7c3e-52 by the rule tap{interfaceId:11} would be that of interfaces ${port} and ${cut}`,
   })
-  await until(async () => await meet(guest) === 'refused', 'both to be kept out')
+  await until(async () => await curl(guest) === 'refused', 'both interfaces to be kept out')
 })
 
 t.test('on a bridge, MAC and address are checked together for guests on the same link', { skip }, async (t) => {
@@ -148,10 +149,10 @@ t.test('on a bridge, MAC and address are checked together for guests on the same
   }
   await ip('link set br0 up')
   await host.startFirewall()
-  for (const guest of [alpha, bravo]) await host.letIn(guest)
-  t.same([await meet(alpha), await meet(bravo)], [200, 200])
+  for (const guest of [alpha, bravo]) await host.putAndWait(guest)
+  t.same([await curl(alpha), await curl(bravo)], [200, 200])
   await must([...alpha.within, 'ip', 'address', 'add', `${bravo.address}/32`, 'dev', 'eth0'])
   const before = await host.counted('unknown_peers')
-  t.not(await meet(alpha, ['--interface', bravo.address]), 200, 'another\'s address with one\'s own MAC. (Where bridges are filtered, the reset comes back)')
+  t.not(await curl(alpha, ['--interface', bravo.address]), 200, 'an address of bravo with the MAC of alpha') // if bridges are filtered, the outcome is a reset
   t.ok(await host.counted('unknown_peers') > before)
 })

@@ -1,5 +1,5 @@
 /**
- * IPv6 as guests use it: a separate listener, guests that choose their own addresses, and the option that disables it.
+ * IPv6: its own listener, guests that choose their addresses, and the option that enables it.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -19,7 +19,7 @@ const ID = '/latest/meta-data/instance-id'
 const SERVICE = 'fd00:ec2::254'
 const MAC = '02:24:19:00:00:ee'
 
-t.test('on an IPv6 listener', async (t) => {
+t.test('an IPv6 listener', async (t) => {
   const url = `file:${t.testdir()}`
   const store = await openStore({ url })
   let revision = 0
@@ -27,7 +27,7 @@ t.test('on an IPv6 listener', async (t) => {
   await put({})
   const daemon = await startDaemon({ IMDS_STORE: url, IMDS_LISTEN: '[::1]:0' })
   t.teardown(() => daemon.stop())
-  await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instance: before that the guest is unknown, which is told')
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instance') // before that the guest is an unknown peer, which is logged
   const ask = (bytes = `GET ${ID} HTTP/1.0\r\n\r\n`) => exchange(daemon.guestPort, bytes, { host: '::1' })
   const counted = (reason: string) => daemon.metric(`imds_requests_total{route="unknown",method="other",status="403",reason="${reason}"}`)
 
@@ -42,8 +42,8 @@ t.test('on an IPv6 listener', async (t) => {
       for (const bytes of [`GET ${ID} HTTP/1.0\r\n\r\n`, 'GET /%zz HTTP/1.0\r\n\r\n', 'PUT /latest/api/token HTTP/1.0\r\n\r\n', 'garbage\r\n\r\n', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n']) {
         t.match(await ask(bytes), { status: 403, headers: { 'content-length': '0', connection: 'close' }, body: '' }, bytes)
       }
-      t.equal(await counted(reason), before + 2, 'garbage and CONNECT are counted under the reason')
-      t.same(daemon.log.filter(({ msg }) => msg === 'request refused'), [], 'and are nothing that an operator should look at')
+      t.equal(await counted(reason), before + 2, 'garbage and CONNECT are counted with the same reason')
+      t.same(daemon.log.filter(({ msg }) => msg === 'request refused'), [], 'no refusal is logged')
     })
   }
 
@@ -55,7 +55,7 @@ t.test('on an IPv6 listener', async (t) => {
   })
 })
 
-/** The response that a guest gets over IPv6, on a new connection. */
+/** Sends a request of a guest over IPv6 on a new connection. Returns the response. */
 async function ask(guest: Guest, path = ID): Promise<{ status: number, body: string }> {
   const code = `require('node:http').get({ host: '${SERVICE}', path: process.argv[1], agent: false }, async (response) => {
     console.log(JSON.stringify({ status: response.statusCode, body: Buffer.concat(await response.toArray()).toString() }))
@@ -65,7 +65,7 @@ async function ask(guest: Guest, path = ID): Promise<{ status: number, body: str
 
 const ip = ({ within }: Pick<Guest, 'within'>, words: string) => must([...within, 'ip', '-6', ...words.split(' ')])
 
-/** A hypervisor that listens at both addresses of the service, and what joins a guest to it with a prefix routed to its wire. */
+/** A hypervisor with both addresses of the service, and a function that adds a guest with the first addresses of a /64 on its link. */
 async function aHypervisor(t: Test) {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
@@ -84,8 +84,8 @@ async function aHypervisor(t: Test) {
 
 const LISTEN = { IMDS_LISTEN: `169.254.169.254:80,[${SERVICE}]:80`, IMDS_OPERATOR_LISTEN: '127.0.0.1:9169' }
 const [ALPHA, BRAVO] = ['2a02:1348:178:1', '2a02:1348:178:2']
-const slaac = (word: string, prefix: string, n: number, change: Record<string, unknown> = {}) => anInstance({
-  id: `srv-${word}`, options: { httpProtocolIpv6: 'enabled' }, interfaces: [{ id: 'int-a', macAddress: MAC, ipv4Addresses: [`10.88.${String(n)}.2/30`], ipv6Prefixes: [`${prefix}::/64`] }], ...change,
+const slaac = (name: string, prefix: string, n: number, change: Record<string, unknown> = {}) => anInstance({
+  id: `srv-${name}`, options: { httpProtocolIpv6: 'enabled' }, interfaces: [{ id: 'int-a', macAddress: MAC, ipv4Addresses: [`10.88.${String(n)}.2/30`], ipv6Prefixes: [`${prefix}::/64`] }], ...change,
 })
 
 t.test('E1: a guest that changes its address inside its prefix is still identified', { skip: withoutNamespaces() }, async (t) => {
@@ -106,7 +106,7 @@ t.test('E1: a guest that changes its address inside its prefix is still identifi
     t.same(await ask(alpha), { status: 200, body: 'srv-alpha' }, other)
   }
   t.equal((await alpha.ask({ path: ID })).body.toString(), 'srv-alpha', 'over IPv4 it is the same instance')
-  t.equal((await ask(bravo)).status, 503, 'an address that is in no prefix is nobody\'s')
+  t.equal((await ask(bravo)).status, 503, 'a peer whose address is in no prefix is unknown')
   await store.put(slaac('bravo', BRAVO, 2))
   await until(async () => (await ask(bravo)).status === 200, 'bravo to be served')
   t.same([await ask(bravo), await ask(alpha)], [{ status: 200, body: 'srv-bravo' }, { status: 200, body: 'srv-alpha' }])
@@ -116,7 +116,7 @@ t.test('E1: a guest that changes its address inside its prefix is still identifi
   t.equal((await alpha.ask({ path: ID })).status, 200, 'over IPv4 it is still served')
 })
 
-t.test('a guest in a prefix whose notice has not arrived is served at its first request', { skip: withoutNamespaces() }, async (t) => {
+t.test('a guest with a prefix whose notice was lost is served at its first request', { skip: withoutNamespaces() }, async (t) => {
   const { hypervisor, addGuest } = await aHypervisor(t)
   const directory = mkdtempSync(join(tmpdir(), 'imds-socket-'))
   t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
@@ -130,7 +130,7 @@ t.test('a guest in a prefix whose notice has not arrived is served at its first 
   t.teardown(() => daemon.stop())
   const guest = await addGuest(ALPHA, 'a:b:c:d')
   await until(async () => (await guest.ask({ path: ID })).status === 200, 'the view')
-  // Published for another hypervisor, so that no notice is sent here; then the record is changed past the script.
+  // It is published for another hypervisor, so that this one gets no notice. Then its record is changed in Redis.
   const elsewhere = slaac('alpha', ALPHA, 9, { hypervisors: ['hv2'] })
   await store.put(elsewhere)
   await redis.client.hset(keysOf('gb1').instance('srv-alpha'), 'record', JSON.stringify({ ...elsewhere as object, hypervisors: ['hv1'] }), 'digest', 'x')
@@ -155,7 +155,7 @@ t.test('F1: unknown addresses of one /64 have one share, and a peer of another /
     const ends = await Promise.all(Array.from({ length: 8 }, (_, i) => send(i + 1)))
     console.log(ends.includes('ECONNRESET'))
   })()`
-  t.equal((await must([...attacker.within, process.execPath, '-e', code])).toString(), 'true\n', 'requests of 8 addresses are beyond the share, those of one are not')
+  t.equal((await must([...attacker.within, process.execPath, '-e', code])).toString(), 'true\n', '480 requests of 8 addresses exceed the share; the 60 of one address would not')
   t.equal((await ask(other)).status, 503)
   const address = `${BRAVO}:a:b:c:d`
   await until(() => daemon.log.some((line) => line['address'] === address), 'the refusal in the log')

@@ -1,5 +1,5 @@
 /**
- * The launch gate: what the operator API says of an instance before its guest is started.
+ * The launch gate of the operator API, which tells a control plane whether a guest can be started.
  */
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -13,7 +13,7 @@ t.test('the launch gate opens for a served instance and stays closed for a conte
   mkdirSync(away)
   const write = (id: string, interfaces: object[]) => {
     writeFileSync(join(away, id), JSON.stringify(anInstance({ id, interfaces })))
-    renameSync(join(away, id), join(directory, `${id}.json`)) // whole or not at all
+    renameSync(join(away, id), join(directory, `${id}.json`)) // so that the daemon never reads half a file
   }
   const nic = (n: number, addresses: object) => ({ id: `int-${String(n)}`, macAddress: `02:24:19:00:00:0${String(n)}`, ...addresses })
   write('srv-one', [nic(1, { ipv4Addresses: ['127.0.0.1/8'] })])
@@ -25,17 +25,17 @@ t.test('the launch gate opens for a served instance and stays closed for a conte
   const gate = async () => Object.fromEntries(await Promise.all(['one', 'two', 'six', 'blue', 'thief'].map(async (name) => [name, (await daemon.operator(`/instances/srv-${name}`)).status] as const)))
 
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the records')
-  t.same(await gate(), { one: 200, two: 200, six: 200, blue: 404, thief: 404 }, 'nobody is answered on network blue')
+  t.same(await gate(), { one: 200, two: 200, six: 200, blue: 404, thief: 404 }, 'this daemon has no listener on network blue')
   write('srv-thief', [nic(6, { ipv4Addresses: ['127.0.0.3/8', '127.0.0.6/8'] })])
-  await until(async () => await daemon.metric('imds_view_contested_addresses') === 1, 'one of two addresses to be contested')
+  await until(async () => await daemon.metric('imds_view_contested_addresses') === 1, 'the address to be contested')
   t.same(await gate(), { one: 200, two: 404, six: 200, blue: 404, thief: 404 })
-  t.equal((await daemon.get('/latest/meta-data/instance-id', '127.0.0.2')).status, 200, 'its other address is still answered')
+  t.equal((await daemon.get('/latest/meta-data/instance-id', '127.0.0.2')).status, 200, 'its other address is still served')
   write('srv-thief', [nic(6, { ipv4Addresses: ['127.0.0.6/8'], ipv6Prefixes: ['fd00::/64'] })])
-  await until(async () => (await gate())['two'] === 200, 'the first address to be given back')
+  await until(async () => (await gate())['two'] === 200, 'the address to have one owner again')
   await until(async () => await daemon.metric('imds_view_contested_addresses') > 0, 'a prefix to be contested')
   t.same(await gate(), { one: 200, two: 200, six: 404, blue: 404, thief: 404 })
   rmSync(join(directory, 'srv-thief.json')) // absence is not removal
   write('srv-six', [nic(4, { ipv4Addresses: ['127.0.0.4/8'] })])
-  await until(async () => await daemon.metric('imds_view_contested_addresses') === 0, 'the prefix to have one owner')
+  await until(async () => await daemon.metric('imds_view_contested_addresses') === 0, 'the prefix to have one owner again')
   t.same(await gate(), { one: 200, two: 200, six: 200, blue: 404, thief: 200 })
 })

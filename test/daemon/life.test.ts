@@ -1,5 +1,5 @@
 /**
- * The daemon as a process: its start, its failures to start, its end, and the demo of the README.
+ * The daemon as a process: its start, failing starts, its stop, and the demo of README.md.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -18,7 +18,7 @@ import { executed } from '../tools/documents.ts'
 
 const LOCAL = anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] })
 
-t.test('a bad configuration names every bad variable and exits with 78 before anything listens', async (t) => {
+t.test('with a bad configuration the daemon names every bad variable and exits with 78 before it listens', async (t) => {
   const port = await freePort()
   const { status, stdout, stderr } = await runDaemon({ IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_STORE: 'redis://x', IMDS_LOG_LEVEL: 'loud', IMDS_RESYNC_SECONDS: 'soon' })
   t.equal(status, 78)
@@ -26,7 +26,7 @@ t.test('a bad configuration names every bad variable and exits with 78 before an
   for (const variable of ['IMDS_REGION', 'IMDS_HYPERVISOR', 'IMDS_LOG_LEVEL', 'IMDS_RESYNC_SECONDS']) t.match(stderr, new RegExp(`^  ${variable} .+`, 'm'))
 })
 
-t.test('a listener that cannot be opened is named with a remedy, exit status 1', async (t) => {
+t.test('a daemon that cannot open a listener names it with a remedy and exits with 1', async (t) => {
   const blocker = createServer().listen(0, '127.0.0.1')
   await once(blocker, 'listening')
   t.teardown(() => { blocker.close() })
@@ -36,7 +36,7 @@ t.test('a listener that cannot be opened is named with a remedy, exit status 1',
     t.equal(status, 1)
     t.match(stdout, /"level":"fatal".*IMDS_LISTEN: cannot listen on/)
     t.match(stdout, remedy)
-    t.notMatch(stdout, /"stack"/, 'the remedy says it all')
+    t.notMatch(stdout, /"stack"/, 'there is no stack trace')
   }
 })
 
@@ -67,7 +67,7 @@ t.test('an unknown variable causes a warning and is ignored', async (t) => {
   t.match(daemon.log.find(({ level }) => level === 'warn'), { variables: ['IMDS_LISTN'] })
 })
 
-t.test('several listeners answer, each for its own network', async (t) => {
+t.test('each of several listeners serves the instances of its own network', async (t) => {
   const [plain, red] = [await freePort(), await freePort()]
   const url = `file:${t.testdir()}`
   const store = await openStore({ url })
@@ -100,7 +100,7 @@ t.test('npm start serves the demo instance, runs the documented examples and lea
   const child = spawn(process.execPath, [IMDSD, '--demo'], { env: demoOn(guest, operator), stdio: ['ignore', 'pipe', 'inherit'] })
   const lines: string[] = []
   createInterface({ input: child.stdout }).on('line', (line) => { lines.push(line) })
-  await until(() => ['imdsctl', 'ready'].every((word) => lines.some((line) => line.includes(word))), 'the lines to try and the first resync')
+  await until(() => ['imdsctl', 'ready'].every((word) => lines.some((line) => line.includes(word))), 'the example commands and the first resync')
   const base = `http://127.0.0.1:${String(guest)}`
   t.ok(lines.includes(`  curl ${base}/latest/meta-data/`))
   const here = (example: string) => example.replaceAll('127.0.0.1:8169', `127.0.0.1:${String(guest)}`).replaceAll('169.254.169.254', `127.0.0.1:${String(guest)}`)
@@ -120,7 +120,7 @@ t.test('npm start serves the demo instance, runs the documented examples and lea
   t.equal(child.exitCode, 0)
   t.notOk(existsSync(directory))
   const log = lines.filter((line) => line.startsWith('{')).map((line) => JSON.parse(line) as LogLine)
-  t.same(log.filter(({ level }) => level !== 'info'), [], 'no warning greets a newcomer')
+  t.same(log.filter(({ level }) => level !== 'info'), [], 'the demo logs no warning')
   matchAll(t, log.slice(0, 1), [{ msg: 'listening' }])
 })
 
@@ -129,7 +129,7 @@ t.test('npm start on a terminal logs readable lines, and Ctrl-C stops it', { ski
   await until(() => demo.lines.some((line) => line.includes('ready')), 'the first resync')
   demo.press('\x03')
   t.equal(await demo.status, 0)
-  const log = demo.lines.filter((line) => /^(\^C)?\[\d\d:\d\d:\d\d\] /.test(line)) // the terminal echoes Ctrl-C
+  const log = demo.lines.filter((line) => /^(\^C)?\[\d\d:\d\d:\d\d\] /.test(line)) // the terminal prints ^C
   matchAll(t, log, [/ INFO: listening {"guests":\["127\.0\.0\.1:/, / INFO: the store is connected /, / INFO: first resync completed: ready /, / INFO: stopping {"signal":"SIGINT"}$/])
   t.same(demo.lines.filter((line) => /^{|"level"/.test(line)), [])
 })
@@ -143,7 +143,7 @@ t.test('a second npm start on a terminal names the address in use, without a sta
   matchAll(t, demo.lines, [/ FATAL: could not start {"reason":"IMDS_LISTEN: cannot listen on 127\.0\.0\.1:\d+: something else listens there already"}$/])
 })
 
-t.test('a full disk behind standard output loses log lines but no guest', async (t) => {
+t.test('a daemon whose log cannot be written, because the disk is full, still serves guests', async (t) => {
   const port = await freePort()
   const url = `file:${t.testdir()}`
   const store = await openStore({ url })
@@ -157,16 +157,16 @@ t.test('a full disk behind standard output loses log lines but no guest', async 
   t.equal(child.exitCode, null)
 })
 
-/** The environment of a demo on given ports. */
+/** The environment of a demo on these ports. */
 function demoOn(guest: number, operator: number): Record<string, string | undefined> {
   return { ...programEnvironment(), IMDS_LISTEN: `127.0.0.1:${String(guest)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operator)}` }
 }
 
 function withoutScript(): string | false {
-  return spawnSync('sh', ['-c', 'script --version']).stdout.includes('util-linux') ? false : 'script of util-linux is not installed'
+  return spawnSync('sh', ['-c', 'script --version']).stdout.includes('util-linux') ? false : 'the command script of util-linux is not installed'
 }
 
-/** Runs the demo on a pseudo-terminal. Returns the lines that it prints, without colours, and its exit status. */
+/** Runs the demo on a pseudo-terminal. Returns the lines that it prints, without colours, a function that types keys, and its exit status. */
 function onTerminal(env: Record<string, string | undefined>): { lines: readonly string[], press: (keys: string) => void, status: Promise<number | null> } {
   const child = spawn('script', ['--quiet', '--return', '--flush', '--command', `exec '${process.execPath}' '${IMDSD}' --demo`, '/dev/null'], { env, stdio: ['pipe', 'pipe', 'inherit'] })
   const lines: string[] = []

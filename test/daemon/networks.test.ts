@@ -1,6 +1,6 @@
 /**
- * Tenants that use the same address on separate links (contract E4): systemd binds a socket to each link, and the name of the socket is the
- * network (systemd/imds-network@.socket).
+ * Tenants that use the same address on separate links (contract E4). systemd binds a socket to each link, and the socket's name is that of
+ * the network (systemd/imds-network@.socket).
  */
 import t from 'tap'
 import { bootHost, withoutSystemd, type BootedHost } from '../support/netns/booted-host.ts'
@@ -8,15 +8,15 @@ import { until } from '../support/programs/daemon.ts'
 import { must } from '../support/programs/processes.ts'
 import { aFullInstance } from '../support/fixtures/instance.ts'
 import { startLoad, summary, type Figures } from '../support/load/load.ts'
-import type { Guest, Wire } from '../support/netns/namespaces.ts'
+import type { Guest, Link } from '../support/netns/namespaces.ts'
 import { read } from '../tools/documents.ts'
 
 const NETWORKS = ['red', 'blue'] as const
 const ID = '/latest/meta-data/instance-id'
 
-const wireOf = (network: string): Wire => ({ address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee', device: `br-${network}` })
+const linkOf = (network: string): Link => ({ address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee', device: `br-${network}` })
 
-/** A record of which every leaf with words in it names its network. */
+/** A record that contains the name of its network in every leaf with text. */
 function recordOf(network: string): Record<string, unknown> {
   return aFullInstance({
     id: `srv-${network}`, fqdn: `${network}.gb1.example.com`, account: `acc-${network}`, image: `img-${network}`, serverType: { id: `typ-${network}`, handle: `${network}.small` },
@@ -26,11 +26,11 @@ function recordOf(network: string): Record<string, unknown> {
   })
 }
 
-/** The responses to a guest contain the name of its own network and no other. */
-const strays = ({ answers }: Figures, other: string) => Object.entries(answers).filter(([, bodies]) => bodies.some((body) => body.includes(other))).map(([path]) => path)
+/** The paths whose responses contain the name of the other network. */
+const pathsNaming = ({ answers }: Figures, other: string) => Object.entries(answers).filter(([, bodies]) => bodies.some((body) => body.includes(other))).map(([path]) => path)
 
-t.test('E4: with a socket for each of two links whose guests have the same address', { skip: withoutSystemd() }, async (t) => {
-  const host = await bootHost(t, ['red', 'blue', 'green'].map(wireOf))
+t.test('E4: two links whose guests have the same address, each with its own socket', { skip: withoutSystemd() }, async (t) => {
+  const host = await bootHost(t, ['red', 'blue', 'green'].map(linkOf))
   const [red, blue, green] = host.guests as [Guest, Guest, Guest]
   const guests = { red, blue }
   for (const network of NETWORKS) await enable(host, network)
@@ -46,7 +46,7 @@ t.test('E4: with a socket for each of two links whose guests have the same addre
         t.comment(`${network}: ${summary(figures)}`)
         t.same(figures.failed, [])
         t.same(figures.answers[ID], [`srv-${network}`])
-        t.same(strays(figures, other), [])
+        t.same(pathsNaming(figures, other), [])
       }
     }
   })
@@ -55,14 +55,14 @@ t.test('E4: with a socket for each of two links whose guests have the same addre
     const loads = await Promise.all(NETWORKS.map((network) => startLoad(guests[network], { clients: 1, keepAlive: true, localPort: 40_000 })))
     await Promise.all(loads.map((load) => load.more(300)))
     const connections = await host.shell('ss --no-header --numeric state established "( sport = :80 and dport = :40000 )"')
-    t.equal(connections.trim().split('\n').length, 2, 'at the same time')
+    t.equal(connections.trim().split('\n').length, 2, 'both connections exist at the same time')
     for (const [i, load] of loads.entries()) {
       const figures = await load.stop()
       t.same([figures.failed, figures.answers[ID]], [[], [`srv-${NETWORKS[i]!}`]])
     }
   })
 
-  await t.test('no header selects the network of a guest', async (t) => {
+  await t.test('no header changes the network of a guest', async (t) => {
     for (const headers of [{ Host: 'blue' }, { 'X-Network': 'blue' }, { 'X-Real-IP': '10.0.0.2' }, { 'X-Forwarded-Host': 'blue' }]) {
       t.equal((await red.ask({ path: ID, headers })).body.toString(), 'srv-red')
     }
@@ -77,7 +77,7 @@ t.test('E4: with a socket for each of two links whose guests have the same addre
     t.same([await idOf(red), await idOf(blue)], ['srv-red', 'srv-blue'])
   })
 
-  await t.test('G3: a restart adds a network and fails no request of the others', async (t) => {
+  await t.test('G3: a restart that adds a network fails no request on the other networks', async (t) => {
     const loads = await Promise.all(NETWORKS.map((network) => startLoad(guests[network], { clients: 2, keepAlive: false })))
     await Promise.all(loads.map((load) => load.more(100)))
     await enable(host, 'green')
@@ -86,10 +86,10 @@ t.test('E4: with a socket for each of two links whose guests have the same addre
   })
 })
 
-/** The commands at the head of the template. They end with a restart of the daemon. */
+/** The commands in the header of systemd/imds-network@.socket, which add the network `red`. The last one restarts the daemon. */
 const COMMANDS = read('systemd/imds-network@.socket').split('\n').filter((line) => /^# {3}(mkdir|printf|systemctl) /.test(line)).map((line) => line.slice(4)).join('\n')
 
-/** Runs them for a network, after the other settings that the template asks for, and publishes the record of the guest there. */
+/** Publishes the record of a network's guest and adds the network by these commands and the other settings that the header asks for. */
 async function enable(host: BootedHost, network: string): Promise<void> {
   await host.shell(`cat > /store/srv-${network}.json`, JSON.stringify(recordOf(network)))
   await must([...host.within, 'sh', '-c', `echo 2 > /proc/sys/net/ipv4/conf/br-${network}/rp_filter`])

@@ -1,6 +1,6 @@
 /**
- * Vulnerabilities of other services (docs/security.md#lessons-from-other-services) that this one does not have, over real sockets: a guest that
- * claims to be its neighbour in every way that one of them trusted, and paths that led elsewhere.
+ * Vulnerabilities of other services (docs/security.md#lessons-from-other-services) that this one does not have, over real sockets: headers by
+ * which a guest could impersonate another, and paths that led to other data.
  */
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
@@ -15,9 +15,9 @@ let daemon: TestDaemon
 t.before(async () => {
   const url = `file:${t.testdir()}`
   const store = await openStore({ url })
-  for (const [word, address] of [['own', OWN], ['victim', NEIGHBOUR]] as const) {
-    const record = anInstance({ id: `srv-${word}`, fqdn: `${word}.example.com`, account: `acc-${word}`, publicKeys: [{ user: `usr-${word}`, key: `ssh-rsa ${word}` }], interfaces: [{ id: `int-${word}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }] })
-    await store.put(record, Buffer.from(word))
+  for (const [name, address] of [['own', OWN], ['victim', NEIGHBOUR]] as const) {
+    const record = anInstance({ id: `srv-${name}`, fqdn: `${name}.example.com`, account: `acc-${name}`, publicKeys: [{ user: `usr-${name}`, key: `ssh-rsa ${name}` }], interfaces: [{ id: `int-${name}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }] })
+    await store.put(record, Buffer.from(name))
   }
   daemon = await startDaemon({ IMDS_STORE: url })
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'the instances')
@@ -27,8 +27,8 @@ t.teardown(() => daemon.stop())
 const ask = (target: string, headers: readonly string[] = [], { from = OWN, method = 'GET' }: { from?: string, method?: string } = {}) =>
   exchange(daemon.guestPort, `${[`${method} ${target} HTTP/1.1`, 'Connection: close', ...headers].join('\r\n')}\r\n\r\n`, { localAddress: from })
 
-/** the vulnerable service, and how a caller impersonated another there */
-const CLAIMS: readonly (readonly [peer: string, header: string])[] = [
+/** Vulnerable services, and the headers by which a guest could impersonate another there. */
+const FORGED_HEADERS: readonly (readonly [service: string, header: string])[] = [
   ['nova, hollow, G-PORTAL', `X-Forwarded-For: ${NEIGHBOUR}`],
   ['OpenCHAMI', `X-Forwarded-For: ${NEIGHBOUR}, ${OWN}`],
   ['OpenCHAMI', `X-Real-IP: ${NEIGHBOUR}`],
@@ -45,21 +45,21 @@ const CLAIMS: readonly (readonly [peer: string, header: string])[] = [
   ['a virtual host', `Host: ${NEIGHBOUR}`],
   ['a method override', 'X-HTTP-Method-Override: PUT'],
 ]
-for (const [peer, header] of CLAIMS) {
-  t.test(`E1: "${header.replaceAll('\r\n', '; ')}", which ${peer} trusted, changes no identity`, async (t) => {
+for (const [service, header] of FORGED_HEADERS) {
+  t.test(`E1: "${header.replaceAll('\r\n', '; ')}", which ${service} trusted, changes no identity`, async (t) => {
     const answer = await ask(PATH, header.startsWith('Host') ? [header] : ['Host: 169.254.169.254', header])
     t.ok(answer.body === 'own.example.com' || (answer.status === 403 && answer.body === ''), String(answer.status))
     t.notMatch(answer.text, /victim/)
     const unknownPeer = await ask(PATH, ['Host: 169.254.169.254', header.replace(/^Host: .*/, '')].filter((line) => line !== ''), { from: UNKNOWN_PEER })
-    t.equal(unknownPeer.status, 503, 'and nobody becomes somebody by it')
+    t.equal(unknownPeer.status, 503, 'an unknown peer stays unknown')
   })
 }
 
-/** the vulnerable service, what the path led to there, the status here */
-const PATHS: readonly (readonly [peer: string, what: string, target: string, status: number])[] = [
+/** Vulnerable services, the weakness that the path used there, and the status here. `ours`: paths of the operator API. */
+const PATHS: readonly (readonly [service: string, what: string, target: string, status: number])[] = [
   ['kiam', 'a query that names another address', `${PATH}?ip=${NEIGHBOUR}&remote=${NEIGHBOUR}`, 200],
-  ['Tootles', 'a tree by instance id, for whoever asks', '/tootles/instanceID/srv-victim/2009-04-04/meta-data/hostname', 404],
-  ['Hegel', 'a tree by instance id, for whoever asks', '/latest/meta-data/srv-victim/hostname', 404],
+  ['Tootles', 'a tree by instance id, for any client', '/tootles/instanceID/srv-victim/2009-04-04/meta-data/hostname', 404],
+  ['Hegel', 'a tree by instance id, for any client', '/latest/meta-data/srv-victim/hostname', 404],
   ['pve-imds', 'any word as a version', '/anything/meta-data/hostname', 404],
   ['Spinifex', 'any date as a version', '/2031-01-01/meta-data/hostname', 404],
   ['Titus', 'an unknown path, handed on to another server', '/computeMetadata/v1/instance/', 404],
@@ -67,25 +67,25 @@ const PATHS: readonly (readonly [peer: string, what: string, target: string, sta
   ['OpenCHAMI', 'administration on the guests\' port', '/admin/nodes', 404],
   ['OpenCHAMI', 'impersonation by path', '/cloud-init/admin/impersonation/srv-victim/meta-data', 404],
   ['EVE', 'metrics on the guests\' port', '/metrics', 404],
-  ['ours', 'what operators ask, on the guests\' port', '/readyz', 404],
-  ['ours', 'what operators ask, on the guests\' port', '/instances/srv-victim', 404],
+  ['ours', 'the operator API on the guests\' port', '/readyz', 404],
+  ['ours', 'the operator API on the guests\' port', '/instances/srv-victim', 404],
   ['CloudStack', 'files, by dots', `/latest/meta-data/../../${NEIGHBOUR}/user-data`, 404],
   ['CloudStack', 'files, by escaped dots', '/latest/meta-data/%2e%2e/%2e%2e/etc/passwd', 404],
   ['CloudStack', 'files, by an escaped slash', '/latest/meta-data/..%2fuser-data', 404],
   ['CloudStack', 'files, by backslashes', '/latest\\meta-data\\..\\user-data', 404],
   ['nova', 'a path whose dots climb out of it', '/latest/meta-data/../user-data', 404],
-  ['JavaScript services', 'what every object has', '/latest/meta-data/__proto__', 404],
-  ['JavaScript services', 'what every object has', '/latest/constructor/name', 404],
+  ['JavaScript services', 'a property that every object has', '/latest/meta-data/__proto__', 404],
+  ['JavaScript services', 'a property that every object has', '/latest/constructor/name', 404],
 ]
-for (const [peer, what, target, status] of PATHS) {
-  t.test(`A8: ${what} (${peer}): ${target} is ${String(status)}, without a neighbour's data`, async (t) => {
+for (const [service, what, target, status] of PATHS) {
+  t.test(`A8: ${what} (${service}): ${target} is ${String(status)}, without a neighbour's data`, async (t) => {
     const answer = await ask(target)
     t.equal(answer.status, status)
     t.notMatch(answer.text, /victim/)
   })
 }
 
-t.test('E2: an unknown peer gets no id made from its address, and no path distinguishes it', async (t) => {
+t.test('E2: an unknown peer gets the same 503 for every path, without an id made from its address', async (t) => {
   const bodies = await Promise.all(['/latest/meta-data/instance-id', '/', '/nothing', '/latest/user-data'].map(async (target) => {
     const { status, body } = await ask(target, [], { from: UNKNOWN_PEER })
     t.equal(status, 503)
@@ -95,21 +95,21 @@ t.test('E2: an unknown peer gets no id made from its address, and no path distin
   t.equal(new Set(bodies).size, 1)
 })
 
-t.test('A6: a web page in a guest\'s browser reads nothing: no CORS header, also for a preflight', async (t) => {
+t.test('A6: no response has a CORS header, so a web page in a guest\'s browser can read none', async (t) => {
   for (const method of ['GET', 'OPTIONS', 'PUT']) {
     const { headers } = await ask('/latest/user-data', ['Host: 169.254.169.254', 'Origin: http://evil.example', 'Access-Control-Request-Method: GET', 'Access-Control-Request-Headers: x'], { method })
     t.same(Object.keys(headers).filter((name) => name.startsWith('access-control') || name === 'vary'), [])
   }
 })
 
-t.test('A4: a guest writes nothing: no method except a read changes or creates anything', async (t) => {
+t.test('A4: a method that writes gets 405 and changes nothing', async (t) => {
   for (const method of ['POST', 'PUT', 'DELETE', 'PATCH', 'MKCOL', 'PROPPATCH', 'COPY']) {
     t.equal((await ask('/latest/user-data', ['Host: x'], { method })).status, 405, method)
   }
   t.equal((await ask('/latest/user-data')).body, 'own')
 })
 
-t.test('A7: an error reveals nothing of its cause, the request or a library', async (t) => {
+t.test('A7: an error page reveals nothing about its cause, the request or a library', async (t) => {
   for (const target of ['/latest/%zz<script>alert(1)</script>', '/latest/nothing<script>alert(1)</script>', '/%c0%af', `/${'x'.repeat(17_000)}`]) {
     const { text } = await ask(target, ['Host: <script>', 'User-Agent: <script>'])
     t.match(text, /^HTTP\/1\.1 40[04] /)

@@ -1,5 +1,5 @@
 /**
- * imdsd and imdsctl as commands: their output and exit status before they do any work, and installations with missing files.
+ * imdsd and imdsctl as commands: --help, --version, unknown arguments, and installations with missing files.
  */
 import { readFileSync, renameSync, rmSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,14 +7,14 @@ import t, { type Test } from 'tap'
 import { SETTINGS } from '../../src/config.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
-import { meet, startFirewallHost } from '../support/netns/firewall-host.ts'
+import { curl, startFirewallHost } from '../support/netns/firewall-host.ts'
 import { run } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { buildInto, IMDSCTL, IMDSD, programEnvironment } from '../support/programs/imds.ts'
 import { freePort } from '../support/redis/redis.ts'
 
-t.setTimeout(300_000) // as under `tap run`: here are two builds
+t.setTimeout(300_000) // as under `tap run`: this file builds the programs several times
 
 const ROOT = new URL('../../', import.meta.url).pathname
 const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }
@@ -32,7 +32,7 @@ t.test('--version and --help of both programs need no other option and no enviro
   for (const [name, value] of Object.entries(SETTINGS)) t.ok(stdout.split('\n').some((line) => line.trim().replace(/ +/, ' ') === `${name} ${value ?? ''}`.trim()), name)
 })
 
-t.test('imdsd starts nothing with --help, --version or an unknown argument, which exits with 64', async (t) => {
+t.test('imdsd does not start the daemon with --help, --version or an unknown argument (exit status 64)', async (t) => {
   const env = { IMDS_STORE: `file:${t.testdir()}`, IMDS_STATE_DIR: t.testdirName, IMDS_LISTEN: `127.0.0.1:${String(await freePort())}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0' }
   for (const [args, status, name] of [
     [['--help'], 0, ''], [['--version'], 0, ''], [['--frob'], 64, '\'--frob\''], [['frob'], 64, '\'frob\''], [['--demo', '--frob=1'], 64, '\'--frob=1\''], [['--demo', 'frob', 'x'], 64, '\'frob x\''],
@@ -40,7 +40,7 @@ t.test('imdsd starts nothing with --help, --version or an unknown argument, whic
     const ended = await ran(IMDSD, args, env)
     t.equal(ended.status, status, args.join(' '))
     t.ok(ended.stderr.includes(name))
-    t.notMatch(ended.stdout, /"msg"/, 'no log, since nothing runs')
+    t.notMatch(ended.stdout, /"msg"/, 'nothing is logged')
   }
   t.same(readdirSync(t.testdirName), [])
 })
@@ -81,22 +81,22 @@ t.test('imdsctl firewall --watch keeps running when its installation is deleted'
   const alpha = await host.addGuest('alpha')
   const firewall = await host.startFirewall({}, join(dist, 'imdsctl.js'))
   rmSync(dist, { recursive: true })
-  await host.letIn(alpha)
-  t.equal(await meet(alpha), 200)
+  await host.putAndWait(alpha)
+  t.equal(await curl(alpha), 200)
   await host.nft('flush ruleset')
-  await until(() => firewall.said().endsWith('somebody changed the rules: they are put back\n'), 'the rules to be put back')
-  t.equal(await meet(alpha), 200)
+  await until(() => firewall.output().endsWith('somebody changed the rules: they are put back\n'), 'the rules to be restored')
+  t.equal(await curl(alpha), 200)
   await firewall.stop()
   t.equal(firewall.process.exitCode, 0)
 })
 
-t.test('a program with a missing file says so in one line without a stack trace; imdsctl exits with 70', async (t) => {
+t.test('a program with a missing file names it in one line without a stack trace; imdsctl exits with 70', async (t) => {
   const { directory, dist } = aBuild(t)
   const list = () => ran(join(dist, 'imdsctl.js'), ['--store', 'redis://127.0.0.1:1', '--region', 'gb1', 'list'])
-  t.match(await list(), { status: 69, stderr: /^imdsctl: cannot use the store: .*ECONNREFUSED/ }, 'with all of its files it works')
+  t.match(await list(), { status: 69, stderr: /^imdsctl: cannot use the store: .*ECONNREFUSED/ }, 'with all files it tries to connect')
   const chunks = readdirSync(dist).filter((name) => /^imdsctl-.*\.js$/.test(name))
   t.ok(chunks.length > 3)
-  const lacking = async (name: string) => {
+  const listWithout = async (name: string) => {
     renameSync(join(dist, name), join(directory, name))
     const { status, stderr } = await list()
     renameSync(join(directory, name), join(dist, name))
@@ -106,7 +106,7 @@ t.test('a program with a missing file says so in one line without a stack trace;
   const publishers = chunks.filter((chunk) => readFileSync(join(dist, chunk), 'utf8').includes('publish.lua'))
   t.same([commands.length, publishers.length], [1, 1])
   for (const name of ['publish.lua', ...commands, ...publishers]) {
-    const { status, stderr } = await lacking(name)
+    const { status, stderr } = await listWithout(name)
     t.equal(status, 70, name)
     t.match(stderr, /^imdsctl: cannot load .*, which belongs to its installation: was imds just upgraded\? .*\n$/)
     t.ok(stderr.includes(join(dist, name)), name)

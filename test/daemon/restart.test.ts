@@ -1,5 +1,5 @@
 /**
- * What a stop does to open connections. systemd-restart.test.ts tests that a restart refuses none.
+ * Open connections when the daemon stops. systemd-restart.test.ts tests that a restart refuses no new connection.
  */
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
@@ -21,7 +21,7 @@ async function start(t: Test): Promise<TestDaemon> {
   return daemon
 }
 
-/** A connection on which `bytes` have arrived: an answer on a later one tells. */
+/** Opens a connection and sends bytes. The daemon has received them when a request on a later connection is answered. */
 async function open(daemon: TestDaemon, bytes: string): Promise<{ socket: Socket, ended: Promise<string> }> {
   const socket = connect(daemon.guestPort, '127.0.0.1')
   await once(socket, 'connect')
@@ -40,7 +40,7 @@ async function beginStop(daemon: TestDaemon): Promise<void> {
   await until(() => daemon.log.at(-1)?.msg === 'stopping', 'the stop')
 }
 
-t.test('A9: a request half sent when the daemon stops is answered with Connection: close', async (t) => {
+t.test('A9: a request that is half sent when the daemon stops is answered with Connection: close', async (t) => {
   const daemon = await start(t)
   const { socket, ended } = await open(daemon, REQUEST.slice(0, 20))
   await beginStop(daemon)
@@ -60,6 +60,6 @@ t.test('G3: a stopping daemon closes a keep-alive connection between two request
 t.test('F2: neither an endless request nor an idle connection delays the stop of the daemon', async (t) => {
   const daemon = await start(t)
   const all = [await open(daemon, REQUEST.slice(0, 20)), await open(daemon, ''), await open(daemon, `POST ${ID} HTTP/1.1\r\nContent-Length: 9\r\n\r\nx`)]
-  for (const { ended } of all) ended.catch(() => { /* reset, which is what it gets */ })
+  for (const { ended } of all) ended.catch(() => { /* the daemon resets it */ })
   t.equal(await daemon.stop(), 0)
 })

@@ -1,5 +1,5 @@
 /**
- * Part F of the contract over real sockets: what a guest beyond its share gets, and that others are not affected.
+ * Part F of the contract over real sockets: the responses to a guest beyond its share, and that other guests are not affected.
  */
 import diagnostics from 'node:diagnostics_channel'
 import { once } from 'node:events'
@@ -34,11 +34,11 @@ t.teardown(() => daemon.stop())
 const metric = async (name: string) => await daemon.metric(name) || 0
 const overShare = () => metric('imds_requests_total{route="unknown",method="GET",status="503",reason="over-share"}')
 
-/** A connection of the flooder's, and all that it was sent. */
+/** Opens a connection of the flooder and sends bytes. `text` returns everything that was received. */
 async function aConnection(bytes = ''): Promise<{ socket: Socket, text: () => string, closed: Promise<unknown> }> {
   let text = ''
   const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: FLOODER })
-  const closed = new Promise((resolve) => socket.on('error', () => { /* reset: what it was for */ }).on('close', resolve))
+  const closed = new Promise((resolve) => socket.on('error', () => { /* the daemon may reset it */ }).on('close', resolve))
   socket.setEncoding('latin1').on('data', (chunk: string) => { text += chunk })
   await once(socket, 'connect').catch(() => { /* reset at once */ })
   if (bytes !== '') socket.write(bytes)
@@ -52,27 +52,27 @@ async function othersAreServed(t: Test, times = 20): Promise<void> {
 t.test('F1: a guest gets 503 beyond 16 connections and a reset beyond four times that; others are served', async (t) => {
   const open = []
   for (let i = 0; i < 16; i++) open.push(await aConnection())
-  const told = await aConnection()
-  await until(() => told.text() !== '', 'an answer')
-  t.match(parseAnswer(told.text()), { status: 503, headers: { 'retry-after': '1', connection: 'close' } })
+  const refused = await aConnection()
+  await until(() => refused.text() !== '', 'a response')
+  t.match(parseAnswer(refused.text()), { status: 503, headers: { 'retry-after': '1', connection: 'close' } })
   await othersAreServed(t)
   const more = await Promise.all(Array.from({ length: 600 }, () => aConnection()))
   await until(async () => await metric('imds_connections_dropped_total{reason="over-share"}') > 0, 'connections that are reset')
   await othersAreServed(t)
-  for (const { socket } of [...open, told, ...more]) socket.destroy()
-  await until(async () => (await daemon.get(ID, FLOODER).catch(() => null))?.status === 200, 'room for the guest once it has closed them')
+  for (const { socket } of [...open, refused, ...more]) socket.destroy()
+  await until(async () => (await daemon.get(ID, FLOODER).catch(() => null))?.status === 200, 'a response after the guest has closed its connections')
   matchAll(t, daemon.log.filter(({ msg, reason }) => msg === 'request refused' && reason === 'too-many-connections'), [{ level: 'warn', instance: 'srv-0', address: FLOODER }])
 })
 
-t.test('F1: a guest beyond its share gets 503 after a tenth of a second, and another guest is served', async (t) => {
+t.test('F1: a guest beyond its share gets 503 on a connection that stays open; another guest is served', async (t) => {
   const { socket, text, closed } = await aConnection()
   const before = await overShare()
   socket.write(REQUEST.repeat(550))
   await until(() => text().split('HTTP/1.1 200').length > 550, '550 answers')
   for (let i = 0; i < 800 && !text().includes('503'); i++) {
-    const told = once(socket, 'data') // at once: a share that refills faster than it is spent is never exhausted
+    const response = once(socket, 'data') // without a pause: otherwise the share would be refilled faster than it is used
     socket.write(REQUEST)
-    await Promise.race([told, closed])
+    await Promise.race([response, closed])
   }
   const refusal = text().slice(text().indexOf('HTTP/1.1 503'))
   t.match(parseAnswer(refusal), { status: 503, headers: { 'retry-after': '1', 'content-type': 'text/html' } })
@@ -80,26 +80,26 @@ t.test('F1: a guest beyond its share gets 503 after a tenth of a second, and ano
   const length = text().length
   for (let i = 0; i < 60; i++) socket.write(REQUEST)
   await othersAreServed(t)
-  await until(() => text().length > length || socket.destroyed, 'an answer, or the end where they arrived as one piece: that is pipelining')
+  await until(() => text().length > length || socket.destroyed, 'a response; or a reset, if the requests arrived together, which is pipelining')
   t.ok(await overShare() > before)
   socket.destroy()
   await until(async () => (await daemon.get(ID, FLOODER).catch(() => null))?.status === 200, 'the guest to have a share again')
 })
 
 t.test('F2: a guest that never reads its responses is disconnected and counted as stalled', async (t) => {
-  await sleep(7_000) // for its share
+  await sleep(7_000) // until its share is refilled
   const sockets = await Promise.all(Array.from({ length: 3 }, () => aConnection()))
   for (const { socket } of sockets) {
     socket.pause()
     socket.write('GET /latest/user-data HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(190))
   }
   await othersAreServed(t)
-  await until(async () => await metric('imds_connections_dropped_total{reason="stalled"}') === 3, 'the stalled to be ended', 60_000)
+  await until(async () => await metric('imds_connections_dropped_total{reason="stalled"}') === 3, 'the stalled connections to be closed', 60_000)
   for (const { socket } of sockets) socket.destroy()
   await othersAreServed(t)
 })
 
-t.test('F1: connections of many unknown peers leave room for guests', async (t) => {
+t.test('F1: guests are served while many unknown peers have connections open', async (t) => {
   const open: Socket[] = []
   for (let i = 0; i < 1_500; i++) {
     const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: `127.1.${String(i >> 8)}.${String(i & 255)}` }).on('error', () => { /* reset */ })
@@ -128,13 +128,13 @@ t.test('F1: pipelining beyond an unknown peer\'s share creates almost no request
   const { server } = aGuestServer()
   await server.listen({ port: 0, host: '127.0.0.1' })
   t.teardown(() => server.close())
-  let made = 0
-  const count = () => { made += 1 }
+  let created = 0
+  const count = () => { created += 1 }
   diagnostics.subscribe('http.server.request.start', count)
   t.teardown(() => diagnostics.unsubscribe('http.server.request.start', count))
-  const socket = connect((server.server.address() as AddressInfo).port, '127.0.0.1').on('error', () => { /* reset */ }).resume()
+  const socket = connect((server.server.address() as AddressInfo).port, '127.0.0.1').on('error', () => { /* the daemon resets it */ }).resume()
   const closed = new Promise((resolve) => socket.on('close', resolve))
   socket.write('GET / HTTP/1.1\r\n\r\n'.repeat(3_600))
   await closed
-  t.ok(made < 2 * UNKNOWN_PEERS.each.burst, `${String(made)} of 3,600`)
+  t.ok(created < 2 * UNKNOWN_PEERS.each.burst, `${String(created)} of 3,600`)
 })

@@ -1,5 +1,5 @@
 /**
- * Request smuggling and requests in pieces: the beginning and the end of a request are never ambiguous.
+ * Request smuggling and requests in pieces: the daemon never mistakes where a request begins and ends.
  */
 import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -12,7 +12,7 @@ import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.
 import { anInstance } from '../support/fixtures/instance.ts'
 
 const SECRET = 'what is smuggled'
-/** Enough guests that open connections exceed no share. */
+/** The tests distribute their connections over so many guests, so that none exceeds its share. */
 const GUESTS = 8
 const address = (n: number) => `127.0.0.${String(1 + n % GUESTS)}`
 
@@ -40,7 +40,7 @@ SHAPES.forEach(({ name, bytes, outcome }, n) => {
     t.same(answers.map(({ status }) => status), outcome === 'refused' ? [400] : outcome)
     if (outcome === 'refused' || bytes.includes('Upgrade')) t.equal(answers.at(-1)?.headers.get('connection'), 'close')
     const isPipelined = bytes.includes(SMUGGLED) && answers.filter(({ status }) => status === 200).length === 3
-    t.equal(answers.filter(({ body }) => body === SECRET).length, isPipelined ? 1 : 0, 'what is smuggled is answered only where it is a request by every reading')
+    t.equal(answers.filter(({ body }) => body === SECRET).length, isPipelined ? 1 : 0, 'the smuggled request is answered only if it is a pipelined request for every parser')
   })
 })
 
@@ -74,8 +74,8 @@ t.test('A9: a request whose sender half-closes at once is answered, also for an 
   }
 })
 
-/** Everything that comes back to `bytes` when the sender closes its side at once. */
-async function halfClosed(from: string, bytes: string): Promise<string> {
+/** Sends bytes and half-closes the connection at once. Returns everything that is received. */
+async function sendAndHalfClose(from: string, bytes: string): Promise<string> {
   const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: from, allowHalfOpen: true })
   const chunks: string[] = []
   socket.setEncoding('latin1').on('data', (chunk: string) => { chunks.push(chunk) })
@@ -84,30 +84,31 @@ async function halfClosed(from: string, bytes: string): Promise<string> {
   return chunks.join('')
 }
 
-const READ_AT_ONCE = 65_536
+/** The size of the buffer into which Node reads from a socket. */
+const READ_BUFFER_BYTES = 65_536
 
 for (const [what, target, many] of [['listings', '/latest/meta-data/', 400], ['large user-data', '/latest/user-data', 20]] as const) {
   t.test(`A9: pipelined requests are all answered, though the sender half-closes: ${what}`, async (t) => {
-    t.equal(statusesOf(await halfClosed(what === 'listings' ? address(1) : LARGE, `GET ${target} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(many))).length, many)
+    t.equal(statusesOf(await sendAndHalfClose(what === 'listings' ? address(1) : LARGE, `GET ${target} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(many))).length, many)
   })
 }
 
 t.test('A9: a request that fills the read buffer is answered, though the half-close arrives with it', async (t) => {
   const head = (length: number) => `PUT ${OPEN} HTTP/1.1\r\nHost: x\r\nContent-Length: ${String(length)}\r\n\r\n`
-  const length = READ_AT_ONCE - head(READ_AT_ONCE - 100).length
+  const length = READ_BUFFER_BYTES - head(READ_BUFFER_BYTES - 100).length
   const bytes = head(length) + 'x'.repeat(length)
-  t.equal(bytes.length, READ_AT_ONCE)
+  t.equal(bytes.length, READ_BUFFER_BYTES)
   daemon.process.kill('SIGSTOP')
-  const text = halfClosed(address(2), bytes)
-  await sleep(200) // for all of it to arrive
+  const text = sendAndHalfClose(address(2), bytes)
+  await sleep(200) // until all bytes have arrived
   daemon.process.kill('SIGCONT')
   t.same(statusesOf(await text), [405])
 })
 
-t.test('invariant 6: a CONNECT behind an unsent response, or a reset, ends only that connection', async (t) => {
+t.test('invariant 6: a CONNECT pipelined after an unsent response, then a reset, ends only that connection', async (t) => {
   const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', localAddress: LARGE })
   socket.pause().write('GET /latest/user-data HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(10) + 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n')
-  await sleep(200) // for as much of the responses as the socket buffers
+  await sleep(200) // until the socket's buffers are full of responses
   socket.resetAndDestroy()
   await sleep(200)
   t.equal((await daemon.get(OPEN, address(2))).status, 200)
@@ -115,18 +116,18 @@ t.test('invariant 6: a CONNECT behind an unsent response, or a reset, ends only 
   t.same(daemon.log.filter(({ level }) => level === 'fatal'), [])
 })
 
-t.test('A5: a CONNECT that declares a body is refused after the responses before it', async (t) => {
-  const text = await halfClosed(address(3), `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\nCONNECT x:1 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n`)
+t.test('A5: a CONNECT with a body is refused after the responses to earlier requests', async (t) => {
+  const text = await sendAndHalfClose(address(3), `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\nCONNECT x:1 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n`)
   t.same(statusesOf(text), [200, 405])
 })
 
-/** What can follow a row of good requests, and its status. */
+/** Bytes that can follow valid requests, and the status that they get. */
 const TAILS: readonly (readonly [what: string, bytes: string, statuses: readonly number[]])[] = [
   ['garbage', '\x01garbage\r\n\r\n', [400]],
   ['headers without end', `GET ${OPEN} HTTP/1.1\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, [400]],
   ['CONNECT', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', [405]],
   ['a request with a broken body', `GET ${OPEN} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZ\r\n`, [200]],
-  ['a request that is not HTTP/1.1, and more behind it', `GET ${OPEN} HTTP/1.0\r\n\r\nGET / HTTP/1.0\r\n\r\n`, [200]],
+  ['a request in HTTP/1.0, followed by another one', `GET ${OPEN} HTTP/1.0\r\n\r\nGET / HTTP/1.0\r\n\r\n`, [200]],
   ['half a request', `GET ${OPEN} HT`, [400]],
 ]
 for (const [row, [what, bytes, statuses]] of TAILS.entries()) {
@@ -135,21 +136,20 @@ for (const [row, [what, bytes, statuses]] of TAILS.entries()) {
       for (const many of [1, 2, 7, 60]) {
         const from = role === 'guest' ? address(2) : `127.0.${String(3 + row)}.${String(many)}` // each has its own share
         const { text } = await send(daemon.guestPort, from, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`.repeat(many) + bytes, { splits: [], pauseMs: 0, then: 'end' })
-        const told = statusesOf(text)
-        t.same(told, [...Array.from({ length: many }, () => status), ...role === 'guest' ? statuses : [503]], `${String(many)} of one ${role}`)
+        t.same(statusesOf(text), [...Array.from({ length: many }, () => status), ...role === 'guest' ? statuses : [503]], `${String(many)} of one ${role}`)
       }
     }
   })
 }
 
 t.test('A9: the last request of an unknown peer is answered, whatever follows it', async (t) => {
-  for (const [n, behind] of ['GET /x', `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`, '\x01', '\r\n'].entries()) {
-    const { text } = await send(daemon.guestPort, `127.0.1.${String(n)}`, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n${behind}`, { splits: [], pauseMs: 0, then: 'end' })
-    t.same(statusesOf(text), [503], JSON.stringify(behind))
+  for (const [n, following] of ['GET /x', `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`, '\x01', '\r\n'].entries()) {
+    const { text } = await send(daemon.guestPort, `127.0.1.${String(n)}`, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n${following}`, { splits: [], pauseMs: 0, then: 'end' })
+    t.same(statusesOf(text), [503], JSON.stringify(following))
   }
 })
 
-t.test('A7, E2: a request of any protocol gets our response: 503 to an unknown peer', async (t) => {
+t.test('A7, E2: a request of any protocol from an unknown peer gets the same 503', async (t) => {
   for (const bytes of [`DESCRIBE ${OPEN} RTSP/1.0\r\n\r\n`, 'PLAY *\r\nHost: x\r\n\r\n', `SOURCE ${OPEN} ICE/1.0\r\n\r\n`, `GET ${OPEN} RTSP/1.0\r\n\r\n`, 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', `PURGE ${OPEN} HTTP/1.0\r\n\r\n`]) {
     const { text } = await send(daemon.guestPort, '127.0.2.1', bytes, { splits: [], pauseMs: 0, then: 'end' })
     t.same(statusesOf(text), [503], bytes)

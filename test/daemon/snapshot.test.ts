@@ -1,5 +1,5 @@
 /**
- * G1 and G2 at a start: the daemon serves the snapshot on disk.
+ * The snapshot at a start (contract G1, G2): the daemon serves it until the store answers.
  */
 import { once } from 'node:events'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -25,23 +25,24 @@ async function aHost(t: Test): Promise<Host> {
   return { redis, store, env: { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: directory, IMDS_RESYNC_SECONDS: '1' }, path: join(directory, 'view.snapshot') }
 }
 
-async function killed(daemon: TestDaemon): Promise<void> {
+async function kill(daemon: TestDaemon): Promise<void> {
   daemon.process.kill('SIGKILL')
   await once(daemon.process, 'exit')
 }
 
-async function snapshotOf(t: Test, { store, env, path }: Host): Promise<void> {
+/** Runs a daemon until its snapshot has two instances, then kills it. */
+async function writeSnapshot(t: Test, { store, env, path }: Host): Promise<void> {
   const first = await startDaemon(env)
   t.teardown(() => first.stop())
   await store.put(local(1), Buffer.from([0, 255, 10]))
   await store.put(local(2))
   await until(() => existsSync(path) && readFileSync(path, 'latin1').includes('srv-n1') && readFileSync(path, 'latin1').includes('srv-n2'), 'the snapshot')
-  await killed(first)
+  await kill(first)
 }
 
 t.test('G1: a start without Redis serves the snapshot at the first request; readyz reports it', async (t) => {
   const host = await aHost(t)
-  await snapshotOf(t, host)
+  await writeSnapshot(t, host)
   await host.redis.kill()
   const second = await startDaemon(host.env)
   t.teardown(() => second.stop())
@@ -57,7 +58,7 @@ t.test('G1: a start without Redis serves the snapshot at the first request; read
 
 t.test('changes and removals made while the daemon was down arrive with the first resync', async (t) => {
   const host = await aHost(t)
-  await snapshotOf(t, host)
+  await writeSnapshot(t, host)
   await host.store.put(local(1, 2), 'none')
   await host.store.remove('srv-n2')
   const second = await startDaemon(host.env)
@@ -67,19 +68,19 @@ t.test('changes and removals made while the daemon was down arrive with the firs
   t.equal((await second.get(ID, '127.0.0.2')).status, 503)
 })
 
-t.test('an instance that was removed is removed from the snapshot', async (t) => {
+t.test('a removed instance is removed from the snapshot too', async (t) => {
   const host = await aHost(t)
   const daemon = await startDaemon(host.env)
   t.teardown(() => daemon.stop())
   await host.store.put(local(1), Buffer.from('S3CRET'))
   await until(() => existsSync(host.path) && readFileSync(host.path, 'latin1').includes('S3CRET'), 'the snapshot')
   await host.store.remove('srv-n1')
-  await until(() => !/S3CRET|srv-n1/.test(readFileSync(host.path, 'latin1')), 'the removal in the file', 60_000)
+  await until(() => !/S3CRET|srv-n1/.test(readFileSync(host.path, 'latin1')), 'the removal from the file', 60_000)
 })
 
 t.test('a torn snapshot is deleted and not served: 503 until the store answers', async (t) => {
   const host = await aHost(t)
-  await snapshotOf(t, host)
+  await writeSnapshot(t, host)
   writeFileSync(host.path, readFileSync(host.path).subarray(0, -10))
   await host.redis.kill()
   const second = await startDaemon(host.env)
@@ -91,7 +92,7 @@ t.test('a torn snapshot is deleted and not served: 503 until the store answers',
 
 t.test('the snapshot of another hypervisor is not served', async (t) => {
   const host = await aHost(t)
-  await snapshotOf(t, host)
+  await writeSnapshot(t, host)
   await host.redis.kill()
   const second = await startDaemon({ ...host.env, IMDS_HYPERVISOR: 'hv2' })
   t.teardown(() => second.stop())
@@ -99,12 +100,12 @@ t.test('the snapshot of another hypervisor is not served', async (t) => {
   matchAll(t, second.log.filter(({ msg }) => msg.includes('snapshot')), [{ level: 'warn', msg: /rejected and deleted/, reason: /hypervisor/ }])
 })
 
-t.test('a clean stop leaves the latest change on disk', async (t) => {
+t.test('a clean stop writes the latest change to the snapshot', async (t) => {
   const host = await aHost(t)
   const daemon = await startDaemon(host.env)
   await host.store.put(local(1), Buffer.from('latest'))
   await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
-  await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness') // without a snapshot none is written before
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness') // a daemon without a snapshot writes none before it is ready
   daemon.process.kill('SIGTERM')
   await once(daemon.process, 'exit')
   t.match(readFileSync(host.path, 'latin1'), /latest/)

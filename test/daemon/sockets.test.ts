@@ -1,5 +1,5 @@
 /**
- * A4 to A7 of the contract where bytes on a socket matter, and the refusals that end a connection before a request exists.
+ * Parts A4 to A7 of the contract that depend on the bytes on a socket, and refusals before a request has been parsed.
  */
 import { once } from 'node:events'
 import { connect } from 'node:net'
@@ -28,11 +28,11 @@ const SERVED: [string, string, string][] = [
   ['A5', 'HTTP/1.0 without a Host', `GET ${ID} HTTP/1.0\r\n\r\n`],
   ['A5', 'HTTP/1.1 without a Host', `GET ${ID} HTTP/1.1\r\nConnection: close\r\n\r\n`],
   ['A5', 'an absolute-form target, whatever host it names', `GET http://evil.example:81${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`],
-  ['A5', 'an upgrade that is not taken up', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n`],
+  ['A5', 'a request for an upgrade, which is ignored,', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n`],
   ['A4', 'a body of any type', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n{`],
   ['A4', 'an empty chunked body', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`],
-  ['A5', 'an expectation that we do not know', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: miracles\r\n\r\n`],
-  ['A6', 'a client that would take gzip', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept-Encoding: gzip, br\r\n\r\n`],
+  ['A5', 'an unknown expectation', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: miracles\r\n\r\n`],
+  ['A6', 'a client that accepts gzip', `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept-Encoding: gzip, br\r\n\r\n`],
 ]
 for (const [number, what, bytes] of SERVED) {
   t.test(`${number}: ${what} is served`, async (t) => {
@@ -43,12 +43,12 @@ for (const [number, what, bytes] of SERVED) {
   })
 }
 
-t.test('A5: Expect: 100-continue is answered, then the request', async (t) => {
+t.test('A5: a request with Expect: 100-continue gets a 100, then its response', async (t) => {
   const { text } = await exchange(daemon.guestPort, `GET ${ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx`)
   t.match(text, /^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 200 OK\r\n/)
 })
 
-t.test('A5: 30 requests on one connection and pipelined requests are answered in order', async (t) => {
+t.test('A5: 30 pipelined requests on one connection are answered in order', async (t) => {
   const one = (path: string, last = false) => `GET ${path} HTTP/1.1\r\nHost: x\r\n${last ? 'Connection: close\r\n' : ''}\r\n`
   const { text } = await exchange(daemon.guestPort, one(ID).repeat(29) + one('/latest/user-data', true))
   t.equal(text.match(/HTTP\/1\.1 200 OK/g)?.length, 30)
@@ -63,7 +63,7 @@ t.test('A5: the server announces and closes an idle connection', async (t) => {
   t.match(parseAnswer(text).headers, { connection: 'keep-alive', 'keep-alive': 'timeout=3' })
 })
 
-t.test('D1: a token PUT that is pipelined behind another request is answered in its turn', async (t) => {
+t.test('D1: a token PUT that is pipelined after another request is answered after it', async (t) => {
   const put = 'PUT /latest/api/token HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n'
   const { text } = await exchange(daemon.guestPort, `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n${put}`)
   t.match(text, /^HTTP\/1\.1 200 [\s\S]+srv-abcdeHTTP\/1\.1 200 [\s\S]+[\w-]{54}==$/)
@@ -91,7 +91,7 @@ for (const [number, what, bytes, reason, status, method] of REFUSED) {
   })
 }
 
-t.test('F2: a request that never ends is ended and counted with its reason; others are served', async (t) => {
+t.test('F2: an incomplete request times out and is counted with its reason; others are served', async (t) => {
   const before = await counted('request-timeout', 'other', 400) || 0
   const slow = exchange(daemon.guestPort, `GET ${ID} HTTP/1.1\r\nHost: x\r\nX-Slow: `)
   t.equal((await daemon.get(ID)).status, 200)
@@ -111,7 +111,7 @@ t.test('A4: a HEAD has the headers of the GET and no body', async (t) => {
   t.equal(body, '')
 })
 
-t.test('invariant 6: connections reset at any moment end only themselves', async (t) => {
+t.test('invariant 6: a connection that is reset at any moment affects no other', async (t) => {
   for (const bytes of ['CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', 'garbage\r\n\r\n', `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na', `POST ${ID} HTTP/1.1\r\nContent-Length: 9\r\n\r\nx`, 'GET /']) {
     for (let i = 0; i < 20; i++) {
       const socket = connect(daemon.guestPort, '127.0.0.1')
@@ -125,7 +125,7 @@ t.test('invariant 6: connections reset at any moment end only themselves', async
   t.same(daemon.log.filter(({ level }) => level === 'error' || level === 'fatal'), [])
 })
 
-t.test('F2: a refused connection that the peer keeps open is closed all the same', async (t) => {
+t.test('F2: the daemon closes a refused connection that the peer keeps open', async (t) => {
   const socket = connect({ port: daemon.guestPort, host: '127.0.0.1', allowHalfOpen: true }, () => { socket.write('CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n') })
   socket.resume().on('error', () => { /* reset */ })
   const trickle = setInterval(() => { socket.write('x') }, 50)

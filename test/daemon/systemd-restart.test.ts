@@ -1,5 +1,5 @@
 /**
- * Restarts while systemd holds the socket (contract G3), with guests that read their trees without a pause.
+ * Restarts while systemd keeps the socket open (contract G3), and a guest that reads its tree without a pause.
  */
 import t from 'tap'
 import { bootHost, withoutSystemd } from '../support/netns/booted-host.ts'
@@ -9,11 +9,11 @@ import { startLoad, summary, type Load } from '../support/load/load.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const RESTARTS = 20
-/** Requests from one restart to the next, at least. */
-const BETWEEN = 200
+/** The least number of requests between two restarts. */
+const REQUESTS_PER_STEP = 200
 const LOADS: readonly [string, Load][] = [
   ['a connection per request', { clients: 8, keepAlive: false }],
-  ['connections that are kept', { clients: 8, keepAlive: true }],
+  ['keep-alive connections', { clients: 8, keepAlive: true }],
 ]
 
 t.test('G3: with imds.socket', { skip: withoutSystemd() }, async (t) => {
@@ -22,23 +22,23 @@ t.test('G3: with imds.socket', { skip: withoutSystemd() }, async (t) => {
   const ask = async () => (await guest!.ask({ path: ID })).body.toString()
   await shell('cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
 
-  await t.test('a restart passes the socket to a running daemon', async (t) => {
+  await t.test('a restart gives the socket of systemd to a daemon that listened itself', async (t) => {
     await systemctl('start', 'imds.service')
     await until(async () => await ask() === 'srv-abcde', 'the instance')
     await systemctl('enable', 'imds.socket')
     await systemctl('restart', 'imds.service')
-    t.match(await show('ActiveState', 'SubState'), { ActiveState: 'active', SubState: 'running' }, 'READY was said')
+    t.match(await show('ActiveState', 'SubState'), { ActiveState: 'active', SubState: 'running' }, 'the daemon reported READY')
     const [listening] = /.*169\.254\.169\.254:80.*/.exec(await shell('ss --no-header --listening --tcp --numeric --processes')) ?? []
-    t.match(listening, /"systemd",pid=1,/, 'the socket is systemd\'s')
-    t.match(listening, /LISTEN +0 +4096 /, 'and as long as its unit says')
+    t.match(listening, /"systemd",pid=1,/, 'the socket belongs to systemd')
+    t.match(listening, /LISTEN +0 +4096 /, 'its backlog is that of the unit')
     t.equal(await ask(), 'srv-abcde')
-    t.equal((await guest!.ask({ method: 'PUT', path: '/latest/api/token', headers: { 'X-aws-ec2-metadata-token-ttl-seconds': '60' } })).status, 200, 'the sandbox lets it mark a connection to that socket')
+    t.equal((await guest!.ask({ method: 'PUT', path: '/latest/api/token', headers: { 'X-aws-ec2-metadata-token-ttl-seconds': '60' } })).status, 200, 'the sandbox allows the daemon to mark a connection on that socket')
   })
 
   await t.test(`${String(RESTARTS)} restarts fail no request`, async (t) => {
     const loads = await Promise.all(LOADS.map(([, load]) => startLoad(guest!, load)))
     for (let i = 0; i < RESTARTS; i++) {
-      await Promise.all(loads.map((load) => load.more(BETWEEN)))
+      await Promise.all(loads.map((load) => load.more(REQUESTS_PER_STEP)))
       await systemctl('restart', 'imds.service')
     }
     for (const [i, load] of loads.entries()) {
@@ -49,18 +49,18 @@ t.test('G3: with imds.socket', { skip: withoutSystemd() }, async (t) => {
     }
   })
 
-  await t.test('guest requests while the daemon is stopped start it and are answered', async (t) => {
+  await t.test('a guest\'s request starts a stopped daemon and is answered', async (t) => {
     await systemctl('stop', 'imds.service')
     t.equal(await ask(), 'srv-abcde')
-    await until(async () => (await show('ActiveState'))['ActiveState'] === 'active', 'READY, which comes a little later')
+    await until(async () => (await show('ActiveState'))['ActiveState'] === 'active', 'READY')
   })
 
-  await t.test('guest requests under a bad configuration are answered once it is corrected, without a restart', async (t) => {
+  await t.test('a request under a bad configuration is answered once it is corrected, without a manual start', async (t) => {
     await setEnv('IMDS_STORE=nonsense')
     await t.rejects(systemctl('restart', 'imds.service'))
-    const asked = ask()
+    const request = ask()
     await until(async () => (await shell('cat /log')).split('IMDS_STORE must be').length > 2, 'the second start')
     await setEnv('IMDS_STORE=file:/store')
-    t.equal(await asked, 'srv-abcde')
+    t.equal(await request, 'srv-abcde')
   })
 })

@@ -1,5 +1,5 @@
 /**
- * The units, checked and rated by systemd's tools and run by a booted systemd (support/netns/booted-host.ts).
+ * The systemd units: checked by systemd's tools, and run by a booted systemd (support/netns/booted-host.ts).
  */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, copyFileSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -12,7 +12,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { SERVICE } from '../support/netns/namespaces.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
-/** imdsctl as the package installs it, without the options that tap gives to every Node below it. */
+/** imdsctl as the package installs it, without the Node options that tap passes to child processes. */
 const IMDSCTL = 'env -u NODE_OPTIONS /opt/imds/bin/node /opt/imds/lib/node_modules/imds/dist/imdsctl.js'
 const SERVICES = ['imds.service', 'imds-address.service', 'imds-firewall.service'] as const
 const FILES = [...SERVICES, 'imds.socket', 'imds-network@.socket'] as const
@@ -20,14 +20,13 @@ const UNITS = [...SERVICES, 'imds.socket', 'imds-network@red.socket']
 
 const withoutAnalyze = spawnSync('systemd-analyze', ['--version']).error !== undefined && 'systemd-analyze is missing: Debian has it in the package systemd'
 
-/** All values of a key in a unit. */
+/** The values of a key in a unit. */
 function settings(unit: typeof FILES[number], key: string): string[] {
   return readFileSync(`${ROOT}systemd/${unit}`, 'utf8').split('\n').filter((line) => line.startsWith(`${key}=`)).map((line) => line.slice(key.length + 1))
 }
 
 t.test('systemd\'s checker accepts the units', { skip: withoutAnalyze }, (t) => {
-  // Looked at as on a host where the package is installed: a root directory with the units unchanged, systemd's own units, and
-  // executable files where ExecStart= wants them.
+  // A root directory as after the installation of the package: our units, systemd's own, and the executables of ExecStart=.
   const root = mkdtempSync(join(tmpdir(), 'imds-units-'))
   t.teardown(() => { rmSync(root, { recursive: true }) })
   cpSync('/usr/lib/systemd/system', join(root, 'usr/lib/systemd/system'), { recursive: true, verbatimSymlinks: true })
@@ -40,12 +39,12 @@ t.test('systemd\'s checker accepts the units', { skip: withoutAnalyze }, (t) => 
   for (const file of FILES) copyFileSync(`${ROOT}systemd/${file}`, join(root, 'etc/systemd/system', file))
   for (const unit of UNITS) {
     const { status, stdout, stderr } = spawnSync('systemd-analyze', ['verify', `--root=${root}`, '--recursive-errors=no', unit], { encoding: 'utf8' })
-    t.same({ status, said: stdout + stderr }, { status: 0, said: '' }, unit)
+    t.same({ status, output: stdout + stderr }, { status: 0, output: '' }, unit)
   }
   t.end()
 })
 
-t.test('the sandbox of the services has an exposure of at most 1.5', { skip: withoutAnalyze }, (t) => {
+t.test('systemd-analyze rates the exposure of each service at most 1.5', { skip: withoutAnalyze }, (t) => {
   for (const unit of SERVICES) {
     const { stdout, stderr } = spawnSync('systemd-analyze', ['security', '--offline=true', `${ROOT}systemd/${unit}`], { encoding: 'utf8' })
     const exposure = /Overall exposure level for \S+: ([\d.]+)/.exec(stdout)?.[1]
@@ -54,20 +53,20 @@ t.test('the sandbox of the services has an exposure of at most 1.5', { skip: wit
   t.end()
 })
 
-t.test('the daemon\'s only capability is the one for port 80', (t) => {
+t.test('the unit of the daemon allows one capability, which it needs for port 80', (t) => {
   t.same(settings('imds.service', 'AmbientCapabilities'), ['CAP_NET_BIND_SERVICE'])
   t.same(settings('imds.service', 'CapabilityBoundingSet'), ['CAP_NET_BIND_SERVICE'])
   t.same(settings('imds.service', 'User'), ['imds'])
   t.end()
 })
 
-t.test('the daemon is killed last for memory, and a crash loop never gives up', (t) => {
+t.test('the OOM killer spares the daemon, and systemd restarts it without a limit', (t) => {
   t.ok(Number(settings('imds.service', 'OOMScoreAdjust')[0]) <= -900)
   t.same(['Restart', 'StartLimitIntervalSec', 'RestartPreventExitStatus'].flatMap((key) => settings('imds.service', key)), ['always', '0', '78'])
   t.end()
 })
 
-t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async (t) => {
+t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() }, async (t) => {
   const host = await bootHost(t)
   const { systemctl, shell, show, setEnv, guests: [guest] } = host
   await shell('cat > /store/srv-abcde.json', JSON.stringify(anInstance()))
@@ -77,13 +76,13 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
   await t.test('the address is added with the daemon, and a guest is served there on port 80', async (t) => {
     t.notMatch(await shell('ip address show dev lo'), SERVICE)
     await systemctl('start', 'imds.service')
-    t.match(await show('ActiveState', 'SubState', 'Type'), { ActiveState: 'active', SubState: 'running', Type: 'notify' }, 'it has said that it listens')
+    t.match(await show('ActiveState', 'SubState', 'Type'), { ActiveState: 'active', SubState: 'running', Type: 'notify' }, 'the daemon has reported READY')
     await listens('first resync completed')
     t.match(await shell('ip address show dev lo'), `inet ${SERVICE}/32 scope host`)
     t.ok(await answered())
   })
 
-  await t.test('the daemon has its own user and one capability, gains nothing, and writes only to its state', async (t) => {
+  await t.test('the daemon has its own user and one capability, and may write only to its state directory', async (t) => {
     const { MainPID: pid } = await show('MainPID')
     const status = await shell(`cat /proc/${pid!}/status`)
     const uid = (await shell('id -u imds')).trim()
@@ -109,7 +108,7 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
     t.notMatch(status, /^Uid:\t0/m)
     for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb']) t.match(status, `${set}:\t0000000000001000`) // bit 12: CAP_NET_ADMIN
     await shell('nft flush ruleset')
-    await until(async () => (await shell('nft list tables')).includes('inet imds'), 'the rules to be put back', 15_000)
+    await until(async () => (await shell('nft list tables')).includes('inet imds'), 'the rules to be restored', 15_000)
     await systemctl('stop', 'imds-firewall.service')
     t.match(await shell('nft list tables'), 'inet imds', 'the rules stay')
     t.ok(await answered())
@@ -146,7 +145,7 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
     t.equal((await show('NRestarts'))['NRestarts'], '0')
   })
 
-  await t.test('the shipped defaults agree: units, imds.env, operator API, firewall and imdsctl', async (t) => {
+  await t.test('the shipped defaults of units, imds.env, operator API, firewall and imdsctl fit together', async (t) => {
     const shipped = readFileSync(`${ROOT}deploy/imds.env`, 'utf8').replace(/^IMDS_STORE=.*$/m, 'IMDS_STORE=file:/store')
     const forPrometheus = shipped.replace(/^#(IMDS_OPERATOR_\w+=)/gm, '$1').replace(/^#(IMDS_FIREWALL=)/m, '$1')
     await shell('ip address add 10.1.0.11/32 dev lo; cd /units/imds.service.d; rm record-keys.conf redis-password.conf token-keys.conf; systemctl daemon-reload')
@@ -158,9 +157,9 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
       await until(async () => (await shell('curl -s 127.0.0.1:9169/readyz || true')).includes('"ready":true'), `readiness ${what}`)
       t.match(await shell(`${IMDSCTL} wait srv-abcde`), 'is answered for at revision', what)
       t.match(await shell(`${IMDSCTL} explain 10.0.0.2`), 'metadata (200)', what)
-      t.match(await shell(`${IMDSCTL} list`), 'srv-abcde', `${what}: the store is the daemon's`)
+      t.match(await shell(`${IMDSCTL} list`), 'srv-abcde', `${what}: imdsctl uses the store of the daemon`)
     }
-    t.match(await shell('curl -s 10.1.0.11:9169/readyz'), '"error":"this address may not ask', 'the list of who may ask holds for the other address')
+    t.match(await shell('curl -s 10.1.0.11:9169/readyz'), '"error":"this address may not ask', 'the access list applies to the other address')
     t.notMatch(await shell('cat /log'), 'IMDS_LISTEN is ignored')
     await systemctl('stop', 'imds-firewall.service')
     await shell(`${IMDSCTL} firewall --remove`)
@@ -175,12 +174,12 @@ t.test('under systemd, in the whole sandbox', { skip: withoutSystemd() }, async 
     await systemctl('start', 'imds-address.service')
     t.match(await shell('ip address show dev lo'), SERVICE)
     await shell(`ip address delete ${SERVICE}/32 dev lo`)
-    await until(async () => (await shell('ip address show dev lo')).includes(SERVICE), 'the address to be put back')
+    await until(async () => (await shell('ip address show dev lo')).includes(SERVICE), 'the address to be restored')
     await systemctl('stop', 'imds-address.service')
     t.notMatch(await shell('ip address show dev lo'), SERVICE)
     await host.dropIn('imds-address.service', `[Service]\nEnvironment="ADDRESSES=${SERVICE}/32 fd00:ec2::254/128"`)
     await systemctl('start', 'imds-address.service')
-    t.match(await shell('ip address show dev lo'), new RegExp(`${SERVICE}[^]*fd00:ec2::254`), 'a drop-in names more than one')
+    t.match(await shell('ip address show dev lo'), new RegExp(`${SERVICE}[^]*fd00:ec2::254`), 'a drop-in can name several addresses')
     await systemctl('stop', 'imds-address.service')
     t.notMatch(await shell('ip address show dev lo'), /169\.254|fd00/)
   })

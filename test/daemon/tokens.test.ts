@@ -1,5 +1,5 @@
 /**
- * Where the keys of session tokens come from, and what a token survives (contract D3).
+ * The keys of session tokens: where they come from, and what tokens survive (contract D3, D4).
  */
 import { randomBytes } from 'node:crypto'
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
@@ -36,7 +36,7 @@ async function statusWith(daemon: TestDaemon, token: string): Promise<number> {
   return (await exchange(daemon.guestPort, `GET ${ID} HTTP/1.0\r\nX-aws-ec2-metadata-token: ${token}\r\n\r\n`)).status
 }
 
-t.test('D3: a session token survives a restart, with the key that the host keeps', async (t) => {
+t.test('D3: a session token survives a restart, because its key is saved in the state directory', async (t) => {
   const state = t.testdir()
   const first = await startDaemon({ IMDS_STORE: store, IMDS_STATE_DIR: state })
   await until(async () => (await first.get(ID)).status === 200, 'the instance')
@@ -46,7 +46,7 @@ t.test('D3: a session token survives a restart, with the key that the host keeps
   t.equal(await statusWith(await aDaemon(t, { IMDS_STATE_DIR: state }), token), 200)
 })
 
-t.test('D4: after the wall clock jumps, no token expires early and none becomes valid again', async (t) => {
+t.test('D4: when the wall clock jumps, no token expires early and no expired one becomes valid again', async (t) => {
   const state = t.testdir({ clock: '0' })
   const clock = join(state, 'clock')
   const env = { IMDS_STATE_DIR: state, CLOCK_FILE: clock, NODE_OPTIONS: `--import=${SET_CLOCK}` }
@@ -63,7 +63,7 @@ t.test('D4: after the wall clock jumps, no token expires early and none becomes 
   t.equal(await statusWith(await aDaemon(t, env), long), 401, 'after a restart with the clock an hour ahead')
 })
 
-t.test('D3: a token is valid on another host that shares the keys, and keys rotate with an overlap', async (t) => {
+t.test('D3: a token is valid on a hypervisor with the same keys, and keys can be rotated with an overlap', async (t) => {
   const [before, after] = [aKey(), aKey()]
   const files = t.testdir({ old: before, both: after + before, new: after })
   const old = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'old') })
@@ -74,7 +74,7 @@ t.test('D3: a token is valid on another host that shares the keys, and keys rota
   t.same([await statusWith(newest, oldToken), await statusWith(old, token)], [401, 401])
 })
 
-t.test('D3: a missing or invalid key file is named at the start without its content, exit status 78', async (t) => {
+t.test('D3: a start with a missing or invalid key file names it without its content and exits with 78', async (t) => {
   const files = t.testdir({ empty: '', short: 'c2VjcmV0\n', words: 'not base64 at all!\n' })
   for (const [name, message] of [['missing', /cannot be read: ENOENT/], ['empty', /32 random bytes in base64/], ['short', /32 random bytes/], ['words', /32 random bytes/]] as const) {
     const { status, stderr } = await runDaemon({ IMDS_STORE: store, IMDS_STATE_DIR: files, IMDS_TOKEN_KEYS_FILE: join(files, name) })
@@ -85,25 +85,25 @@ t.test('D3: a missing or invalid key file is named at the start without its cont
   }
 })
 
-t.test('D3: a torn key file is replaced with a warning; a key that cannot be saved costs no response', async (t) => {
+t.test('D3: a torn key file is replaced with a warning; without a saved key guests are still served', async (t) => {
   const state = t.testdir({ 'token-key': 'torn' })
   const torn = await aDaemon(t, { IMDS_STATE_DIR: state })
   matchAll(t, torn.log.filter(({ msg }) => msg.includes('session token key')), [{ level: 'warn', msg: /guests must fetch new tokens/ }])
   t.equal(Buffer.from(readFileSync(join(state, 'token-key'), 'latin1'), 'base64').length, 32)
   const blocked = join(t.testdir(), 'blocked')
   mkdirSync(blocked)
-  mkdirSync(join(blocked, 'token-key')) // a directory in its place: neither read nor replaced, by root either
+  mkdirSync(join(blocked, 'token-key')) // a directory in place of the file: even root can neither read nor replace it
   const daemon = await aDaemon(t, { IMDS_STATE_DIR: blocked })
   t.equal(await statusWith(daemon, await mint(daemon)), 200)
   t.ok(daemon.log.some(({ level, msg }) => level === 'warn' && msg.includes('cannot be read or saved')))
 })
 
-t.test('a missing state directory is created for the daemon alone; a failure is one plain log line', async (t) => {
+t.test('a missing state directory is created with mode 700; a failure is one plain log line', async (t) => {
   const missing = join(t.testdir({ file: '' }), 'not', 'there')
-  const made = await aDaemon(t, { IMDS_STATE_DIR: missing })
+  const created = await aDaemon(t, { IMDS_STATE_DIR: missing })
   t.equal(statSync(missing).mode & 0o777, 0o700)
   t.equal(statSync(join(missing, 'token-key')).mode & 0o777, 0o600)
-  t.same(made.log.filter(({ msg }) => msg.includes('session token key')), [])
+  t.same(created.log.filter(({ msg }) => msg.includes('session token key')), [])
   const blocked = await aDaemon(t, { IMDS_STATE_DIR: join(t.testdirName, 'file', 'below') })
   matchAll(t, blocked.log.filter(({ msg }) => msg.includes('session token key')), [{ level: 'warn', msg: /cannot be read or saved/, reason: /^ENOTDIR: / }])
   t.equal(await statusWith(blocked, await mint(blocked)), 200)

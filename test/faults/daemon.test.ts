@@ -20,9 +20,9 @@ t.test('no guest notices a fault of the daemon', { skip: withoutNamespaces() }, 
     await host.endDaemon('SIGTERM')
     t.equal(host.daemon().process.exitCode, 0)
     await host.startDaemon()
-    await operator.sees('imds_view_instances', host.guests.length)
-    await operator.sees('imds_ready', 0)
-    await operator.reads('the store cannot be used')
+    await operator.seesMetric('imds_view_instances', host.guests.length)
+    await operator.seesMetric('imds_ready', 0)
+    await operator.seesLogLine('the store cannot be used')
     const published = host.publish()
     await redis.start()
     await published
@@ -39,12 +39,12 @@ t.test('no guest notices a fault of the daemon', { skip: withoutNamespaces() }, 
 
   await t.test('stopped and restarted while a record changes', (t) => underFault(t, host, `daemon stopped (SIGTERM) and started, ${String(TIMES)} times`, async (operator) => {
     for (let i = 0; i < TIMES; i++) await replaced('SIGTERM')
-    await operator.reads('first resync completed: ready')
+    await operator.seesLogLine('first resync completed: ready')
   }))
 
   await t.test('killed and restarted: only requests in flight fail', (t) => underFault(t, host, `daemon killed (SIGKILL) and started, ${String(TIMES)} times`, async (operator) => {
     for (let i = 0; i < TIMES; i++) await replaced('SIGKILL')
-    await operator.reads('first resync completed: ready')
+    await operator.seesLogLine('first resync completed: ready')
   }, TIMES * host.guests.length))
 
   await t.test('upgraded: replaced by another build', async (t) => {
@@ -52,7 +52,7 @@ t.test('no guest notices a fault of the daemon', { skip: withoutNamespaces() }, 
     buildInto(dist)
     await underFault(t, host, 'daemon upgraded (another build in its place)', async (operator) => {
       await replaced('SIGTERM', join(dist, 'main.js'))
-      await operator.reads('first resync completed: ready')
+      await operator.seesLogLine('first resync completed: ready')
     })
   })
 })

@@ -15,9 +15,9 @@ t.test('no guest notices a fault of the data in Redis', { skip: withoutNamespace
 
   await t.test('flushed by mistake', (t) => underFault(t, host, 'Redis flushed by mistake', async (operator) => {
     await client.flushall()
-    await operator.sees('imds_view_unconfirmed_instances', guests.length)
-    await operator.counts('imds_resyncs_total{result="uninitialised"}')
-    await operator.reads('the store has nothing of this region')
+    await operator.seesMetric('imds_view_unconfirmed_instances', guests.length)
+    await operator.seesIncrease('imds_resyncs_total{result="uninitialised"}')
+    await operator.seesLogLine('the store has nothing of this region')
     await host.publish()
   }))
 
@@ -27,8 +27,8 @@ t.test('no guest notices a fault of the data in Redis', { skip: withoutNamespace
     await host.arrived()
     await kill()
     await start()
-    await operator.counts('imds_revisions_back_total')
-    await operator.reads('the store went back to an older revision')
+    await operator.seesIncrease('imds_revisions_back_total')
+    await operator.seesLogLine('the store went back to an older revision')
     await host.publish()
   }))
 
@@ -36,8 +36,8 @@ t.test('no guest notices a fault of the data in Redis', { skip: withoutNamespace
     const used = Number(/used_memory:(\d+)/.exec(await client.info('memory'))![1])
     await client.config('SET', 'maxmemory-policy', 'allkeys-lru', 'maxmemory', used + 500_000)
     for (let i = 0; await client.exists(KEYS.region) === 1; i++) await client.set(`filler:${String(i)}`, Buffer.alloc(10_000))
-    await operator.sees('imds_view_unconfirmed_instances', guests.length)
-    await operator.reads('the store has nothing of this region')
+    await operator.seesMetric('imds_view_unconfirmed_instances', guests.length)
+    await operator.seesLogLine('the store has nothing of this region')
     await client.config('SET', 'maxmemory-policy', 'noeviction', 'maxmemory', 0)
     await host.publish()
   }))
@@ -51,17 +51,17 @@ t.test('no guest notices a fault of the data in Redis', { skip: withoutNamespace
     await half(first.id, { record: first.text }, 'user-data')
     await half(second.id, { 'user-data': second.userData }, 'none') // under the record before
     await half(guests[2]!.id, {}, 'record')
-    await operator.sees('imds_view_faulty_records', 2)
-    await operator.reads('faulty record: the last good one is still served')
-    await operator.sees('imds_view_unconfirmed_instances', 1)
-    await operator.reads('the store no longer has this instance')
+    await operator.seesMetric('imds_view_faulty_records', 2)
+    await operator.seesLogLine('faulty record: the last good one is still served')
+    await operator.seesMetric('imds_view_unconfirmed_instances', 1)
+    await operator.seesLogLine('the store no longer has this instance')
     await host.publishAgain()
   }))
 
   await t.test('half written: an index entry without its record', (t) => underFault(t, host, 'a record missing, its index left', async (operator) => {
     await client.hset(KEYS.hypervisor('hv1'), 'srv-ghost', 'digest')
-    await operator.sees('imds_view_faulty_records', 1)
-    await operator.reads('faulty record: this instance is not served')
+    await operator.seesMetric('imds_view_faulty_records', 1)
+    await operator.seesLogLine('faulty record: this instance is not served')
     await host.publish()
     await host.arrived()
     await client.hdel(KEYS.hypervisor('hv1'), 'srv-ghost')

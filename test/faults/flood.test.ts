@@ -4,7 +4,7 @@
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
-import { bootUnder, FLOODS } from '../support/load/flood.ts'
+import { bootDuringFlood, FLOODS } from '../support/load/flood.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 
 const SECONDS = 3
@@ -22,7 +22,7 @@ t.test('invariant 6, F1, F2: while one guest floods, nine others boot and no req
   await until(async () => (await daemon.get('/latest/', addressOf(9))).status === 200, 'the instances')
   const guests = Array.from({ length: 9 }, (_, i) => addressOf(i + 1))
   for (const flood of FLOODS) {
-    const { boots, requests, failed, flooded } = await bootUnder(flood, daemon.guestPort, addressOf(0), guests, SECONDS)
+    const { boots, requests, failed, flooded } = await bootDuringFlood(flood, daemon.guestPort, addressOf(0), guests, SECONDS)
     t.comment(`${flood ?? 'no flood'}: ${String(boots)} boots, ${String(requests)} requests, ${JSON.stringify(failed)}; the flood had ${String(flooded)} answers`)
     t.same(failed, {}, flood ?? 'no flood')
     t.ok(boots >= 9 && requests > 0, 'every guest booted')

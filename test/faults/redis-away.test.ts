@@ -14,8 +14,8 @@ t.test('G1: no guest notices that Redis is unreachable', { skip: withoutNamespac
   await t.test('killed and restarted', (t) => underFault(t, host, 'Redis killed, and started again', async (operator) => {
     await redis.client.save()
     await redis.kill()
-    await operator.sees('imds_store_connected', 0)
-    await operator.reads('the store is lost')
+    await operator.seesMetric('imds_store_connected', 0)
+    await operator.seesLogLine('the store is lost')
     const published = host.publish()
     await redis.start()
     await published
@@ -23,8 +23,8 @@ t.test('G1: no guest notices that Redis is unreachable', { skip: withoutNamespac
 
   await t.test('paused by SIGSTOP and resumed', (t) => underFault(t, host, 'Redis paused (SIGSTOP)', async (operator) => {
     redis.signal('SIGSTOP')
-    await operator.sees('imds_store_connected', 0)
-    await operator.reads('the store is lost')
+    await operator.seesMetric('imds_store_connected', 0)
+    await operator.seesLogLine('the store is lost')
     const published = host.publish()
     redis.signal('SIGCONT')
     await published
@@ -37,8 +37,8 @@ t.test('G1: no guest notices that Redis is unreachable', { skip: withoutNamespac
       chain in { type filter hook input priority 0; ip saddr ${redis.address} drop; }
     }`)
     await host.publish()
-    await operator.sees('imds_store_connected', 0)
-    await operator.reads('the store is lost')
+    await operator.seesMetric('imds_store_connected', 0)
+    await operator.seesLogLine('the store is lost')
     await nft('delete table inet cut')
   }))
 })

@@ -22,7 +22,7 @@ t.test('G1: no guest notices that Redis is impaired', { skip: withoutNamespaces(
       await host.arrived()
     }
     operator.notes('changes take longer')
-    await operator.sees('imds_store_connected', 1)
+    await operator.seesMetric('imds_store_connected', 1)
     mended.abort()
     await others
   }))
@@ -32,15 +32,15 @@ t.test('G1: no guest notices that Redis is impaired', { skip: withoutNamespaces(
     const { text, userData } = host.next(0)
     await t.rejects(host.store.put(JSON.parse(text), userData), { message: /OOM command not allowed when used memory > 'maxmemory'/ })
     operator.notes('the publisher: "OOM command not allowed"')
-    await operator.sees('imds_store_connected', 1)
+    await operator.seesMetric('imds_store_connected', 1)
     await redis.client.config('SET', 'maxmemory', '0')
     await host.store.put(JSON.parse(text), userData)
   }))
 
   await t.test('turned into a read-only replica, and back', (t) => underFault(t, host, 'Redis made a read-only replica', async (operator) => {
     await redis.client.replicaof('127.0.0.1', 1)
-    await operator.sees('imds_store_connected', 0)
-    await operator.reads('the store is lost')
+    await operator.seesMetric('imds_store_connected', 0)
+    await operator.seesLogLine('the store is lost')
     const published = host.publish()
     await redis.client.replicaof('NO', 'ONE')
     await published

@@ -1,43 +1,48 @@
 /**
- * Contract D6 however a guest's segments are cut: requests for a session token, cut anywhere and after any other bytes, sent from a
- * container one hop behind the guest through the real rules. With a hop limit of 1 the daemon mints every token, and none reaches
- * the container; with 2 each does, which shows that the same bytes ask for one.
+ * Fuzzes the hop limit of session tokens (contract D6): sends token requests through the real firewall rules, split into segments at any
+ * byte and preceded by other bytes.
+ *
+ * The sender is a container one hop behind the guest. With a hop limit of 1 the daemon mints every token, and none may reach the container.
+ * With 2 every token must reach it, which shows that the bytes are token requests.
  */
 import type { Test } from 'tap'
 import { until } from '../support/programs/daemon.ts'
 import { giveIpv6, SERVICE6, startFirewallHost, type FirewallHost } from '../support/netns/firewall-host.ts'
-import { must, startHeld } from '../support/programs/processes.ts'
+import { must, startChild } from '../support/programs/processes.ts'
 import { SERVICE } from '../support/netns/namespaces.ts'
 import { diceOf } from './dice.ts'
-import type { PureReport } from './pure.ts'
+import type { RunReport } from './pure.ts'
 
-/** The pieces of one connection's bytes, and how many tokens they ask for. */
+/** The bytes of one connection in pieces, and how many tokens they request. */
 export interface Cut { readonly pieces: readonly string[], readonly tokens: number }
 
-/** Connections that are open at once: the firewall lets an interface open 1,000 a second. */
+/** Connections that are open at once. The firewall allows an interface to open 1,000 a second. */
 const AT_ONCE = 800
-/** Between two pieces of a connection, in ms. */
+/** The pause between two pieces of a connection. */
 const PAUSE_MS = 40
-/** A token that is sent arrives in much less, in ms. */
+/** Time for the responses to arrive, which take much less. */
 const ARRIVAL_MS = 300
 
 const head = (line: string, ...headers: string[]) => `${[line, 'Host: x', ...headers].join('\r\n')}\r\n\r\n`
 const put = (...headers: string[]) => head('PUT /latest/api/token HTTP/1.1', 'X-aws-ec2-metadata-token-ttl-seconds: 60', ...headers)
 const GET = head('GET /latest/meta-data/instance-id HTTP/1.1')
 
-/** Requests for a token. Each holds what a rule could take for the beginning of another request. */
+/** Token requests. Each contains bytes that a firewall rule could mistake for the beginning of another request. */
 const PUTS: readonly string[] = [
   put('X: GET foo', 'Y: HEAD foo'),
   `${put('Content-Length: 8')}GET HEAD`,
   `${put('Transfer-Encoding: chunked')}4\r\nGET \r\n0\r\n\r\n`,
   head('PUT http://GET/latest/api/token HTTP/1.0', 'X-aws-ec2-metadata-token-ttl-seconds: 60'),
 ]
-/** What can precede them on the same connection, and how many tokens it requests. */
+/** Bytes that precede a token request on the same connection, and how many tokens they request. */
 const PREFIXES: readonly (readonly [bytes: string, tokens: number])[] = [
   ['', 0], [GET, 0], [GET.repeat(3), 0], [GET.replace('GET', 'HEAD'), 0], ['\r\n\r\n', 0], [head('PUT /latest/api/token HTTP/1.1'), 0], [put(), 1],
 ]
 
-/** Each request cut in two at every byte, behind each prefix: in one segment with it, or after it. `long`: every combination; else those of the first request and those of the first prefixes. */
+/**
+ * Each request split in two at every byte, after each prefix: in the same segment as the prefix, or in the next one. Only if `long`, every
+ * request has every prefix, and the prefix also has its own segment.
+ */
 export function everyCut(long: boolean): Cut[] {
   const cuts: Cut[] = []
   for (const [p, request] of PUTS.entries()) {
@@ -54,7 +59,7 @@ export function everyCut(long: boolean): Cut[] {
   return cuts
 }
 
-/** Several requests in a row, cut in several places. */
+/** Several requests in a row, split at random places. */
 export function randomCuts(seed: number, many: number): Cut[] {
   return Array.from({ length: many }, (_, n) => {
     const dice = diceOf(seed, n)
@@ -65,35 +70,34 @@ export function randomCuts(seed: number, many: number): Cut[] {
   })
 }
 
-/** The addresses of the service that cuts are sent to, and the most bytes that the daemon may put into one segment for the container. */
-const WAYS = [{ address: SERVICE }, { address: SERVICE6 }, { address: SERVICE, mss: 100 }, { address: SERVICE6, mss: 100 }] as const
+/** The service addresses, and the maximum segment size (mss) for the daemon's responses to the container. */
+const PATHS = [{ address: SERVICE }, { address: SERVICE6 }, { address: SERVICE, mss: 100 }, { address: SERVICE6, mss: 100 }] as const
 
 /**
- * Sends cuts from a container of a host that ends with `t`, with hop limits 1 and 2, in so many of WAYS. Gives how many connections that were,
- * and what was wrong.
+ * Sends cuts from a container with hop limits 1 and 2, over the first `paths` of PATHS. The host stops with `t`.
  */
-export async function fuzzCuts(t: Pick<Test, 'teardown'>, cuts: readonly Cut[], ways: number): Promise<PureReport> {
+export async function fuzzCuts(t: Pick<Test, 'teardown'>, cuts: readonly Cut[], paths: number): Promise<RunReport> {
   const host = await startFirewallHost(t, { IMDS_LISTEN: `${SERVICE}:80,[${SERVICE6}]:80` })
   const alpha = await host.addGuest('alpha')
   const container = await alpha.addContainer()
   await giveIpv6(host, alpha, container, PREFIX)
   await host.startFirewall()
   const interfaces = [{ id: 'int-alpha', macAddress: alpha.macAddress, ipv4Addresses: [alpha.address], ipv6Prefixes: [`${PREFIX}::/64`] }]
-  const asked = cuts.reduce((sum, { tokens }) => sum + tokens, 0)
+  const requested = cuts.reduce((sum, { tokens }) => sum + tokens, 0)
   const failures: string[] = []
   let tried = 0
-  for (const { address, ...way } of WAYS.slice(0, ways)) {
-    const words = ['ip', address === SERVICE ? '-4' : '-6', 'route', 'change', 'default', 'via', address === SERVICE ? '172.17.0.1' : `${PREFIX}:c::1`, 'dev', 'eth0']
-    await must([...container.within, ...words, ...'mss' in way ? ['advmss', String(way.mss)] : []])
+  for (const { address, ...path } of PATHS.slice(0, paths)) {
+    const route = ['ip', address === SERVICE ? '-4' : '-6', 'route', 'change', 'default', 'via', address === SERVICE ? '172.17.0.1' : `${PREFIX}:c::1`, 'dev', 'eth0']
+    await must([...container.within, ...route, ...'mss' in path ? ['advmss', String(path.mss)] : []])
     for (const httpPutResponseHopLimit of [1, 2]) {
-      await host.letIn(alpha, { interfaces, options: { httpPutResponseHopLimit, httpProtocolIpv6: 'enabled' } })
+      await host.putAndWait(alpha, { interfaces, options: { httpPutResponseHopLimit, httpProtocolIpv6: 'enabled' } })
       const { minted, arrived } = await sendCuts(host, container, address, cuts)
-      const fail = (what: string) => failures.push(`${address} ${JSON.stringify(way)}, hop limit ${String(httpPutResponseHopLimit)}: ${what}`)
-      if (minted !== asked) fail(`${String(minted)} of ${String(asked)} tokens were minted`)
+      const fail = (what: string) => failures.push(`${address} ${JSON.stringify(path)}, hop limit ${String(httpPutResponseHopLimit)}: ${what}`)
+      if (minted !== requested) fail(`${String(minted)} of ${String(requested)} tokens were minted`)
       for (const [i, { pieces, tokens }] of cuts.entries()) {
         tried += 1
-        const right = httpPutResponseHopLimit === 1 ? 0 : tokens
-        if (arrived[i] !== right) fail(`${String(arrived[i])} tokens arrived, not ${String(right)}: ${JSON.stringify(pieces)}`)
+        const expected = httpPutResponseHopLimit === 1 ? 0 : tokens
+        if (arrived[i] !== expected) fail(`${String(arrived[i])} tokens arrived, not ${String(expected)}: ${JSON.stringify(pieces)}`)
       }
     }
   }
@@ -103,14 +107,14 @@ export async function fuzzCuts(t: Pick<Test, 'teardown'>, cuts: readonly Cut[], 
 const PREFIX = '2a02:1348:178:1'
 const MOST_FAILURES = 10
 
-/** Sends cuts from inside a namespace to a service address. Gives the tokens that the daemon minted, and those that arrived for each cut. */
+/** Sends cuts from a namespace to a service address. Returns how many tokens the daemon minted, and how many arrived for each cut. */
 async function sendCuts(host: FirewallHost, { within }: { readonly within: readonly string[] }, address: string, cuts: readonly Cut[]): Promise<{ readonly minted: number, readonly arrived: readonly number[] }> {
-  const agent = await startHeld([...within, process.execPath, AGENT, address, String(PAUSE_MS)])
-  let heard: (line: string) => void = () => { /* it says nothing unasked */ }
-  agent.listen((line) => { heard(line) })
-  const tell = (line: string) => new Promise<string>((resolve) => {
-    heard = resolve
-    agent.tell(line)
+  const agent = await startChild([...within, process.execPath, AGENT, address, String(PAUSE_MS)])
+  let onReply: (line: string) => void = () => { /* it prints only replies */ }
+  agent.onLine((line) => { onReply(line) })
+  const command = (line: string) => new Promise<string>((resolve) => {
+    onReply = resolve
+    agent.writeLine(line)
   })
   const first = await minted(host)
   const arrived: number[] = []
@@ -118,12 +122,12 @@ async function sendCuts(host: FirewallHost, { within }: { readonly within: reado
   for (let from = 0; from < cuts.length; from += AT_ONCE) {
     const some = cuts.slice(from, from + AT_ONCE)
     expected += some.reduce((sum, { tokens }) => sum + tokens, 0)
-    await tell(JSON.stringify(some.map(({ pieces }) => pieces)))
-    await until(async () => await minted(host) >= expected, `${String(expected - first)} tokens`, 10_000).catch(() => { /* the caller counts */ })
+    await command(JSON.stringify(some.map(({ pieces }) => pieces)))
+    await until(async () => await minted(host) >= expected, `${String(expected - first)} tokens`, 10_000).catch(() => { /* the caller compares the counts */ })
     await new Promise((resolve) => setTimeout(resolve, ARRIVAL_MS))
-    arrived.push(...(JSON.parse(await tell('stop')) as string[]).map((text) => text.match(/[\w-]{54}==/g)?.length ?? 0))
+    arrived.push(...(JSON.parse(await command('stop')) as string[]).map((text) => text.match(/[\w-]{54}==/g)?.length ?? 0))
   }
-  await agent.release()
+  await agent.stop()
   return { minted: await minted(host) - first, arrived }
 }
 

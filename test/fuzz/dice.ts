@@ -1,30 +1,32 @@
 /**
- * Random choices that a seed repeats. Every input of a run has its own generator, so that it can be repeated without the others.
+ * Repeatable random choices. Every input of a run has its own generator, so that one input can be repeated without the others.
  */
 import { random } from '../support/fixtures/generated-records.ts'
 
-/** Pseudo-random choices. Bytes are texts of one character per byte (latin1), everywhere here. */
+/** Pseudo-random choices. Everywhere in test/fuzz, bytes are strings with one character per byte (latin1). */
 export interface Dice {
-  /** A whole number from 0 to below `most`. */
-  below(most: number): number
-  chance(share: number): boolean
+  /** A whole number, at least 0 and below `limit`. */
+  below(limit: number): number
+  /** True with this probability. */
+  chance(probability: number): boolean
+  /** An element of a list. */
   pick<T>(of: readonly T[]): T
   bytes(count: number): string
 }
 
-/** The dice of one input of a run. */
+/** The generator of one input of a run. */
 export function diceOf(seed: number, index: number): Dice {
   const next = random(Math.imul(seed, 0x9e3779b1) ^ Math.imul(index + 1, 0x85ebca6b))
-  const below = (most: number) => Math.floor(next() * most)
+  const below = (limit: number) => Math.floor(next() * limit)
   return {
     below,
-    chance: (share) => next() < share,
+    chance: (probability) => next() < probability,
     pick: (of) => of[below(of.length)]!,
     bytes: (count) => Array.from({ length: count }, () => String.fromCharCode(below(256))).join(''),
   }
 }
 
-/** Bytes as a person and JavaScript read them: everything but printable ASCII escaped. */
+/** Bytes as a JavaScript string literal: everything except printable ASCII is escaped. */
 export function escaped(bytes: string): string {
   return `'${bytes.replace(/[^ -~]|['\\]/g, (c) => c === '\r' ? '\\r' : c === '\n' ? '\\n' : c === '\'' || c === '\\' ? `\\${c}` : `\\x${c.charCodeAt(0).toString(16).padStart(2, '0')}`)}'`
 }

@@ -1,5 +1,5 @@
 /**
- * A daemon to be fuzzed, as a child process on a store of files, and what its health is read from.
+ * The daemon that is fuzzed: a child process on a file store, with checks of its process, log, metrics and memory.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -10,7 +10,7 @@ import { exchange } from '../support/fixtures/socket.ts'
 import { MARK, RECORD_MARK } from './inputs.ts'
 import { foreignCanaries, populate, type FuzzGuest } from './population.ts'
 
-/** Memory in use, in bytes, seen after the garbage is collected. */
+/** Memory in use after a garbage collection, in bytes. */
 export interface Memory { readonly heap: number, readonly resident: number }
 
 /** A running host. */
@@ -19,17 +19,17 @@ export interface FuzzHost {
   readonly guests: readonly FuzzGuest[]
   /** A session token of the first guest. */
   readonly token: string
-  /** Where its records are. */
+  /** The directory of the file store. */
   readonly store: string
-  /** Waits until no connection is left, then collects the garbage. Rejects when connections stay. */
+  /** Waits until all connections are closed, then collects the garbage and measures memory. Rejects if connections stay open. */
   settle(): Promise<Memory>
-  /** What is wrong with the process, its log and its metrics, in words. */
-  refusalLog(): Promise<string[]>
+  /** Describes what is wrong with the process, its log and its metrics. */
+  problems(): Promise<string[]>
   stop(): Promise<void>
 }
 
 const GUESTS = 320
-/** More descriptors than at rest that are not connections: a file of the store that is just read. */
+/** File descriptors that are not connections but may be open at a check, such as a file of the store. */
 const SPARE_DESCRIPTORS = 3
 
 /** Starts a host in an empty directory. */
@@ -44,27 +44,27 @@ export async function startFuzzHost(directory: string): Promise<FuzzHost> {
   await until(ready, 'the daemon to have read its store')
   const descriptors = () => readdirSync(`/proc/${String(pid)}/fd`).length
   const minted = await exchange(daemon.guestPort, 'PUT /latest/api/token HTTP/1.0\r\nX-aws-ec2-metadata-token-ttl-seconds: 21600\r\n\r\n', { localAddress: guests[0]!.address })
-  await sleep(500) // the snapshot is being written
-  const atRest = descriptors()
+  await sleep(500) // until the snapshot is written
+  const idle = descriptors()
 
   return {
     daemon, guests, store, token: minted.body,
     settle: async () => {
-      await until(() => descriptors() <= atRest + SPARE_DESCRIPTORS, `${String(descriptors())} file descriptors to be ${String(atRest)} again`, 25_000)
+      await until(() => descriptors() <= idle + SPARE_DESCRIPTORS, `${String(descriptors())} file descriptors to be ${String(idle)} again`, 25_000)
       await collect()
       await sleep(200)
       await collect()
       return { heap: await daemon.metric('nodejs_heap_size_used_bytes'), resident: await daemon.metric('process_resident_memory_bytes') }
     },
-    refusalLog: async () => {
+    problems: async () => {
       if (daemon.process.exitCode !== null || daemon.process.signalCode !== null) return [`the daemon ended: ${String(daemon.process.exitCode ?? daemon.process.signalCode)}\n${readFileSync(errors, 'utf8')}`]
       const metrics = (await daemon.operator('/metrics')).body.toString()
       const log = daemon.log.map((line) => JSON.stringify(line))
-      const said = readFileSync(errors, 'utf8').split('\n').filter((line) => !/^(?:|Debugger .*|For help, see: .*|Starting inspector .*)$/.test(line))
+      const errorLines = readFileSync(errors, 'utf8').split('\n').filter((line) => !/^(?:|Debugger .*|For help, see: .*|Starting inspector .*)$/.test(line))
       return [
         ...log.filter((line) => /"level":"(?:error|fatal)"/.test(line)).map((line) => `in the log: ${line}`),
         ...log.filter((line) => foreignCanaries(line, '').length > 0 || line.includes(MARK) || line.includes(minted.body) || (line.includes('faulty record') && line.includes(RECORD_MARK))).map((line) => `a record's or a request's bytes in the log: ${line}`),
-        ...said.map((line) => `on standard error: ${line}`),
+        ...errorLines.map((line) => `on standard error: ${line}`),
         ...metrics.split('\n').filter((line) => line.includes('reason="internal-error"') || line.includes(MARK) || foreignCanaries(line, '').length > 0).map((line) => `in the metrics: ${line}`),
       ]
     },

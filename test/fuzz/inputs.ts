@@ -1,28 +1,28 @@
 /**
- * What is sent to the daemon: each input is a family's, made from its dice alone.
+ * Generates the inputs for sockets. Each belongs to a family, and depends only on its dice.
  */
 import type { Dice } from './dice.ts'
 import { REAL, SERVED, targetOf } from './real.ts'
 import { AFTER, OPEN, SHAPES, SMUGGLED } from './smuggling.ts'
-import { strangeTarget } from './targets.ts'
+import { mutatedTarget } from './targets.ts'
 
-/** One input. `statuses`: the only correct statuses. `target`: the target of its GET. */
+/** One input. `statuses` are the only correct statuses of the responses, if they are known. `target` is that of its first request. */
 export interface Input {
   readonly family: Family
   readonly bytes: string
   readonly statuses?: readonly number[]
   readonly target?: string
-  /** It begins with this many good requests, each of which must get a 200 before any other response. */
+  /** The number of valid requests at its beginning: each must get a 200. */
   readonly leading?: number
-  /** More answers than this are wrong. */
+  /** The largest correct number of responses. */
   readonly mostAnswers?: number
 }
 
-/** Part of every invented header, body and target: it may not appear in a response or in the log. */
+/** A part of generated headers, bodies and targets that must not appear in any response or log line. */
 export const MARK = 'zqxj'
-/** The same for made-up records. */
+/** The same for generated records. */
 export const RECORD_MARK = 'qzvw'
-/** Stands where a session token of the first guest is to be. */
+/** A placeholder: the sender replaces it with a session token of the first guest. */
 export const TOKEN = 'TOKEN-OF-ANOTHER'
 
 const WORDS = [
@@ -42,35 +42,35 @@ const HELLOS = [
 const get = (target: string, headers: readonly string[], version = '1.1') => `${[`GET ${target} HTTP/${version}`, ...headers].join('\r\n')}\r\n\r\n`
 
 const FAMILIES = {
-  /** Real requests as they are. */
+  /** Unchanged requests of real clients. */
   real: (dice) => {
     const bytes = dice.pick(SERVED)
     return { bytes, statuses: [200], target: targetOf(bytes), mostAnswers: 1 }
   },
-  /** Real requests with a few changes of bytes. */
+  /** Requests of real clients with a few bytes changed. */
   mutated: (dice) => ({ bytes: mutate(dice, dice.pick(REAL)) }),
-  /** Nothing of HTTP. */
+  /** Random bytes. */
   noise: (dice) => ({ bytes: dice.bytes(1 + dice.below(dice.pick([16, 256, 4_096, 40_000]))) }),
-  /** Words of HTTP in any order. */
+  /** Tokens of HTTP in random order. */
   words: (dice) => ({ bytes: Array.from({ length: 1 + dice.below(60) }, () => dice.pick(WORDS)).join('') }),
   targets: (dice) => {
-    const target = strangeTarget(dice)
+    const target = mutatedTarget(dice)
     return { bytes: get(target, ['Host: x', ...dice.chance(0.3) ? ['Connection: close'] : []], dice.chance(0.9) ? '1.1' : '1.0'), target, mostAnswers: /[\r\n]/.test(target) ? Infinity : 1 }
   },
-  /** Many headers, long ones, repeated ones, and those that other services believe. */
+  /** Many, long or repeated headers, and headers that other services trust. */
   headers: (dice) => ({ bytes: get(dice.pick(SERVED).split(' ', 2)[1]!, headersOf(dice)) }),
   smuggling: (dice) => {
     const { bytes } = dice.pick(SHAPES)
     return { bytes: (dice.chance(0.5) ? bytes : mutate(dice, bytes)) + dice.pick(['', AFTER, SMUGGLED]) }
   },
-  /** Bodies that are cut, wrong or long, on any method. */
+  /** Incomplete, malformed or long bodies, with any method. */
   bodies: (dice) => ({ bytes: body(dice), mostAnswers: 2 }),
-  /** Good requests in a row. */
+  /** Valid requests in a row. */
   pipelined: (dice) => {
     const many = Array.from({ length: 2 + dice.below(30) }, () => OPEN)
     return { bytes: many.map((target) => get(target, ['Host: x'])).join(''), statuses: many.map(() => 200), mostAnswers: many.length }
   },
-  /** Good requests, then the half of one, or something else. */
+  /** Valid requests, followed by part of another one or by something else. */
   halves: (dice) => {
     const leading = dice.below(dice.pick([4, 40]))
     const whole = dice.pick(REAL)
@@ -78,7 +78,7 @@ const FAMILIES = {
     return { bytes: get(OPEN, ['Host: x']).repeat(leading) + rest, leading }
   },
   protocols: (dice) => ({ bytes: dice.pick(HELLOS) + dice.pick(['', dice.bytes(dice.below(200)), AFTER, `CONNECT x:${String(dice.below(70_000))} HTTP/1.1\r\n\r\n${SMUGGLED}`]) }),
-  /** Tokens as guests might try them: any lifetime, any token. */
+  /** Token requests with any lifetime, and requests with any token. */
   tokens: (dice) => ({
     bytes: dice.chance(0.5)
       ? `PUT ${dice.pick(['/latest/api/token', '//latest/api/token/', '/1.0/api/token', '/latest/api/%74oken', '/latest/api/token?x'])} HTTP/1.1\r\nHost: x\r\nX-aws-ec2-metadata-token-ttl-seconds: ${dice.pick(['1', '21600', '21601', '0', '-1', '1e3', '60 ', '6 0', '', '60, 60', '0x3c', '\xd9\xa6', '9'.repeat(1 + dice.below(400))])}\r\n${dice.chance(0.2) ? 'x-aws-ec2-metadata-token-ttl-seconds: 60\r\n' : ''}\r\n`
@@ -86,18 +86,18 @@ const FAMILIES = {
   }),
 } as const satisfies Record<string, (dice: Dice) => Omit<Input, 'family'>>
 
-/** The kinds of inputs. */
+/** The families of inputs. */
 export type Family = keyof typeof FAMILIES
 
-/** How often each family comes, in parts of their sum. */
+/** The relative frequency of each family. */
 const SHARES: Readonly<Record<Family, number>> = {
   real: 6, mutated: 22, noise: 4, words: 8, targets: 22, headers: 8, smuggling: 14, bodies: 5, pipelined: 1, halves: 4, protocols: 3, tokens: 6,
 }
-const URN = Object.entries(SHARES).flatMap(([family, parts]) => Array.from({ length: parts }, () => family as Family))
+const WEIGHTED_FAMILIES = Object.entries(SHARES).flatMap(([family, parts]) => Array.from({ length: parts }, () => family as Family))
 
-/** The input that the dice make. */
+/** Generates an input. */
 export function inputOf(dice: Dice): Input {
-  const family = dice.pick(URN)
+  const family = dice.pick(WEIGHTED_FAMILIES)
   return { family, ...FAMILIES[family](dice) }
 }
 

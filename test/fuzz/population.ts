@@ -1,6 +1,6 @@
 /**
- * The guests of a fuzzed host: each has its own address and a record full of its canary, a word that no other record
- * contains. Some are not served at all, or only with a session token.
+ * The guests of a fuzzed host. Each has its own address, and its canary is in most fields of its record and in no other record, so that a
+ * leak of data is recognised. Some guests are not served, or only with a session token.
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -13,41 +13,42 @@ import { fillUserData } from '../../src/store/user-data.ts'
 import { aFullInstance } from '../support/fixtures/instance.ts'
 import { diceOf } from './dice.ts'
 
-/** Begins every canary. */
+/** The beginning of every canary. */
 export const CANARY = 'cnry'
-/** A canary: CANARY and 8 letters or digits. In other letters it would be a session token by chance. */
+/** A canary: CANARY and 8 lower-case letters or digits. With capital letters too, a random session token would match sometimes. */
 const CANARIES = /cnry[0-9a-z]{8}/g
 
-/** What the daemon knows of an address. `required`: its instance requires session tokens. */
+/** The state of an address. `required`: its instance requires session tokens. `disabled`: its httpEndpoint is disabled. */
 export type Role = 'known' | 'required' | 'disabled' | 'contested' | 'unknown'
 
-/** One address that sends requests. */
+/** One address from which requests are sent. */
 export interface FuzzGuest {
   readonly address: string
   readonly role: Role
   readonly canary: string
-  /** The token that inputs bring is this guest's own: it is the first. */
+  /** True for the first guest: the session token in the inputs belongs to it. */
   readonly ownsToken: boolean
-  /** The tree's body for a target: undefined if nothing is there, null if the target is malformed. */
-  said(target: string): string | undefined | null
-  /** True for a body that some path of this guest's answers. */
-  says(body: string): boolean
+  /** The body of a target in the guest's tree: undefined if the path does not exist, null if the target is malformed. */
+  bodyOf(target: string): string | undefined | null
+  /** True if any path of the guest's tree has this body. */
+  hasBody(body: string): boolean
 }
 
 const ROLES: Readonly<Record<number, Role>> = { 3: 'required', 7: 'unknown', 15: 'disabled', 19: 'required', 23: 'contested' }
-const EVERY = 32
+/** The roles repeat after so many addresses. */
+const ROLES_PERIOD = 32
 
-/** Writes the records of `count` addresses into a directory of files, and returns the guests. */
+/** Writes the records of `count` addresses into the directory of a file store. Returns the guests. */
 export function populate(directory: string, count: number): FuzzGuest[] {
   mkdirSync(directory, { recursive: true })
   return Array.from({ length: count }, (_, i) => {
-    const role = ROLES[i % EVERY] ?? 'known'
+    const role = ROLES[i % ROLES_PERIOD] ?? 'known'
     const address = `127.1.${String(i >> 8)}.${String(i & 255)}`
     const canary = canaryOf(i)
     const { record, userData } = recordOf(i, canary, address, role)
     if (role !== 'unknown') write(directory, record, userData)
     if (role === 'contested') write(directory, { ...recordOf(i + count, canaryOf(i + count), address, role).record }, null)
-    return { address, role, canary, ownsToken: i === 0, ...speech(record, userData) }
+    return { address, role, canary, ownsToken: i === 0, ...treeOf(record, userData) }
   })
 }
 
@@ -88,7 +89,7 @@ function write(directory: string, record: Record<string, unknown>, userData: Buf
   writeFileSync(`${path}.json`, JSON.stringify(record))
 }
 
-function speech(record: Record<string, unknown>, userData: Buffer): Pick<FuzzGuest, 'said' | 'says'> {
+function treeOf(record: Record<string, unknown>, userData: Buffer): Pick<FuzzGuest, 'bodyOf' | 'hasBody'> {
   let tree: Tree | undefined
   let bodies: Set<string> | undefined
   const latin1 = (body: string | Uint8Array) => typeof body === 'string' ? body : Buffer.from(body).toString('latin1')
@@ -99,7 +100,7 @@ function speech(record: Record<string, unknown>, userData: Buffer): Pick<FuzzGue
     return tree = buildTree(parsed.value, userData, {})
   }
   return {
-    said: (target) => {
+    bodyOf: (target) => {
       const parsed = parseTarget(target)
       if (!parsed.ok) return null
       if (parsed.value.route === 'unknown') return undefined
@@ -107,7 +108,7 @@ function speech(record: Record<string, unknown>, userData: Buffer): Pick<FuzzGue
       const content = route === '/' ? VERSION_LIST : resolve(built(), version, path)
       return content && latin1(content.body)
     },
-    says: (body) => {
+    hasBody: (body) => {
       bodies ??= new Set([latin1(VERSION_LIST.body), ...[...built().keys()].flatMap((path) => VERSIONS.flatMap((_version, position) => {
         const content = resolve(built(), position, path)
         return content === undefined ? [] : [latin1(content.body)]

@@ -1,5 +1,5 @@
 /**
- * Runs without a daemon: records, files of records and snapshots by the thousand.
+ * Fuzzes the parsers of records, files and snapshots in this process, without a daemon.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -8,38 +8,38 @@ import { assemble } from '../../src/view/validate.ts'
 import { idOfFile, loadFiles } from '../../src/store/files/source.ts'
 import { diceOf, escaped } from './dice.ts'
 import { RECORD_MARK } from './inputs.ts'
-import { judgeRecord, strangeFile, strangeRecord } from './records.ts'
-import { aSnapshotBench, TRUST } from './snapshots.ts'
+import { checkRecord, mutatedFile, mutatedRecord } from './records.ts'
+import { prepareSnapshots, CIPHER } from './snapshots.ts'
 
-/** How much was tried, how much of it was valid, and the failures. */
-export interface PureReport { readonly tried: number, readonly good: number, readonly failures: readonly string[] }
+/** The number of inputs, how many of them were valid, and the failures. */
+export interface RunReport { readonly tried: number, readonly good: number, readonly failures: readonly string[] }
 
 const MOST_FAILURES = 10
-/** Each kind of run has its own generator. */
+/** Added to the seed, so that each kind of run has its own generators. */
 const KINDS = { records: 1, files: 2, snapshots: 3 } as const
 const USER_DATA_MAX_BYTES = 16_384
 
-/** Mutated records through `parse`. */
-export function fuzzRecords(seed: number, count: number): PureReport {
+/** Passes mutated records to `parse`. */
+export function fuzzRecords(seed: number, count: number): RunReport {
   return loop(count, 'record', seed, (n) => {
-    const document = strangeRecord(diceOf(seed + KINDS.records, n))
-    const { valid, wrong } = guarded(() => judgeRecord(document))
+    const document = mutatedRecord(diceOf(seed + KINDS.records, n))
+    const { valid, wrong } = guarded(() => checkRecord(document))
     return { good: valid, wrong, what: JSON.stringify(document) }
   })
 }
 
-/** Mutated files through the file store's reader and the gate to the view. */
-export async function fuzzFiles(seed: number, count: number): Promise<PureReport> {
+/** Writes mutated files, reads them as the file source does, and validates them as for the view. */
+export async function fuzzFiles(seed: number, count: number): Promise<RunReport> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-files-'))
   const found: Found[] = []
   try {
     for (let n = 0; n < count; n++) {
-      const { ending, bytes } = strangeFile(diceOf(seed + KINDS.files, n))
-      const told = /"id":"(srv-[^"]*)"/.exec(bytes.toString('latin1'))?.[1] ?? ''
-      const id = idOfFile(`${told}.json`) ?? 'srv-abcde'
+      const { ending, bytes } = mutatedFile(diceOf(seed + KINDS.files, n))
+      const idInText = /"id":"(srv-[^"]*)"/.exec(bytes.toString('latin1'))?.[1] ?? ''
+      const id = idOfFile(`${idInText}.json`) ?? 'srv-abcde'
       const path = join(directory, id + ending)
       writeFileSync(path, bytes)
-      found.push({ ...await judgeFile(directory, id), what: `${ending} ${escaped(bytes.toString('latin1'))}` })
+      found.push({ ...await checkFile(directory, id), what: `${ending} ${escaped(bytes.toString('latin1'))}` })
       rmSync(path)
     }
   } finally {
@@ -48,13 +48,13 @@ export async function fuzzFiles(seed: number, count: number): Promise<PureReport
   return loop(count, 'file', seed, (n) => found[n]!)
 }
 
-/** Spoiled snapshots, every other one encrypted, through the reader of a start. */
-export async function fuzzSnapshots(seed: number, count: number): Promise<PureReport> {
-  const [plain, encrypted] = [await aSnapshotBench(null), await aSnapshotBench(TRUST)]
+/** Reads mutated snapshots as at a start. Every other one is encrypted. */
+export async function fuzzSnapshots(seed: number, count: number): Promise<RunReport> {
+  const [plain, encrypted] = [await prepareSnapshots(null), await prepareSnapshots(CIPHER)]
   try {
     const found: Found[] = []
     for (let n = 0; n < count; n++) {
-      const { served, wrong, bytes } = await (n % 2 === 0 ? plain : encrypted).judge(diceOf(seed + KINDS.snapshots, n))
+      const { served, wrong, bytes } = await (n % 2 === 0 ? plain : encrypted).tryOne(diceOf(seed + KINDS.snapshots, n))
       found.push({ good: served, wrong, what: escaped(bytes.toString('latin1')) })
     }
     return loop(count, 'snapshot', seed, (n) => found[n]!)
@@ -66,32 +66,33 @@ export async function fuzzSnapshots(seed: number, count: number): Promise<PureRe
 
 interface Found { readonly good: boolean, readonly wrong?: string | undefined, readonly what: string }
 
-async function judgeFile(directory: string, id: string): Promise<Omit<Found, 'what'>> {
+async function checkFile(directory: string, id: string): Promise<Omit<Found, 'what'>> {
   try {
     const loaded = await loadFiles(directory, id)
-    if (loaded.kind !== 'record') return { good: false, ...loaded.kind === 'unreadable' && loaded.reason.replaceAll(id, '').includes(RECORD_MARK) && { wrong: `a reason that holds the record: ${loaded.reason}` } }
+    if (loaded.kind !== 'record') return { good: false, ...loaded.kind === 'unreadable' && loaded.reason.replaceAll(id, '').includes(RECORD_MARK) && { wrong: `a reason with content of the record: ${loaded.reason}` } }
     const assembled = assemble(loaded, USER_DATA_MAX_BYTES)
     const isFaulty = 'reason' in assembled
-    if (isFaulty && assembled.faults.length === 0) return { good: false, wrong: 'refused without a fault' }
-    return { good: !isFaulty, wrong: judgeRecord(loaded.document).wrong }
+    if (isFaulty && assembled.faults.length === 0) return { good: false, wrong: 'rejected without a fault' }
+    return { good: !isFaulty, wrong: checkRecord(loaded.document).wrong }
   } catch (error) {
     return { good: false, wrong: `it threw ${String(error)}` }
   }
 }
 
-function guarded(judged: () => { valid: boolean, wrong?: string }): { valid: boolean, wrong?: string } {
+function guarded(check: () => { valid: boolean, wrong?: string }): { valid: boolean, wrong?: string } {
   try {
-    return judged()
+    return check()
   } catch (error) {
     return { valid: false, wrong: `it threw ${String(error)}` }
   }
 }
 
-function loop(count: number, kind: string, seed: number, judged: (n: number) => Found): PureReport {
+/** Collects the results of a run until it has found enough failures. */
+function loop(count: number, kind: string, seed: number, resultOf: (n: number) => Found): RunReport {
   const failures: string[] = []
   let [good, tried] = [0, 0]
   while (tried < count && failures.length < MOST_FAILURES) {
-    const found = judged(tried)
+    const found = resultOf(tried)
     good += Number(found.good)
     if (found.wrong !== undefined) failures.push(`${kind} ${String(tried)} of seed ${String(seed)}: ${found.wrong}\n  ${found.what.slice(0, 6_000)}`)
     tried += 1

@@ -1,6 +1,5 @@
 /**
- * What real clients send, byte for byte as far as it is known (docs/clients.md): the seeds of mutations. Each requests
- * something that every instance of the fuzzed host has, or for a session token.
+ * Requests of real clients, byte for byte as far as that is known (docs/clients.md). Other inputs are mutations of them.
  */
 
 const request = (line: string, headers: readonly string[], body = '') => `${[line, ...headers].join('\r\n')}\r\n\r\n${body}`
@@ -9,7 +8,7 @@ const get = (path: string, ...headers: string[]) => request(`GET ${path} HTTP/1.
 const CLOUD_INIT = ['Accept-Encoding: gzip, deflate, br', 'Accept: */*', 'Connection: keep-alive', 'User-Agent: Cloud-Init/25.1']
 const TOKEN = 'X-aws-ec2-metadata-token: AQAAAKJ3fuzzfuzzfuzzfuzzfuzzfuzzfuzzfuzzfuzzfuzzfuzzfuzz=='
 
-/** GETs that are answered 200 to every known guest, whatever else it has. */
+/** GETs that every served guest gets a 200 for. */
 export const SERVED: readonly string[] = [
   get('/2009-04-04/meta-data/instance-id', ...CLOUD_INIT),
   get('/2021-03-23/meta-data/', 'User-Agent: python-requests/2.28.1', 'Accept-Encoding: gzip, deflate', 'Accept: */*', 'Connection: keep-alive'),
@@ -29,7 +28,7 @@ export const SERVED: readonly string[] = [
   'GET http://169.254.169.254/latest/meta-data/mac HTTP/1.1\r\nHost: 169.254.169.254\r\nProxy-Connection: Keep-Alive\r\n\r\n',
 ]
 
-/** The other requests: tokens, other methods, bodies. */
+/** Requests with tokens, other methods or bodies. */
 export const OTHERS: readonly string[] = [
   request('PUT /latest/api/token HTTP/1.1', ['Host: 169.254.169.254', 'Accept: */*', 'X-aws-ec2-metadata-token-ttl-seconds: 21600']), // systemd, curl
   request('PUT /latest/api/token HTTP/1.1', ['x-aws-ec2-metadata-token-ttl-seconds: 21600', 'Host: 169.254.169.254', 'User-Agent: Boto3/1.26.27 md/Botocore#1.43.107', 'Content-Length: 0']),
@@ -45,7 +44,7 @@ export const OTHERS: readonly string[] = [
   request('GET /latest/meta-data/mac HTTP/1.1', ['Host: 169.254.169.254', 'Transfer-Encoding: chunked', 'Trailer: X-Forwarded-For'], '5\r\nhello\r\n0\r\nX-Forwarded-For: 127.1.0.1\r\n\r\n'),
 ]
 
-/** Every real request. */
+/** All requests. */
 export const REAL: readonly string[] = [...SERVED, ...OTHERS]
 
 /** The target of a request line. */

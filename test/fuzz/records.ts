@@ -1,6 +1,8 @@
 /**
- * Records that are not what they should be, and what must hold of each: `parse` and the reading of files never throw; the result is a
- * valid instance whose tree can be crawled whole in every version, or faults that name places and none of the record's values.
+ * Generates mutated records and checks how they are parsed.
+ *
+ * Parsing never throws. Its result is a valid instance whose whole tree can be crawled, or faults that name places in the record and
+ * contain none of its values.
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { Instance } from '../../src/metadata/instance.ts'
@@ -16,27 +18,27 @@ import { RECORD_MARK } from './inputs.ts'
 
 type Json = Record<string, unknown>
 
-/** Every so many versions are crawled, `latest` among them: test/contract/crawl.test.ts crawls all. */
-const SOME = 7
+/** One in so many versions is crawled, and so is the newest. test/contract/crawl.test.ts crawls all. */
+const VERSION_STEP = 7
 
-const STRANGE: readonly unknown[] = [
+const UNUSUAL_VALUES: readonly unknown[] = [
   null, true, false, 0, -0, 1, -1, 1.5, 1e308, Number.MAX_SAFE_INTEGER, 2 ** 53, 2 ** 64, '', ' ', '0', '1', 'true', 'null', RECORD_MARK, `${RECORD_MARK}\n`, `${RECORD_MARK}\r\nX: y`, '\0', '\u2028', '\ud800', '\ufeff', 'é', '😀', '../../x', '%2f', '/', '.', '..', '-', '_index', '__proto__', 'constructor', 'toString',
   'x'.repeat(64), 'x'.repeat(256), 'x'.repeat(5_000), 'srv-a', 'usr-a', '127.0.0.1', '127.0.0.1/8', '0.0.0.0/0', '::', '::1/128', '::ffff:10.0.0.1', 'fe80::1%eth0', '2a02::/16', '2a02:1348:178:1::/64', '10.0.0.1/33', '010.0.0.1', '10.1', '02:24:19:00:00:EE', '00:00:00:00:00:00', 'ssh-rsa AAAA', 'ssh-rsa AAAA\nssh-rsa BBBB', 'enabled', 'disabled', 'required',
   [], {}, [null], [[]], [{}], { x: RECORD_MARK }, [RECORD_MARK], { length: 3 }, { 0: 'x' }, ['10.0.0.2'],
 ]
 
-/** A document near a valid record: some of them still are. */
-export function strangeRecord(dice: Dice): unknown {
+/** A valid record with up to four changes. Some of the results are still valid. */
+export function mutatedRecord(dice: Dice): unknown {
   const record = structuredClone(dice.chance(0.5) ? generateRecord(dice.below(1_000_000)) : aFullInstance())
   let document: unknown = record
   for (let changes = dice.below(4) + dice.below(2); changes > 0; changes--) document = changed(dice, document)
   return JSON.parse(JSON.stringify(document))
 }
 
-/** The same as the text of a file, with the ending that it goes under: JSON, YAML or a pending change, and bytes that are none of them. */
-export function strangeFile(dice: Dice): { readonly ending: '.json' | '.yaml' | '.pending', readonly bytes: Buffer } {
+/** A mutated record as a file of the store with the ending of its name: JSON, YAML, a pending change, or bytes that are none of these. */
+export function mutatedFile(dice: Dice): { readonly ending: '.json' | '.yaml' | '.pending', readonly bytes: Buffer } {
   const ending = dice.pick(['.json', '.yaml', '.pending'] as const)
-  const record = strangeRecord(dice)
+  const record = mutatedRecord(dice)
   const userData = dice.pick(['none', 'keep', Buffer.from('data')] as const)
   let bytes: Buffer = Buffer.from(ending === '.pending' ? formatPending({ kind: 'put', document: record, userData }) : JSON.stringify(record))
   for (let changes = dice.pick([0, 0, 1, 2, 8]); changes > 0; changes--) bytes = mangled(dice, bytes)
@@ -45,22 +47,22 @@ export function strangeFile(dice: Dice): { readonly ending: '.json' | '.yaml' | 
 
 const YAML = ['%YAML 1.1\n---\n', '%YAML 9.9\n---\n', '&a ', '!!binary ', '!!set ', '!!js/function ', '--- x\n---\n', '- &a [*a]\n', '? ', '&a {x: *a, y: ', '<<: *none\n', '\t', '\ufeff', 'schema: !!timestamp 2001-01-01\n', 'a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n'] as const
 
-/** What does not hold of a document, in words; undefined where all is well. `valid` tells which of the two it was. */
-export function judgeRecord(document: unknown): { readonly valid: boolean, readonly wrong?: string } {
+/** Parses a document and checks the result. `wrong` describes what is wrong, if anything is. */
+export function checkRecord(document: unknown): { readonly valid: boolean, readonly wrong?: string } {
   const before = textOf(document)
   const parsed = parse(document)
   if (textOf(document) !== before) return { valid: parsed.ok, wrong: 'parse changed its argument' }
   if (parsed.ok) return { valid: true, ...wrongOf(wrongInstance(parsed.value)) }
   const { faults } = parsed
-  if (faults.length === 0) return { valid: false, wrong: 'refused without a fault' }
+  if (faults.length === 0) return { valid: false, wrong: 'rejected without a fault' }
   for (const { path, message } of faults) {
-    if (path !== '' && !leadsSomewhere(document, path)) return { valid: false, wrong: `a path that leads nowhere: ${path}` }
-    if (message === '' || message.includes(RECORD_MARK)) return { valid: false, wrong: `a message that holds the record's value, or nothing: ${message}` }
+    if (path !== '' && !isInDocument(document, path)) return { valid: false, wrong: `a path that is not in the document: ${path}` }
+    if (message === '' || message.includes(RECORD_MARK)) return { valid: false, wrong: `a message that is empty or contains a value of the record: ${message}` }
   }
   return { valid: false }
 }
 
-/** A reader of YAML gives what holds itself, which has no text. */
+/** The document as JSON, or an empty text if it contains itself, which is possible in YAML. */
 function textOf(document: unknown): string {
   try {
     return JSON.stringify(document)
@@ -73,7 +75,7 @@ function wrongOf(wrong: string | undefined): { wrong?: string } {
   return wrong === undefined ? {} : { wrong }
 }
 
-/** A valid instance: frozen, the same when it is parsed or restored again, and its tree answers all that it lists. */
+/** Checks a valid instance: it is frozen, parsing or restoring it again gives an equal one, and its tree answers every listed path. */
 function wrongInstance(instance: Instance): string | undefined {
   const copy = JSON.parse(JSON.stringify(instance)) as unknown
   if (!Object.isFrozen(instance) || !instance.interfaces.every((nic) => Object.isFrozen(nic.ipv4Addresses))) return 'an instance that is not frozen'
@@ -82,26 +84,26 @@ function wrongInstance(instance: Instance): string | undefined {
   if (!isDeepStrictEqual(restore(copy), instance)) return 'an instance that is restored as another one'
   const tree = buildTree(instance, Buffer.from(RECORD_MARK), {})
   for (const [position, version] of VERSIONS.entries()) {
-    if (position % SOME !== (VERSIONS.length - 1) % SOME) continue
+    if (position % VERSION_STEP !== (VERSIONS.length - 1) % VERSION_STEP) continue
     const wrong = wrongCrawl(tree, position, version)
     if (wrong !== undefined) return `in ${version}: ${wrong}`
   }
   return undefined
 }
 
-/** Crawls as cloud-init does: what a listing names must answer, by the path that a request would have. */
+/** Crawls one version as cloud-init does: every listed name must answer. */
 function wrongCrawl(tree: Tree, position: number, version: string): string | undefined {
   const todo: [path: string, isDirectory: boolean][] = [['', true]]
   for (let next = todo.shift(); next !== undefined; next = todo.shift()) {
     const [path, isDirectory] = next
     const target = parseTarget(`/${version}/${path}`)
-    if (!target.ok || target.value.route === 'unknown') return `a listed path that is no target: ${path}`
+    if (!target.ok || target.value.route === 'unknown') return `a listed path that is not a valid target: ${path}`
     const content = resolve(tree, position, target.value.path)
-    if (content === undefined) return `listed but not answered: ${path}`
-    if (Number(content.headers[3]) !== content.body.length) return `a length that is not the body's: ${path}`
+    if (content === undefined) return `a listed path without an answer: ${path}`
+    if (Number(content.headers[3]) !== content.body.length) return `a wrong Content-Length: ${path}`
     if (!isDirectory) continue
     const names = (content.body as string).split('\n')
-    if (names.some((name) => !/^[!-~]+$/.test(name) || /[%?#]/.test(name))) return `a name that no client can ask for: ${path} ${JSON.stringify(names)}`
+    if (names.some((name) => !/^[!-~]+$/.test(name) || /[%?#]/.test(name))) return `a name that no client can request: ${path} ${JSON.stringify(names)}`
     if (new Set(names.map((name) => name.replace(/\/$/, ''))).size < names.length) return `a name twice: ${path}`
     for (const name of names) {
       const index = /^(\d+)=/.exec(name)?.[1]
@@ -111,21 +113,21 @@ function wrongCrawl(tree: Tree, position: number, version: string): string | und
   return undefined
 }
 
-/** A JSON pointer to an existing value, or to a missing member of one. */
-function leadsSomewhere(document: unknown, pointer: string): boolean {
+/** True if a JSON pointer names an existing value, or a missing member of an existing one. */
+function isInDocument(document: unknown, pointer: string): boolean {
   const steps = pointer.split('/').slice(1).map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'))
-  let at = document
+  let value = document
   for (const [n, step] of steps.entries()) {
-    if (typeof at !== 'object' || at === null) return false
-    if (!Object.hasOwn(at, step)) return n === steps.length - 1 || (at as Json)[step] === undefined
-    at = (at as Json)[step]
+    if (typeof value !== 'object' || value === null) return false
+    if (!Object.hasOwn(value, step)) return n === steps.length - 1 || (value as Json)[step] === undefined
+    value = (value as Json)[step]
   }
   return true
 }
 
-/** One change somewhere in a document. */
+/** Makes one random change to a document. */
 function changed(dice: Dice, document: unknown): unknown {
-  if (dice.chance(0.01)) return dice.pick(STRANGE)
+  if (dice.chance(0.01)) return dice.pick(UNUSUAL_VALUES)
   const places = placesOf(document)
   if (places.length === 0) return document
   const [holder, key] = dice.pick(places)
@@ -142,12 +144,12 @@ function changed(dice: Dice, document: unknown): unknown {
       holder[key] = structuredClone(other[place])
       break
     }
-    default: holder[key] = structuredClone(dice.pick(STRANGE))
+    default: holder[key] = structuredClone(dice.pick(UNUSUAL_VALUES))
   }
   return document
 }
 
-/** Every (holder, key) of a document. */
+/** Every object or list in a document, with each of its keys. */
 function placesOf(document: unknown): [Json, string][] {
   if (typeof document !== 'object' || document === null) return []
   return Object.keys(document).flatMap((key) => [[document as Json, key] as [Json, string], ...placesOf((document as Json)[key])])

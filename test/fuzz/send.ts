@@ -1,27 +1,29 @@
 /**
- * How an input gets onto the wire: whole or in pieces, cut or not, and how the sender then leaves, or does not.
+ * Sends an input on a new connection: whole or in pieces, complete or not, and with different ways to end the connection.
  */
 import { connect } from 'node:net'
 import type { Dice } from './dice.ts'
 
-/** Where the bytes are split, the pause there (ms), where they end, and how the sender closes. */
+/** How an input is sent. */
 export interface Plan {
+  /** Offsets at which the bytes are split, and the pause at each. */
   readonly splits: readonly number[]
   readonly pauseMs: number
+  /** Only the bytes before this offset are sent. */
   readonly cutAt?: number
-  /** `end`: closes its side; `reset`: gives up at once; `hold`: leaves the connection open, and writes on once the server has closed. */
+  /** `end`: half-closes the connection. `reset`: resets it. `hold`: leaves it open, and keeps writing after the server has closed its side. */
   readonly then: 'end' | 'reset' | 'hold'
 }
 
-/** The responses. `broken`: the connection was reset, so that responses may be lost; `stuck`: how it failed to end in time. */
+/** Everything that was received. `broken`: the connection was reset, so responses may be lost. `stuck`: its state when it did not end in time. */
 export interface Sent { readonly plan: Plan, readonly text: string, readonly broken: boolean, readonly stuck?: string }
 
-/** Ends for certain after so long, in ms: the daemon gives a request 10 s, looks once a second, and then lingers for one; or it answers at once and lingers for 10 s. */
+/** The daemon closes an open connection earlier: a request times out after 10 s, checked once a second, and it lingers for 10 s at most. */
 const HOLD_MS = 20_000
-/** A connection whose sender has closed its side is over at once; this is slack for a busy machine, in ms. */
+/** The daemon closes a half-closed connection at once; this is much longer, for a busy machine. */
 const END_MS = 10_000
 
-/** A plan for this many bytes. Of 10,000 connections, `holds` are held open. */
+/** A plan for so many bytes. Of 10,000 connections, `holds` stay open until the daemon closes them. */
 export function planOf(dice: Dice, length: number, holds: number): Plan {
   const some = (most: number) => Array.from({ length: dice.below(most + 1) }, () => dice.below(length + 1)).sort((a, b) => a - b)
   const kind = dice.below(10_000)
@@ -32,7 +34,7 @@ export function planOf(dice: Dice, length: number, holds: number): Plan {
   return { splits: [], pauseMs: 0, then: 'end' }
 }
 
-/** Sends bytes from an address and gives what came back. Never rejects. */
+/** Sends bytes from an address according to a plan. Never rejects. */
 export async function send(port: number, from: string, bytes: string, plan: Plan): Promise<Sent> {
   return new Promise((resolve) => {
     let [text, stuck] = ['', '']
@@ -40,8 +42,8 @@ export async function send(port: number, from: string, bytes: string, plan: Plan
     const timers: NodeJS.Timeout[] = []
     const later = (ms: number, task: () => void) => { timers.push(setTimeout(task, ms)) }
     const socket = connect({ port, host: '127.0.0.1', localAddress: from, allowHalfOpen: true, noDelay: true })
-    const give = (how: string) => {
-      stuck = how
+    const giveUp = (state: string) => {
+      stuck = state
       socket.destroy()
     }
     socket.setEncoding('latin1')
@@ -53,15 +55,15 @@ export async function send(port: number, from: string, bytes: string, plan: Plan
     })
     socket.on('end', () => {
       isOver = true
-      if (plan.then === 'hold') writeOn()
+      if (plan.then === 'hold') keepWriting()
       else socket.end()
     })
-    later(plan.then === 'hold' ? HOLD_MS : END_MS, () => { give(isOver ? 'half-open' : 'open') })
+    later(plan.then === 'hold' ? HOLD_MS : END_MS, () => { giveUp(isOver ? 'half-open' : 'open') })
 
-    /** The server has closed its side: it must let go of the other one too, which a write finds out. */
-    const writeOn = () => {
+    /** After the server has closed its side, a write fails once it has closed the other side too, as it must. */
+    const keepWriting = () => {
       socket.write('x')
-      later(100, writeOn)
+      later(100, keepWriting)
     }
     const ends = [...plan.splits.filter((at) => at < (plan.cutAt ?? bytes.length)), plan.cutAt ?? bytes.length]
     const step = (n: number, at: number) => {

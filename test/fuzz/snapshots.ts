@@ -1,7 +1,8 @@
 /**
- * Snapshot files that are not what was written: bits flipped, cut, spliced, repeated, or forged with a digest that fits. Each is served
- * only if it says exactly what was written; otherwise it is rejected with one clear line. A file that was forged with a digest that
- * fits may be served, but nothing throws and nothing hangs. An encrypted one can't be forged.
+ * Generates mutated snapshots and checks how a start reads them.
+ *
+ * A snapshot is served only if its content is exactly what was written. Otherwise it is rejected with one clear log line. A forged snapshot
+ * with a matching digest may be served, but must not throw. An encrypted snapshot cannot be forged.
  */
 import { createHash, createSecretKey } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -22,21 +23,21 @@ import { RECORD_MARK } from './inputs.ts'
 const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
 const KEY = Buffer.alloc(32, 1)
 const DAY_MS = 86_400_000
-const CLEAR = /"reason":"(?:it is torn|it has another format|it holds a record|its (?:store|region|hypervisor) is|it is (?:not )?encrypted|it was encrypted with a key|it is cut off|it is not authentic)/
+const CLEAR_REASON = /"reason":"(?:it is torn|it has another format|it holds a record|its (?:store|region|hypervisor) is|it is (?:not )?encrypted|it was encrypted with a key|it is cut off|it is not authentic)/
 const USER_DATA = [null, Buffer.alloc(0), Buffer.from(`${RECORD_MARK}\nnull\n{}\n\0\xff`, 'latin1'), Buffer.from('{"instances":0,"sha256":"x"}\n')] as const
 
-/** Two snapshots of one host, and a place to spoil them. */
-export interface SnapshotBench {
-  /** Spoils a snapshot and reads it. What is wrong with the outcome, in words, and whether it was served. */
-  judge(dice: Dice): Promise<{ readonly served: boolean, readonly wrong?: string, readonly bytes: Buffer }>
+/** Two snapshots of one host, of which mutated copies are read. */
+export interface MutatedSnapshots {
+  /** Mutates a snapshot and reads it. Returns whether it was served, and what is wrong with that, if anything is. */
+  tryOne(dice: Dice): Promise<{ readonly served: boolean, readonly wrong?: string, readonly bytes: Buffer }>
   remove(): void
 }
 
-/** A region's keys, for snapshots that are encrypted. */
-export const TRUST = new RecordCipher([{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 7)) }], OWNER.region)
+/** The cipher of the encrypted snapshots. */
+export const CIPHER = new RecordCipher([{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 7)) }], OWNER.region)
 
-/** Writes the snapshots, plain or encrypted. */
-export async function aSnapshotBench(cipher: RecordCipher | null): Promise<SnapshotBench> {
+/** Writes the two snapshots; encrypts them if there is a cipher. */
+export async function prepareSnapshots(cipher: RecordCipher | null): Promise<MutatedSnapshots> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-snapshots-'))
   const path = snapshotPath(directory)
   const lines: string[] = []
@@ -51,10 +52,10 @@ export async function aSnapshotBench(cipher: RecordCipher | null): Promise<Snaps
   const [one, two] = [await write(1), await write(101)]
 
   return {
-    judge: async (dice) => {
+    tryOne: async (dice) => {
       const isForged = cipher === null && dice.chance(0.3)
-      const spoilt = spoiled(dice, one.bytes, two.bytes)
-      const bytes = isForged ? sealed(spoilt, dice) : spoilt
+      const mutated = mutate(dice, one.bytes, two.bytes)
+      const bytes = isForged ? forgeDigest(mutated, dice) : mutated
       writeFileSync(path, bytes)
       lines.length = 0
       let served: readonly Assembled[] | undefined
@@ -64,11 +65,11 @@ export async function aSnapshotBench(cipher: RecordCipher | null): Promise<Snaps
         return { served: false, wrong: `it threw ${String(error)}`, bytes }
       }
       const isServed = served !== undefined
-      const isTrue = [one, two].some(({ instances }) => isDeepStrictEqual(served, instances))
-      if (isServed && !isTrue && !isForged) return { served: true, wrong: 'served although it is not what was written', bytes }
-      if (isServed) return { served: true, bytes, ...lines.length > 0 && { wrong: 'a line about a good file' } }
-      const isClear = lines.length === 1 && CLEAR.test(lines[0]!) && !lines[0]!.includes(RECORD_MARK)
-      return { served: false, bytes, ...!isClear && { wrong: `not one clear line: ${lines.join('')}` } }
+      const isOriginal = [one, two].some(({ instances }) => isDeepStrictEqual(served, instances))
+      if (isServed && !isOriginal && !isForged) return { served: true, wrong: 'served although it is not what was written', bytes }
+      if (isServed) return { served: true, bytes, ...lines.length > 0 && { wrong: 'a log line about a valid snapshot' } }
+      const isClear = lines.length === 1 && CLEAR_REASON.test(lines[0]!) && !lines[0]!.includes(RECORD_MARK)
+      return { served: false, bytes, ...!isClear && { wrong: `not one clear log line: ${lines.join('')}` } }
     },
     remove: () => { rmSync(directory, { recursive: true }) },
   }
@@ -80,7 +81,7 @@ function assembled(seed: number, userData: Buffer | null): Assembled {
   return { instance: parsed.value, userData, digest: sha256(Buffer.from(String(seed))) }
 }
 
-function spoiled(dice: Dice, bytes: Buffer, other: Buffer): Buffer {
+function mutate(dice: Dice, bytes: Buffer, other: Buffer): Buffer {
   let text = bytes
   for (let changes = dice.pick([0, 1, 1, 1, 2, 4]); changes > 0; changes--) text = change(dice, text, other)
   return text
@@ -108,8 +109,8 @@ function change(dice: Dice, bytes: Buffer, other: Buffer): Buffer {
   }
 }
 
-/** Appends a line with the right digest of all before it: only the records themselves show that the file is forged. */
-function sealed(bytes: Buffer, dice: Dice): Buffer {
+/** Replaces the last line with the correct digest of all lines before it. */
+function forgeDigest(bytes: Buffer, dice: Dice): Buffer {
   const end = bytes.lastIndexOf(0x0a, -2) + 1
   const body = bytes.subarray(0, end)
   const instances = dice.chance(0.7) ? body.toString('latin1').split('"instance":{').length - 1 : dice.below(20)

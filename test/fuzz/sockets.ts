@@ -1,16 +1,16 @@
 /**
- * A run over raw sockets: inputs by the thousand from hundreds of addresses, each judged by itself, and the daemon's health at the end.
+ * Fuzzes the guest listener: sends inputs from hundreds of addresses over raw sockets, checks each connection, and checks the daemon at the end.
  */
 import { diceOf, escaped } from './dice.ts'
 import type { FuzzHost, Memory } from './host.ts'
 import { inputOf, TOKEN } from './inputs.ts'
-import { judge } from './judge.ts'
+import { checkAnswers } from './oracle.ts'
 import { planOf, send } from './send.ts'
 
-/** The size of a run. `holds`: how many of 10,000 connections are held open until the daemon ends them. */
+/** The settings of a run. `holds`: how many of 10,000 connections stay open until the daemon closes them. `index`: the only input to send. */
 export interface SocketRun { readonly seed: number, readonly requests: number, readonly holds: number, readonly index?: number }
 
-/** What was tried and what was found. */
+/** The figures and the failures of a run. */
 export interface SocketReport {
   readonly tried: number
   readonly bytes: number
@@ -23,11 +23,11 @@ export interface SocketReport {
 }
 
 const CLIENTS = 48
-/** Connections that are held open at once, beside the clients. */
-const MOST_HELD = 400
+/** The largest number of connections with the plan `hold` at a time, in addition to the clients. */
+const MOST_HELD_OPEN = 400
 const MOST_FAILURES = 10
 const MOST_GROWTH = 20 * 2 ** 20
-/** This share of the inputs warms the daemon up before its memory is first measured. */
+/** The share of the inputs that is sent before memory is first measured. */
 const WARM_UP = 0.2
 
 /** Runs inputs 0 to `requests`, or the one with `index`. */
@@ -35,7 +35,7 @@ export async function fuzzSockets(host: FuzzHost, { seed, requests, holds, index
   const { daemon, guests, token } = host
   const [families, statuses] = [new Map<string, number>(), new Map<number, number>()]
   const failures: string[] = []
-  const held = new Set<Promise<void>>()
+  const heldOpen = new Set<Promise<void>>()
   let [tried, bytes, resets] = [0, 0, 0]
 
   const one = async (n: number) => {
@@ -49,31 +49,31 @@ export async function fuzzSockets(host: FuzzHost, { seed, requests, holds, index
       bytes += input.bytes.length
       resets += Number(sent.broken && plan.then !== 'reset')
       count(families, input.family)
-      const verdict = judge(input, guest, sent)
+      const verdict = checkAnswers(input, guest, sent)
       for (const status of verdict.statuses) count(statuses, status)
       if (verdict.wrong === undefined && index === undefined) return
       failures.push([
-        `input ${String(n)} of seed ${String(seed)} (${input.family}, from ${guest.address}, ${guest.role}): ${verdict.wrong ?? 'as it should be'}`,
-        `  again: npm run fuzz -- --seed ${String(seed)} --index ${String(n)}`,
+        `input ${String(n)} of seed ${String(seed)} (${input.family}, from ${guest.address}, ${guest.role}): ${verdict.wrong ?? 'correct'}`,
+        `  to repeat it: npm run fuzz -- --seed ${String(seed)} --index ${String(n)}`,
         `  plan: ${JSON.stringify(plan)}`, `  sent: ${shortened(input.bytes, index)}`, `  got:  ${shortened(sent.text, index)}`,
       ].join('\n'))
     })
     if (plan.then !== 'hold') return job
-    const holding: Promise<void> = job.finally(() => held.delete(holding))
-    held.add(holding)
-    while (held.size > MOST_HELD) await Promise.race(held)
+    const holding: Promise<void> = job.finally(() => heldOpen.delete(holding))
+    heldOpen.add(holding)
+    while (heldOpen.size > MOST_HELD_OPEN) await Promise.race(heldOpen)
   }
   const run = async (from: number, to: number) => {
     let next = from
     await Promise.all(Array.from({ length: CLIENTS }, async () => {
       while (next < to && failures.length < MOST_FAILURES && daemon.process.exitCode === null) await one(next++)
     }))
-    await Promise.all(held)
+    await Promise.all(heldOpen)
   }
 
   if (index !== undefined) {
     await one(index)
-    await Promise.all(held)
+    await Promise.all(heldOpen)
     return { tried, bytes, families, statuses, resets, grew: { heap: 0, resident: 0 }, failures }
   }
   const warm = Math.ceil(requests * WARM_UP)
@@ -84,18 +84,18 @@ export async function fuzzSockets(host: FuzzHost, { seed, requests, holds, index
     await run(warm, requests)
     const after = await host.settle()
     Object.assign(grew, { heap: after.heap - before.heap, resident: after.resident - before.resident })
-  } catch (error) { // connections that stay, or a daemon that is no more
+  } catch (error) { // connections that stay open, or a daemon that has ended
     failures.push(String(error))
   }
   for (const [what, by] of Object.entries(grew)) if (by > MOST_GROWTH) failures.push(`memory (${what}) grew by ${String(by)} bytes`)
-  return { tried, bytes, families, statuses, resets, grew, failures: [...failures, ...await host.refusalLog()] }
+  return { tried, bytes, families, statuses, resets, grew, failures: [...failures, ...await host.problems()] }
 }
 
 function count<T>(counts: Map<T, number>, key: T): void {
   counts.set(key, (counts.get(key) ?? 0) + 1)
 }
 
-/** All of it where one input is looked at. */
+/** Bytes as text, shortened unless only one input is sent. */
 function shortened(bytes: string, index: number | undefined): string {
   return index !== undefined || bytes.length <= 3_000 ? escaped(bytes) : `${escaped(bytes.slice(0, 3_000))} and ${String(bytes.length - 3_000)} bytes more`
 }

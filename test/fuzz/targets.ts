@@ -1,6 +1,6 @@
 /**
- * Strange spellings of request targets: escapes (overlong, double, cut, of slashes, dots, NUL and other letters' bytes), slashes,
- * dots, backslashes, hosts, queries, and lengths around every limit.
+ * Generates unusual request targets: with escapes (overlong, double, incomplete, of slashes, dots, NUL and non-ASCII characters), slashes,
+ * dots, backslashes, hosts and queries, and with lengths around every limit.
  */
 import type { Dice } from './dice.ts'
 
@@ -9,7 +9,7 @@ const PATHS = [
   '/latest/meta-data/tags/instance/Name', '/latest/meta-data/network/interfaces/macs/', '/openstack/latest/user_data', '/latest/api/token', '/latest/dynamic/', '/', '/1.0/meta-data/local-ipv4',
 ] as const
 
-/** Pieces that other servers have tripped over. */
+/** Pieces that other servers handled wrongly. */
 const PIECES = [
   '/', '//', '/./', '/../', '..', '.', '%2e', '%2E%2e', '%2f', '%2F', '%5c', '\\', '..\\', '%252f', '%252e%252e', '%25', '%', '%2', '%zz', '%u002f', '%00', '\x00', '%0a', '%0d%0a', '%09', '%7f', '%20', '+',
   '%c0%af', '%c0%2f', '%c1%9c', '%e0%80%af', '%f0%80%80%af', '%ed%a0%80', '%f4%90%80%80', '%ff', '%fe%ff', '%c3%a9', '%C3', '%e2%80%8b', '%ef%bc%8f', 'é', '\xff', '\x80', ';', ';x=y', ';/../', '?', '#', '?a=b', '?/../', '??', '#/x',
@@ -19,8 +19,8 @@ const PIECES = [
 const HOSTS = ['http://evil.example', 'http://127.1.0.1:80', 'https://[::1]:443', 'HTTP://169.254.169.254', 'http://user:secret@169.254.169.254', 'ftp://x', 'http://', 'http:/', 'http:', '//evil.example', 'javascript://', 'http://evil.example%2f', 'h+t.t-p://x', 'evil.example:80', ''] as const
 const LENGTHS = [1, 255, 256, 4_096, 8_192, 16_000, 16_300, 16_370, 16_384, 16_385, 16_400, 20_000, 66_000] as const
 
-/** A target made from a known path by a few strange changes. */
-export function strangeTarget(dice: Dice): string {
+/** A known path with up to four changes. */
+export function mutatedTarget(dice: Dice): string {
   let target: string = dice.pick(PATHS)
   for (let changes = 1 + dice.below(4); changes > 0; changes--) target = changed(dice, target)
   return target

@@ -1,23 +1,23 @@
 /**
- * Answers as a strict client reads them: every byte must belong to a well-framed answer.
+ * Parses responses strictly: every byte must belong to a well-formed response.
  *
- * Whether an answer has a body depends on the request (HEAD has none), which a reader of mangled requests cannot know: where a HEAD may
- * have been read, both are tried.
+ * Whether a response has a body depends on the method, which is unknown for a mutated request. If it could be HEAD, both possibilities are
+ * tried.
  */
 
-/** One final answer. */
+/** One final response. */
 export interface WireAnswer { readonly status: number, readonly headers: ReadonlyMap<string, string>, readonly body: string }
 
-/** All answers of a connection, and what is wrong with the bytes, if anything is. `cut`: the last answer is not whole. */
+/** All responses on a connection, and what is wrong with the bytes, if anything is. `interim` counts 100 Continue. `cut`: the last response is incomplete. */
 export interface WireAnswers { readonly answers: readonly WireAnswer[], readonly interim: number, readonly wrong?: string, readonly cut?: boolean }
 
 const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n'
 const STATUS_LINE = /^HTTP\/1\.1 ([1-5]\d\d) [A-Z][A-Za-z -]+$/
 const HEADER = /^([A-Za-z][A-Za-z0-9-]*): ([\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)$/
 
-/** Reads everything that came over one connection. `mayLackBodies`: the request may have been a HEAD. */
+/** Parses everything that was received on one connection. `mayLackBodies`: a request may have been a HEAD. */
 export function readAnswers(text: string, mayLackBodies: boolean): WireAnswers {
-  const hopeless = new Set<number>()
+  const failedOffsets = new Set<number>()
   let deepest: WireAnswers = { answers: [], interim: 0, wrong: 'nothing was read' }
   const fail = (found: WireAnswers) => {
     if (found.answers.length >= deepest.answers.length) deepest = found
@@ -28,7 +28,7 @@ export function readAnswers(text: string, mayLackBodies: boolean): WireAnswers {
     const answers = [...before]
     for (;;) {
       if (at === text.length) return { answers, interim }
-      if (hopeless.has(at)) return undefined
+      if (failedOffsets.has(at)) return undefined
       if (text.startsWith(CONTINUE, at)) {
         interim += 1
         at += CONTINUE.length
@@ -36,14 +36,14 @@ export function readAnswers(text: string, mayLackBodies: boolean): WireAnswers {
       }
       const head = readHead(text, at)
       if (typeof head === 'string') {
-        hopeless.add(at)
+        failedOffsets.add(at)
         fail({ answers, interim, wrong: head, cut: head === CUT })
         return undefined
       }
       const { status, headers, end } = head
       const length = Number(headers.get('content-length'))
       if (answers.at(-1)?.headers.get('connection') === 'close') {
-        fail({ answers, interim, wrong: 'an answer after one that said Connection: close' })
+        fail({ answers, interim, wrong: 'a response after one with Connection: close' })
         return undefined
       }
       if (mayLackBodies && length > 0) {
@@ -61,11 +61,11 @@ export function readAnswers(text: string, mayLackBodies: boolean): WireAnswers {
   return read(0, [], 0) ?? deepest
 }
 
-const CUT = 'a head without an end'
+const CUT = 'an incomplete head'
 
 function readHead(text: string, at: number): { status: number, headers: ReadonlyMap<string, string>, end: number } | string {
   const end = text.indexOf('\r\n\r\n', at)
-  if (end === -1) return text.startsWith('HTTP/1.1 ', at) || 'HTTP/1.1 '.startsWith(text.slice(at)) ? CUT : 'bytes that are no answer'
+  if (end === -1) return text.startsWith('HTTP/1.1 ', at) || 'HTTP/1.1 '.startsWith(text.slice(at)) ? CUT : 'bytes that are not a response'
   const [statusLine = '', ...lines] = text.slice(at, end).split('\r\n')
   const status = STATUS_LINE.exec(statusLine)?.[1]
   if (status === undefined) return `no status line: ${JSON.stringify(statusLine.slice(0, 80))}`

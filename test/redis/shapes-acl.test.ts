@@ -11,7 +11,7 @@ import { until } from '../support/programs/daemon.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
-import { aDaemon, aStore, connected, guestsWithoutPause, reasons, record, serves, told } from '../support/redis/shapes.ts'
+import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, reasons, record, serves } from '../support/redis/shapes.ts'
 
 const KEYS = keysOf('gb1')
 const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll('>PASSWORD', '>secret')
@@ -103,7 +103,7 @@ t.test('a user without a permission is reported in the log, and the daemon keeps
   ] as const) {
     await redis.client.call('ACL', 'SETUSER', 'imds-hv1', change)
     const daemon = await aDaemon(t, as(redis, 'imds-hv1'), {}, {}, ['sh', '-c', 'exec "$@" 2>> "$0"', errors])
-    await told(daemon, reason)
+    await logsReason(daemon, reason)
     await redis.client.call('ACL', 'SETUSER', 'imds-hv1', back)
     await connected(daemon)
     t.equal(reasons(daemon).length, 1, `told once: ${change}`)
@@ -140,7 +140,7 @@ t.test('a password changed at run time is read again: guests notice nothing, and
   for (const [user, file] of [['imds-hv1', 'daemon'], ['imds-publisher', 'publisher']] as const) {
     await redis.client.call('ACL', 'SETUSER', user, '<secret', '>changed')
     await redis.client.call('CLIENT', 'KILL', 'USER', user)
-    if (user === 'imds-hv1') await told(daemon, /WRONGPASS/)
+    if (user === 'imds-hv1') await logsReason(daemon, /WRONGPASS/)
     writeFileSync(`${directory}/${file}`, 'changed\n')
   }
   await store.put(record(2))

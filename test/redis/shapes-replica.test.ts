@@ -4,7 +4,7 @@
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
-import { aDaemon, aStore, connected, guestsWithoutPause, record, serves, told } from '../support/redis/shapes.ts'
+import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, record, serves } from '../support/redis/shapes.ts'
 
 t.test('a replica serves while it follows its primary, else it is reported; promoted, it serves again', async (t) => {
   const primary = await startRedis(['--repl-diskless-sync-delay', '0'])
@@ -18,7 +18,7 @@ t.test('a replica serves while it follows its primary, else it is reported; prom
   await serves(daemon, 1)
   const guests = guestsWithoutPause(t, daemon)
   await primary.kill()
-  await told(daemon, /^this is a replica that lost its primary$/)
+  await logsReason(daemon, /^this is a replica that lost its primary$/)
   await connected(daemon, false)
   await replica.client.call('REPLICAOF', 'NO', 'ONE')
   await (await aStore(t, replica.url)).put(record(2))

@@ -6,7 +6,7 @@ import type { RedisFiles } from '../../src/store/url.ts'
 import { until } from '../support/programs/daemon.ts'
 import type { TestRedis } from '../support/redis/redis.ts'
 import { startWatched, type Watched } from '../support/redis/sentinel.ts'
-import { aDaemon, aStore, connected, guestsWithoutPause, publish, reasons, record, serves, told } from '../support/redis/shapes.ts'
+import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, publish, reasons, record, serves } from '../support/redis/shapes.ts'
 
 interface Behind { readonly watched: Watched, readonly url: string, readonly servers: Watched['servers'], readonly files: RedisFiles }
 
@@ -85,7 +85,7 @@ t.test('unreachable Sentinels do not disturb a connection; a lost one is restore
   await serves(daemon, 2)
   t.same(reasons(daemon), [])
   await servers[0].client.call('CLIENT', 'KILL', 'TYPE', 'pubsub')
-  await told(daemon, /^127\.0\.0\.1:\d+: .*ECONNREFUSED.*; .*; /)
+  await logsReason(daemon, /^127\.0\.0\.1:\d+: .*ECONNREFUSED.*; .*; /)
   await watched.restartSentinels()
   await connected(daemon)
   await store.put(record(3))

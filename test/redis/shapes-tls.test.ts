@@ -7,7 +7,7 @@ import { must } from '../support/programs/processes.ts'
 import { IMDSCTL } from '../support/programs/imds.ts'
 import { openStore } from '../../src/store/open.ts'
 import { freePort, startRedis, type TestRedis } from '../support/redis/redis.ts'
-import { aDaemon, aStore, connected, guestsWithoutPause, reasons, record, serves, told } from '../support/redis/shapes.ts'
+import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, reasons, record, serves } from '../support/redis/shapes.ts'
 import { anAuthority, type Authority, type Certificate } from '../support/redis/tls.ts'
 
 interface Secure { readonly redis: TestRedis, readonly url: string, readonly directory: string, readonly ours: Authority, readonly server: Certificate }
@@ -53,7 +53,7 @@ t.test('a wrong authority is reported plainly, and the right one is accepted wit
   copyFileSync(foreign.caFile, caFile)
   const daemon = await aDaemon(t, url, { caFile, ...client })
   await t.rejects(aStore(t, url, { caFile, ...client }), /cannot use the store: the server's certificate is signed by an authority that is not trusted/)
-  await told(daemon, /^the server's certificate is signed by an authority that is not trusted/)
+  await logsReason(daemon, /^the server's certificate is signed by an authority that is not trusted/)
   copyFileSync(ours.caFile, `${caFile}.next`) // half of a file would be one more reason
   renameSync(`${caFile}.next`, caFile)
   await connected(daemon)
@@ -63,13 +63,13 @@ t.test('a wrong authority is reported plainly, and the right one is accepted wit
 t.test('a missing or wrong client certificate is reported, and a good one accepted without a restart', async (t) => {
   const { redis, url, directory, ours } = await aSecureRedis(t)
   const bare = await aDaemon(t, url, { caFile: ours.caFile })
-  await told(bare, /^the server wants a client certificate/)
+  await logsReason(bare, /^the server wants a client certificate/)
   const foreign = await (await anAuthority(directory, 'foreign')).issue('client')
   const files = { certFile: `${directory}/client.pem`, keyFile: `${directory}/client.key` }
   copyFileSync(foreign.certFile, files.certFile)
   copyFileSync(foreign.keyFile, files.keyFile)
   const daemon = await aDaemon(t, url, { caFile: ours.caFile, ...files })
-  await told(daemon, /^the server refuses our certificate/)
+  await logsReason(daemon, /^the server refuses our certificate/)
   const good = await ours.issue('client')
   copyFileSync(good.certFile, files.certFile)
   copyFileSync(good.keyFile, files.keyFile)
@@ -89,7 +89,7 @@ t.test('with an expired server certificate guests are served and the cause is lo
   const guests = guestsWithoutPause(t, daemon)
   await present(redis, await ours.issue('expired', -1))
   await redis.client.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
-  await told(daemon, /^the server's certificate has expired/)
+  await logsReason(daemon, /^the server's certificate has expired/)
   await store.put(record(2))
   await present(redis, server)
   await serves(daemon, 2)

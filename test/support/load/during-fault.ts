@@ -1,5 +1,5 @@
 /**
- * What guests and the operator see during a fault: counted requests, metrics and the log.
+ * Runs a test during a fault: what guests see (their requests), and what the operator sees (metrics and the log).
  */
 import { appendFileSync, writeFileSync } from 'node:fs'
 import type { Test } from 'tap'
@@ -7,34 +7,34 @@ import { until } from '../programs/daemon.ts'
 import type { FaultHost } from '../netns/fault-host.ts'
 import { startLoad, type Figures, type RunningLoad } from './load.ts'
 
-/** What the operator can observe. Each function waits until its condition holds, and adds it to the row of the fault. */
+/** What the operator can observe. Each function waits for something and adds it to the report of the fault. */
 export interface Operator {
-  /** A metric has a value. */
-  sees(metric: string, value: number): Promise<void>
-  /** A counter counts on. */
-  counts(metric: string): Promise<void>
-  /** A log line begins with this text. */
-  reads(message: string): Promise<void>
-  /** Any other condition, outside of the daemon. */
+  /** Waits until a metric has a value. */
+  seesMetric(metric: string, value: number): Promise<void>
+  /** Waits until a counter increases. */
+  seesIncrease(metric: string): Promise<void>
+  /** Waits for a log line that begins with this text. */
+  seesLogLine(message: string): Promise<void>
+  /** Adds something that is seen outside the daemon to the report, without waiting. */
   notes(what: string): void
 }
 
 /** The least number of requests of each guest before the fault, and again after it. */
-const AT_LEAST = 50
+const LEAST_REQUESTS = 50
 
 /**
- * All guests send requests without a pause while `happens` runs and until its changes have arrived. At most `mostFailed` requests may fail,
- * no guest gets data of another instance, and no log line is an error.
+ * All guests send requests without a pause while `cause` causes and ends a fault, and until all changes have arrived. At most `mostFailed`
+ * requests may fail, no guest may get the data of another instance, and no log line may be an error.
  */
-export async function underFault(t: Test, host: FaultHost, fault: string, happens: (operator: Operator) => Promise<void>, mostFailed = 0): Promise<void> {
+export async function underFault(t: Test, host: FaultHost, fault: string, cause: (operator: Operator) => Promise<void>, mostFailed = 0): Promise<void> {
   const seen: string[] = []
-  const operator = await operatorOf(host, seen)
+  const operator = await observe(host, seen)
   const loads = await Promise.all(host.guests.map(({ guest }) => startLoad(guest, { clients: 1, keepAlive: false })))
-  const more = () => Promise.all(loads.map((load) => load.more(AT_LEAST)))
-  const ended = await more().then(() => happens(operator)).then(() => host.arrived()).then(() => isInStep(host)).then(more)
+  const more = () => Promise.all(loads.map((load) => load.more(LEAST_REQUESTS)))
+  const problem = await more().then(() => cause(operator)).then(() => host.arrived()).then(() => untilRecovered(host)).then(more)
     .then(() => undefined, (error: unknown) => error as Error)
   const figures = await Promise.all(loads.map((load: RunningLoad) => load.stop()))
-  if (ended !== undefined) throw ended
+  if (problem !== undefined) throw problem
 
   const failed = figures.flatMap((of) => of.failed)
   if (mostFailed === 0) t.same(failed, [], 'no request failed')
@@ -42,28 +42,29 @@ export async function underFault(t: Test, host: FaultHost, fault: string, happen
   for (const [n, { id }] of host.guests.entries()) {
     const foreign = ['instance-id', 'hostname'].flatMap((name) => figures[n]!.answers[`/latest/meta-data/${name}`]!).concat(figures[n]!.answers['/latest/user-data']!)
       .filter((body) => !body.includes(id))
-    t.same(foreign, [], `${id} was given its own only`)
+    t.same(foreign, [], `${id} got only its own data`)
   }
   t.same(host.daemon().log.filter(({ level }) => level === 'error' || level === 'fatal'), [], 'no error in the log')
-  tell(t, fault, figures, failed.length, seen)
+  report(t, fault, figures, failed.length, seen)
   writeRow(fault, mostFailed, seen)
 }
 
-async function operatorOf(host: FaultHost, seen: string[]): Promise<Operator> {
+/** What the operator observes from now on is added to `seen`. */
+async function observe(host: FaultHost, seen: string[]): Promise<Operator> {
   const former = host.daemon()
   const [before, linesBefore] = [await metricsOf(host), former.log.length]
-  const isNew = () => host.daemon() !== former
+  const isRestarted = () => host.daemon() !== former
   return {
-    sees: async (metric, value) => {
+    seesMetric: async (metric, value) => {
       await until(async () => (await metricsOf(host)).get(metric) === value, `${metric} ${String(value)}`, 20_000)
       seen.push(`\`${metric} ${String(value)}\``)
     },
-    counts: async (metric) => {
-      await until(async () => ((await metricsOf(host)).get(metric) ?? 0) > (isNew() ? 0 : before.get(metric) ?? 0), `${metric} to count`, 20_000)
+    seesIncrease: async (metric) => {
+      await until(async () => ((await metricsOf(host)).get(metric) ?? 0) > (isRestarted() ? 0 : before.get(metric) ?? 0), `${metric} to increase`, 20_000)
       seen.push(`\`${metric}\` grows`)
     },
-    reads: async (message) => {
-      const line = () => host.daemon().log.slice(isNew() ? 0 : linesBefore).find(({ msg }) => msg.startsWith(message))
+    seesLogLine: async (message) => {
+      const line = () => host.daemon().log.slice(isRestarted() ? 0 : linesBefore).find(({ msg }) => msg.startsWith(message))
       await until(() => line() !== undefined, `"${message}" in the log`, 20_000)
       const { level, msg, reason } = line()!
       seen.push(`${level} "${msg}"${typeof reason === 'string' ? ` (${reason})` : ''}`)
@@ -72,13 +73,13 @@ async function operatorOf(host: FaultHost, seen: string[]): Promise<Operator> {
   }
 }
 
-/** The fault is over for the operator too: connected, and nothing left to worry about. */
-async function isInStep(host: FaultHost): Promise<void> {
-  const over = { imds_store_connected: 1, imds_ready: 1, imds_view_instances: host.guests.length, imds_view_unconfirmed_instances: 0, imds_view_faulty_records: 0 }
+/** Waits until the metrics show that the daemon has recovered. */
+async function untilRecovered(host: FaultHost): Promise<void> {
+  const recovered = { imds_store_connected: 1, imds_ready: 1, imds_view_instances: host.guests.length, imds_view_unconfirmed_instances: 0, imds_view_faulty_records: 0 }
   await until(async () => {
     const metrics = await metricsOf(host)
-    return Object.entries(over).every(([metric, value]) => metrics.get(metric) === value)
-  }, `metrics like ${JSON.stringify(over)}`, 20_000)
+    return Object.entries(recovered).every(([metric, value]) => metrics.get(metric) === value)
+  }, `metrics like ${JSON.stringify(recovered)}`, 20_000)
 }
 
 async function metricsOf(host: FaultHost): Promise<Map<string, number>> {
@@ -86,7 +87,8 @@ async function metricsOf(host: FaultHost): Promise<Map<string, number>> {
   return new Map(lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ') + 1))]))
 }
 
-function tell(t: Test, fault: string, figures: readonly Figures[], failed: number, seen: readonly string[]): void {
+/** Reports a fault as a comment of tap, and as a row of the Markdown table in the file IMDS_FAULTS_MARKDOWN. */
+function report(t: Test, fault: string, figures: readonly Figures[], failed: number, seen: readonly string[]): void {
   const requests = figures.reduce((sum, of) => sum + of.requests, 0).toLocaleString('en-US')
   const slowestMs = Math.max(...figures.map((of) => of.slowestMs))
   t.comment(`${fault}: ${String(failed)} of ${requests} requests failed, the slowest took ${String(slowestMs)} ms; the operator sees ${seen.join('; ')}`)
@@ -98,6 +100,6 @@ function writeRow(fault: string, mostFailed: number, seen: readonly string[]): v
   if (file === undefined) return
   try {
     writeFileSync(file, '| fault | failed requests | the operator sees |\n|---|---|---|\n', { flag: 'wx' })
-  } catch { /* another file of the suite wrote the head */ }
+  } catch { /* another test file wrote the head of the table */ }
   appendFileSync(file, `| ${fault} | ${mostFailed === 0 ? 'none' : `at most ${String(mostFailed)}`} | ${seen.join('; ')} |\n`)
 }

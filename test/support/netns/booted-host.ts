@@ -1,10 +1,10 @@
 /**
- * A compute host that systemd boots: our units unchanged, the daemon built and laid out as the package installs it, and guests. A bare host has
- * nothing of imds: a test installs it.
+ * A hypervisor that systemd boots, with our unchanged units, the daemon installed as by the package, and guests. Or a bare host, on which a test
+ * installs imds.
  *
- * systemd is the first process of its own namespaces, on a temporary overlay of this machine's files, in the network of a hypervisor. The targets of a
- * distribution are empty. Two things differ from a real host: there is no journal (a drop-in sends the log to a file), and a machine whose root lacks
- * CAP_SYS_RESOURCE cannot apply OOMScoreAdjust= and LimitNOFILE=.
+ * systemd is the first process in its own namespaces, on a temporary overlay of this machine's files. The targets of the distribution are
+ * empty. Two things differ from a real host: there is no journal (a drop-in sends the log to a file), and OOMScoreAdjust= and LimitNOFILE=
+ * have no effect where root lacks CAP_SYS_RESOURCE.
  */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
@@ -12,42 +12,42 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { ENDLESS_SHARE, until } from '../programs/daemon.ts'
-import { must, startHeld } from '../programs/processes.ts'
-import { makeHypervisor, SERVICE, withoutNamespaces, type Guest, type Wire } from './namespaces.ts'
+import { must, startChild } from '../programs/processes.ts'
+import { makeHypervisor, SERVICE, withoutNamespaces, type Guest, type Link } from './namespaces.ts'
 import { buildInto } from '../programs/imds.ts'
 
 const ROOT = new URL('../../../', import.meta.url).pathname
 const SYSTEMD = '/usr/lib/systemd/systemd'
 
 /** The link of a guest, for tests that need no particular one. */
-export const WIRE: Wire = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee' }
+export const LINK: Link = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee' }
 
-/** A running host. Its daemon reads the records in /store and is not started yet. `within` is that of a hypervisor. */
+/** A running host. Its daemon is not started yet, and will read the records in /store. `within` is that of `Hypervisor`. */
 export interface BootedHost {
   readonly within: readonly string[]
-  /** In the order of their links. */
+  /** The guests, in the order of their links. */
   readonly guests: readonly Guest[]
   readonly systemctl: (...args: string[]) => Promise<void>
   /** Runs a shell command on the host. Returns its output; rejects if it fails. */
   readonly shell: (command: string, input?: string) => Promise<string>
-  /** Runs a shell command with the files of the host, but with the network, the PATH and the npm configuration of this machine. */
+  /** Like `shell`, but with the network, the PATH and the npm configuration of this machine. */
   readonly shellOnline: (command: string) => Promise<string>
-  /** Properties of imds.service. */
+  /** Returns properties of imds.service. */
   readonly show: (...properties: string[]) => Promise<Record<string, string>>
-  /** Writes /etc/imds/imds.env, with an unlimited share for the guests, whose load exceeds the default one. */
+  /** Writes /etc/imds/imds.env, and adds an unlimited share for the guests. */
   readonly setEnv: (lines: string) => Promise<void>
-  /** Writes a drop-in of a unit, and makes systemd read it. */
+  /** Writes a drop-in of a unit and makes systemd load it. */
   readonly dropIn: (unit: string, lines: string) => Promise<void>
 }
 
-/** Why this machine cannot boot a host, or false: the value for `skip` of a test. */
+/** For `skip` of a test: the reason why this machine cannot boot a host, or false if it can. */
 export function withoutSystemd(): string | false {
   if (spawnSync(SYSTEMD, ['--version']).status !== 0) return 'systemd is missing: Debian has it in the package systemd'
   return withoutNamespaces()
 }
 
-/** Waits for the end of its input, then removes what it started and its control group. */
-const HOLD = `
+/** Starts BOOT in a control group and namespaces, waits until its input ends, then kills all of it and removes the control group. */
+const SUPERVISE = `
 set -eu
 mount -t cgroup2 cgroup2 /mnt
 group=/mnt/imds-test-$$
@@ -60,11 +60,12 @@ while grep -q "populated 1" $group/cgroup.events; do sleep 0.05; done
 find $group -depth -type d -exec rmdir {} +
 `
 
+/** Prepares the file system and starts systemd. Prints `up` with its process id as the test sees it. */
 const BOOT = `
 set -eu
 umask 022
-read -r pid rest < /proc/self/stat # before /proc is the machine's own: the number by which the test knows us
-repository=$1 dist=$2 node=$3 # no dist: a bare host
+read -r pid rest < /proc/self/stat # here /proc is still that of the test
+repository=$1 dist=$2 node=$3 # a bare host has no dist
 mount -t tmpfs tmpfs /mnt
 cd /mnt
 mkdir upper work root
@@ -100,48 +101,48 @@ if [ "$dist" ]; then
   mount --bind $repository/node_modules opt/imds/lib/node_modules/imds/node_modules
 fi
 
-mkdir run/former
-pivot_root . run/former
-umount -l /run/former
-mount --make-rshared / # as on any host that systemd boots; credentials need it
+mkdir run/old-root
+pivot_root . run/old-root
+umount -l /run/old-root
+mount --make-rshared / # as systemd does at boot; credentials need it
 [ -z "$dist" ] || systemd-sysusers /units/imds.sysusers 2> /dev/null
 echo up $pid
 exec env -i container=test PATH=/usr/sbin:/usr/bin SYSTEMD_UNIT_PATH=/units:/etc/systemd/system ${SYSTEMD} --unit=sysinit.target --log-target=null --show-status=no > /dev/null 2>&1
 `
 
-/** Boots a host with a guest on each link, on which imds is installed. The host ends with the test. */
-export async function bootHost(t: Test, wires: readonly Wire[] = [WIRE]): Promise<BootedHost> {
+/** Boots a host with an installed imds and a guest on each link. It stops with the test. */
+export async function bootHost(t: Test, links: readonly Link[] = [LINK]): Promise<BootedHost> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-systemd-'))
   t.teardown(() => { rmSync(directory, { recursive: true }) })
   chmodSync(directory, 0o755)
   const dist = join(directory, 'dist')
   buildInto(dist)
-  const host = await boot(t, wires, dist)
+  const host = await boot(t, links, dist)
   await host.setEnv('IMDS_STORE=file:/store')
   return host
 }
 
-/** Boots a host without imds. Its directory /changes has what differs from this machine, except in /etc/systemd, /run and /tmp, which are its own. */
-export async function bootBareHost(t: Test, wires: readonly Wire[]): Promise<BootedHost> {
-  return boot(t, wires, '')
+/** Boots a host without imds. Its directory /changes shows what differs from this machine, except in /etc/systemd, /run and /tmp. */
+export async function bootBareHost(t: Test, links: readonly Link[]): Promise<BootedHost> {
+  return boot(t, links, '')
 }
 
-async function boot(t: Test, wires: readonly Wire[], dist: string): Promise<BootedHost> {
+async function boot(t: Test, links: readonly Link[], dist: string): Promise<BootedHost> {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
   const guests: Guest[] = []
-  for (const wire of wires) guests.push(await hypervisor.addGuest(wire))
+  for (const link of links) guests.push(await hypervisor.addGuest(link))
   await must([...hypervisor.within, 'ip', 'address', 'delete', `${SERVICE}/32`, 'dev', 'lo']) // the unit adds it
-  const held = await startHeld([...hypervisor.within, 'unshare', '--mount', 'sh', '-c', HOLD, BOOT, ROOT, dist, process.execPath])
-  t.teardown(() => held.release())
+  const child = await startChild([...hypervisor.within, 'unshare', '--mount', 'sh', '-c', SUPERVISE, BOOT, ROOT, dist, process.execPath])
+  t.teardown(() => child.stop())
   const shell = async (command: string, input = '') => {
-    const inside = ['nsenter', '--target', held.word, '--all', '--root', '--wd', 'sh', '-c', command]
+    const inside = ['nsenter', '--target', child.readyValue, '--all', '--root', '--wd', 'sh', '-c', command]
     return (await must(inside, { input, env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } })).toString()
   }
   const shellOnline = async (command: string) => {
     const env = { ...process.env }
-    delete env['NODE_OPTIONS'] // tap's, for its own processes
-    return (await must(['nsenter', '--target', held.word, '--mount', '--root', '--wd', 'sh', '-c', command], { env })).toString()
+    delete env['NODE_OPTIONS'] // the options of tap
+    return (await must(['nsenter', '--target', child.readyValue, '--mount', '--root', '--wd', 'sh', '-c', command], { env })).toString()
   }
   const share = Object.entries(ENDLESS_SHARE).map(([name, value]) => `${name}=${value}\n`).join('')
   const setEnv = async (lines: string) => { await shell('cat > /etc/imds/imds.env', `${lines}\n${share}`) }

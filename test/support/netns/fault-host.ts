@@ -1,8 +1,6 @@
 /**
- * A compute host for tests of faults.
- *
- * Four guests, each in its own namespace; the daemon in the hypervisor's namespace, on a socket that is held for it; Redis behind a link. During
- * a fault every guest reads its whole tree and its user-data again and again, with one connection per request.
+ * A host for tests of faults: four guests, each in its own namespace; the daemon in the hypervisor's namespace, on a socket that outlives it;
+ * and Redis in another namespace.
  */
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -13,12 +11,12 @@ import { sha256 } from '../../../src/metadata/user-data.ts'
 import { openStore, type Publisher } from '../../../src/store/open.ts'
 import { startDaemon, until, type TestDaemon } from '../programs/daemon.ts'
 import { startFaultyRedis, type FaultyRedis } from '../redis/namespaced-redis.ts'
-import { holdSocket } from './held-socket.ts'
+import { openListeningSocket } from './listening-socket.ts'
 import { must } from '../programs/processes.ts'
 import { anInstance } from '../fixtures/instance.ts'
-import { makeHypervisor, SERVICE, type Guest, type Hypervisor, type Wire } from './namespaces.ts'
+import { makeHypervisor, SERVICE, type Guest, type Hypervisor, type Link } from './namespaces.ts'
 
-/** A state of an instance as publishers write it. */
+/** One revision of an instance; `text` is its record as JSON. */
 export interface State { readonly id: string, readonly revision: number, readonly text: string, readonly userData: Buffer }
 
 /** A running host. Guests are numbered from 0. */
@@ -27,30 +25,30 @@ export interface FaultHost {
   readonly redis: FaultyRedis
   readonly store: Publisher
   readonly guests: readonly { readonly id: string, readonly guest: Guest }[]
-  /** The present daemon. */
+  /** The current daemon. */
   readonly daemon: () => TestDaemon
-  /** Its metrics in Prometheus' format. */
+  /** The daemon's metrics as text. */
   metrics(): Promise<string>
-  /** The next state of a guest's instance, not published yet. From now on `arrived` waits for it. */
+  /** Returns the next state of a guest's instance without publishing it. From now on `arrived` waits for it. */
   next(n: number): State
   /** Publishes a change of every instance. */
   publish(): Promise<void>
-  /** Publishes the last state of every instance, as a control plane does for a store that lost them. */
+  /** Publishes the last state of every instance again, as a control plane does after the store lost them. */
   publishAgain(): Promise<void>
   /** Waits until every guest gets the last state of its instance. */
   arrived(): Promise<void>
-  /** Ends the daemon by a signal. Connections wait until the next start. */
+  /** Ends the daemon by a signal. New connections wait until the next start. */
   endDaemon(signal: 'SIGTERM' | 'SIGKILL'): Promise<void>
-  /** Starts the next daemon on the same socket and state; from another build if `main` is given. */
+  /** Starts a new daemon on the same socket and state directory. `main` is the entry point of another build. */
   startDaemon(main?: string): Promise<void>
 }
 
 const GUESTS = 4
 const REGION = 'gb1'
-/** The protocol of systemd, sd_listen_fds(3): the variables apply to the process that they name. */
-const HAND_OVER = ['sh', '-c', 'export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=default; exec "$@"', 'sh']
+/** Runs a command with the variables of sd_listen_fds(3) for the socket that it inherits. LISTEN_PID must be the command's own process id. */
+const PASS_SOCKET = ['sh', '-c', 'export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=default; exec "$@"', 'sh']
 
-/** Starts a host that ends with the test. Its guests are published and served. */
+/** Starts a host whose guests are published and served. It stops with the test. */
 export async function startFaultHost(t: Test): Promise<FaultHost> {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
@@ -60,26 +58,26 @@ export async function startFaultHost(t: Test): Promise<FaultHost> {
   t.teardown(() => store.close())
   const stateDirectory = mkdtempSync(join(tmpdir(), 'imds-state-'))
   t.teardown(() => { rmSync(stateDirectory, { recursive: true, force: true }) })
-  const socket = await holdSocket(hypervisor.within, SERVICE, 80)
+  const socket = await openListeningSocket(hypervisor.within, SERVICE, 80)
   t.teardown(() => { socket.close() })
 
   const guests = await Promise.all(Array.from({ length: GUESTS }, async (_, n) => {
-    const wire: Wire = { address: `10.88.${String(n)}.2/29`, gateway: `10.88.${String(n)}.1`, macAddress: `02:24:19:00:01:0${String(n)}` }
-    return { id: `srv-g${String(n)}`, guest: await hypervisor.addGuest(wire), wire, revision: 0 }
+    const link: Link = { address: `10.88.${String(n)}.2/29`, gateway: `10.88.${String(n)}.1`, macAddress: `02:24:19:00:01:0${String(n)}` }
+    return { id: `srv-g${String(n)}`, guest: await hypervisor.addGuest(link), link, revision: 0 }
   }))
   const stateOf = (n: number): State => {
-    const { id, wire, revision } = guests[n]!
+    const { id, link, revision } = guests[n]!
     const userData = Buffer.from(`#cloud-config\n# ${id} r${String(revision)}\n`.padEnd(4096, '#'))
     const record = anInstance({
       id, revision, fqdn: `r${String(revision)}.${id}.example.com`,
-      interfaces: [{ id: `int-g${String(n)}`, macAddress: wire.macAddress, ipv4Addresses: [wire.address] }],
+      interfaces: [{ id: `int-g${String(n)}`, macAddress: link.macAddress, ipv4Addresses: [link.address] }],
       userData: { size: userData.length, sha256: sha256(userData) },
     })
     return { id, revision, text: JSON.stringify(record), userData }
   }
   const put = async ({ id, text, userData }: State) => {
     const { kind } = await store.put(JSON.parse(text), userData)
-    if (kind !== 'published' && kind !== 'unchanged') throw new Error(`the publish of ${id} is ${kind}`)
+    if (kind !== 'published' && kind !== 'unchanged') throw new Error(`${id} was not published: ${kind}`)
   }
   const next = (n: number) => {
     guests[n]!.revision += 1
@@ -90,7 +88,7 @@ export async function startFaultHost(t: Test): Promise<FaultHost> {
   let daemon: TestDaemon
   const start = async (main?: string) => {
     const env = { IMDS_STORE: redis.url, IMDS_REGION: REGION, IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1', IMDS_STATE_DIR: stateDirectory }
-    daemon = await startDaemon(env, [...hypervisor.within, ...HAND_OVER], { fds: [socket.fd], ...main !== undefined && { main } })
+    daemon = await startDaemon(env, [...hypervisor.within, ...PASS_SOCKET], { fds: [socket.fd], ...main !== undefined && { main } })
     t.teardown(daemon.stop)
   }
   const host: FaultHost = {

@@ -1,5 +1,5 @@
 /**
- * A host whose daemon requires the firewall, with `imdsctl firewall` on it and guests that send requests.
+ * A host whose daemon requires the firewall. A test starts the firewall agent, adds guests and sends requests from them.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
@@ -16,36 +16,36 @@ import { IMDSCTL, programEnvironment } from '../programs/imds.ts'
 
 /** EC2's IPv6 address of the service. */
 export const SERVICE6 = 'fd00:ec2::254'
-/** The operator API listens here: guests have a route to this address. */
+/** The address of the operator API. Guests have a route to it. */
 export const OPERATOR = '10.99.0.1:9169'
 
-/** A running firewall agent. */
-export interface Firewall { readonly process: ChildProcess, readonly said: () => string, stop(): Promise<void> }
+/** A running firewall agent; `output` is all that it has printed. */
+export interface Firewall { readonly process: ChildProcess, readonly output: () => string, stop(): Promise<void> }
 
-/** A named guest: `alpha` is srv-alpha, on the link tap-int-alpha. */
-export interface FirewallGuest extends Guest { readonly word: string, readonly address: string, readonly macAddress: string }
+/** A guest with a name: `alpha` is the instance srv-alpha, with the interface int-alpha on the link tap-int-alpha. */
+export interface FirewallGuest extends Guest { readonly name: string, readonly address: string, readonly macAddress: string }
 
-/** The host. */
+/** A running host. */
 export interface FirewallHost {
   readonly hypervisor: Hypervisor
   readonly store: Publisher
-  /** Replaces the daemon by a new one with an empty state directory. */
+  /** Replaces the daemon with a new one, whose state directory is empty. */
   restartDaemon(): Promise<void>
-  addGuest(word: string, device?: string): Promise<FirewallGuest>
+  addGuest(name: string, device?: string): Promise<FirewallGuest>
   /** Publishes the next revision of a guest's record. Fields in `change` replace the correct interface and options. */
   put(guest: FirewallGuest, change?: Record<string, unknown>): Promise<number>
-  /** put, then `imdsctl wait`. Returns the revision. */
-  letIn(guest: FirewallGuest, change?: Record<string, unknown>): Promise<number>
+  /** Publishes like `put`, then waits with `imdsctl wait`. Returns the revision. */
+  putAndWait(guest: FirewallGuest, change?: Record<string, unknown>): Promise<number>
   imdsctl(...args: string[]): Promise<Ran>
   nft(...args: string[]): Promise<string>
-  /** The packets that a counter of the table has counted. */
+  /** The number of packets that a counter of the table has counted. */
   counted(counter: string): Promise<number>
   operator(path: string): Promise<string>
-  /** `program`: another build of imdsctl. */
+  /** Starts the firewall agent and waits for its first output. `program` is another build of imdsctl. */
   startFirewall(env?: Readonly<Record<string, string>>, program?: string): Promise<Firewall>
 }
 
-/** Starts a host that ends with the test. */
+/** Starts a host that stops with the test. `env` adds to the daemon's environment or overrides it. */
 export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly<Record<string, string>> = {}): Promise<FirewallHost> {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
@@ -69,10 +69,10 @@ export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly
   let guests = 0
   let revision = 0
 
-  const put: FirewallHost['put'] = async ({ word, address, macAddress }, change = {}) => {
-    const interfaces = [{ id: `int-${word}`, macAddress, ipv4Addresses: [address] }]
-    const { kind } = await store.put(anInstance({ id: `srv-${word}`, revision: ++revision, fqdn: `${word}.example.com`, interfaces, ...change }))
-    if (kind !== 'published') throw new Error(`${word}'s record is ${kind}`)
+  const put: FirewallHost['put'] = async ({ name, address, macAddress }, change = {}) => {
+    const interfaces = [{ id: `int-${name}`, macAddress, ipv4Addresses: [address] }]
+    const { kind } = await store.put(anInstance({ id: `srv-${name}`, revision: ++revision, fqdn: `${name}.example.com`, interfaces, ...change }))
+    if (kind !== 'published') throw new Error(`the record of ${name} was not published: ${kind}`)
     return revision
   }
   return {
@@ -81,16 +81,16 @@ export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly
       await daemon.stop()
       daemon = await start()
     },
-    addGuest: async (word, device = `tap-int-${word}`) => {
+    addGuest: async (name, device = `tap-int-${name}`) => {
       const n = String(++guests)
       const [address, macAddress, gateway] = [`10.88.${n}.2`, `02:24:19:00:01:0${n}`, `10.88.${n}.1`]
       const guest = await hypervisor.addGuest({ address: `${address}/30`, gateway, macAddress, device })
       await must([...guest.within, 'ip', 'route', 'add', operatorAddress, 'via', gateway])
-      return { ...guest, word, address, macAddress }
+      return { ...guest, name, address, macAddress }
     },
-    letIn: async (guest, change) => {
+    putAndWait: async (guest, change) => {
       const revision = await put(guest, change)
-      const { status, stderr } = await imdsctl('wait', `srv-${guest.word}`, '--revision', String(revision))
+      const { status, stderr } = await imdsctl('wait', `srv-${guest.name}`, '--revision', String(revision))
       if (status !== 0) throw new Error(stderr)
       return revision
     },
@@ -98,24 +98,24 @@ export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly
     startFirewall: async (env = {}, program = IMDSCTL) => {
       const args = [...hypervisor.within, process.execPath, program, 'firewall', '--apply', '--watch', '--operator', OPERATOR]
       const child = spawn(args[0]!, args.slice(1), { env: { ...programEnvironment(), ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
-      let said = ''
-      for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => { said += text })
+      let output = ''
+      for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => { output += text })
       const stop = async () => {
         if (child.exitCode !== null || child.signalCode !== null) return
         child.kill('SIGTERM')
         await once(child, 'exit')
       }
       t.teardown(stop)
-      await until(() => said !== '' || child.exitCode !== null, 'the firewall to say something')
-      return { process: child, said: () => said, stop }
+      await until(() => output !== '' || child.exitCode !== null, 'the output of the firewall agent')
+      return { process: child, output: () => output, stop }
     },
   }
 }
 
-/** Gives a guest `PREFIX::2` and the other `addresses` of a /64, and its container `PREFIX:c::2`, with routes to SERVICE6. */
+/** Gives a guest the address `PREFIX::2` and the other `addresses`, gives its container `PREFIX:c::2`, and adds their routes to SERVICE6. */
 export async function giveIpv6(host: FirewallHost, guest: FirewallGuest, container: { readonly within: readonly string[] }, prefix: string, addresses: readonly string[] = []): Promise<void> {
   const ip = ({ within }: { readonly within: readonly string[] }, words: string) => must([...within, 'ip', '-6', ...words.split(' ')])
-  const link = `tap-int-${guest.word}`
+  const link = `tap-int-${guest.name}`
   await ip(host.hypervisor, `address add ${prefix}::1/64 dev ${link} nodad`)
   await ip(host.hypervisor, `route add ${prefix}:c::/80 via ${prefix}::2`)
   for (const address of [`${prefix}::2`, ...addresses]) await ip(guest, `address add ${address}/64 dev eth0 nodad`)
@@ -126,19 +126,19 @@ export async function giveIpv6(host: FirewallHost, guest: FirewallGuest, contain
   await ip(container, `route add default via ${prefix}:c::1`)
 }
 
-/** The outcome of one request: its status, or how it failed. */
-export type Met = number | 'refused' | 'silence'
+/** The outcome of a request: its status, `refused` if the connection was reset, or `no response`. */
+export type Outcome = number | 'refused' | 'no response'
 
-/** Sends one request by curl inside of a namespace, with a timeout of two seconds. */
-export async function meet({ within }: { readonly within: readonly string[] }, args: readonly string[] = [], url = `http://${SERVICE}/latest/meta-data/instance-id`): Promise<Met> {
+/** Sends one request by curl inside a namespace, with a timeout of two seconds. */
+export async function curl({ within }: { readonly within: readonly string[] }, args: readonly string[] = [], url = `http://${SERVICE}/latest/meta-data/instance-id`): Promise<Outcome> {
   const { status, stdout } = await run([...within, 'curl', '--silent', '--output', '/dev/null', '--write-out', '%{http_code}', '--globoff', '--max-time', '2', ...args, url])
   if (status === 0) return Number(stdout)
-  return status === 7 || status === 56 ? 'refused' : 'silence'
+  return status === 7 || status === 56 ? 'refused' : 'no response'
 }
 
 /**
- * Sends pieces of bytes on one connection. Returns everything that arrives within two seconds. Each piece but the first waits
- * 100 ms, and for a response if `isPaced`.
+ * Sends bytes in pieces on one connection, 100 ms apart. With `isPaced` each further piece also waits for a response. Returns everything that
+ * arrives until two seconds after the last piece.
  */
 export async function sendPieces({ within }: { readonly within: readonly string[] }, pieces: readonly string[], isPaced = false): Promise<string> {
   const code = `
@@ -160,7 +160,7 @@ export async function sendPieces({ within }: { readonly within: readonly string[
 
 const RAW_TCP = new URL('../programs/raw-tcp.py', import.meta.url).pathname
 
-/** Sends hand-made TCP segments inside of a namespace by raw-tcp.py, which documents its arguments. Returns its output. */
+/** Sends TCP segments inside a namespace by raw-tcp.py, whose header describes the arguments. Returns its output. */
 export async function sendRaw({ within }: { readonly within: readonly string[] }, ...args: readonly string[]): Promise<string> {
   const rules = 'table inet raw_tcp\ndelete table inet raw_tcp\ntable inet raw_tcp { chain output { type filter hook output priority 0; tcp flags & rst == rst drop; }; }'
   await must([...within, 'nft', '-f', '-'], { input: rules })

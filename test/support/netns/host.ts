@@ -1,5 +1,5 @@
 /**
- * A compute host: the namespace of a hypervisor with the daemon in it, on a store of files, and guests that are added and published.
+ * A hypervisor's namespace with a daemon on a file store, and guests that a test adds and publishes.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -10,20 +10,20 @@ import { startDaemon, until } from '../programs/daemon.ts'
 import { must } from '../programs/processes.ts'
 import { makeHypervisor, SERVICE, type Guest } from './namespaces.ts'
 
-/** The interface that identifies a guest, as in its record. */
+/** The first interface of an instance, as in its record. */
 export interface FirstInterface { readonly id: string, readonly macAddress: string, readonly ipv4Addresses: readonly string[] }
 
 /** A running host. */
 export interface Host {
-  /** A new guest without a record, and the interface that its record needs. */
+  /** Adds a guest without a record. Returns it with the interface that its record needs. */
   addGuest(): Promise<{ guest: Guest, first: FirstInterface }>
-  /** Publishes a new instance, and waits until the daemon serves that many instances. */
+  /** Publishes a new instance and waits until the daemon serves it. */
   put(record: Record<string, unknown>, userData: UserDataChange): Promise<void>
-  /** The counters of requests without a 200, in Prometheus' format, except those in `before`. */
+  /** The metrics lines that count requests without a 200, except the lines in `before`. */
   refusals(before?: readonly string[]): Promise<string[]>
 }
 
-/** Starts a host that ends with the test. */
+/** Starts a host that stops with the test. */
 export async function startHost(t: Test): Promise<Host> {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
@@ -39,12 +39,12 @@ export async function startHost(t: Test): Promise<Host> {
   return {
     addGuest: async () => {
       const n = String(++guests)
-      const wire = { address: `10.88.${n}.2/29`, gateway: `10.88.${n}.1`, macAddress: `02:24:19:00:01:0${n}` }
-      return { guest: await hypervisor.addGuest(wire), first: { id: `int-aaaa${n}`, macAddress: wire.macAddress, ipv4Addresses: [wire.address] } }
+      const link = { address: `10.88.${n}.2/29`, gateway: `10.88.${n}.1`, macAddress: `02:24:19:00:01:0${n}` }
+      return { guest: await hypervisor.addGuest(link), first: { id: `int-aaaa${n}`, macAddress: link.macAddress, ipv4Addresses: [link.address] } }
     },
     put: async (record, userData) => {
       const { kind } = await store.put(record, userData)
-      if (kind !== 'published') throw new Error(`the record of ${String(record['id'])} is ${kind}`)
+      if (kind !== 'published') throw new Error(`the record of ${String(record['id'])} was not published: ${kind}`)
       const { length } = await store.list()
       await until(async () => (JSON.parse(await operator('/readyz')) as { instances: number }).instances === length, 'the record to be served')
     },

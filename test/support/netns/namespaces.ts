@@ -1,45 +1,48 @@
 /**
  * A hypervisor and its guests, as network namespaces of this machine.
  *
- * The hypervisor has 169.254.169.254. Each guest has its own link to it and its own address, and reaches nothing else. Namespaces have no names: a
- * process keeps each alive, and the network of the machine does not change.
+ * The hypervisor has the address 169.254.169.254. Each guest has its own link to the hypervisor and reaches nothing else. The network of this
+ * machine does not change, and a namespace ends with the child process that keeps it alive.
  */
 import { execFileSync } from 'node:child_process'
 import type { Answer } from '../programs/daemon.ts'
-import { must, startHeld, type Held } from '../programs/processes.ts'
+import { must, startChild, type Child } from '../programs/processes.ts'
 
 /** The address of the service. */
 export const SERVICE = '169.254.169.254'
 
-/** A guest's link. Its eth0 has `address` (with a prefix length) and `macAddress`; the hypervisor's end has `gateway`, and any name without `device`. */
-export interface Wire { readonly address: string, readonly gateway: string, readonly macAddress: string, readonly device?: string }
+/**
+ * The link of a guest. The guest's end is eth0 and has `address` (with its prefix length) and `macAddress`. The hypervisor's end has the address
+ * `gateway` and the name `device`.
+ */
+export interface Link { readonly address: string, readonly gateway: string, readonly macAddress: string, readonly device?: string }
 
-/** A request. `path` may be any request target; the service's address is the Host unless `headers` say otherwise. */
+/** A request of a guest. `path` may be any request target. The Host header is the service's address unless `headers` has another. */
 export interface Ask { readonly path: string, readonly method?: string, readonly headers?: Readonly<Record<string, string>> }
 
-/** A guest. `within` is a command that runs another one inside, at most as long as the test lives. */
+/** A guest. `within` is a command that runs another one inside the guest; it ends with the test at the latest. */
 export interface Guest {
   readonly within: readonly string[]
   /** Sends one request to port 80 of the service on a new connection. Rejects if no response arrives. */
   ask(ask: Ask): Promise<Answer>
-  /** A container in the guest, one hop behind it. The guest routes its packets and masquerades them (as Docker does). */
+  /** Adds a container to the guest, one hop behind it. The guest routes its packets and masquerades them, as Docker does. */
   addContainer(): Promise<{ readonly within: readonly string[] }>
 }
 
-/** The hypervisor's side. `within` is as a guest's: for startDaemon. `pid`: the process that keeps its namespace. */
+/** A hypervisor. `within` is a command that runs another one inside, as for a guest. `pid` is a process in its namespace. */
 export interface Hypervisor {
   readonly within: readonly string[]
   readonly pid: number
-  addGuest(wire: Wire): Promise<Guest>
+  addGuest(link: Link): Promise<Guest>
   /** Moves the hypervisor's end of a guest's link to another hypervisor, as at the end of a live migration. */
-  handOver(wire: Wire & { readonly device: string }, to: Hypervisor): Promise<void>
-  /** Forwards `port` of 127.0.0.1 in this namespace to a unix socket: it shares its files with the test. */
+  handOver(link: Link & { readonly device: string }, to: Hypervisor): Promise<void>
+  /** Forwards `port` of 127.0.0.1 in this namespace to a unix socket of the test. */
   forward(port: number, socketPath: string): Promise<void>
-  /** Removes everything. */
+  /** Ends the hypervisor and its guests. */
   remove(): Promise<void>
 }
 
-/** Why this machine cannot create namespaces, or false: the value for `skip` of a test. */
+/** For `skip` of a test: the reason why this machine cannot create namespaces, or false if it can. */
 export function withoutNamespaces(): string | false {
   if (process.getuid?.() !== 0) return 'network namespaces need root'
   try {
@@ -52,26 +55,26 @@ export function withoutNamespaces(): string | false {
 
 /** Makes a hypervisor without guests. */
 export async function makeHypervisor(): Promise<Hypervisor> {
-  const held: Held[] = []
-  const hold = async (command: readonly string[]) => {
-    const one = await startHeld(command)
-    held.push(one)
-    return one
+  const children: Child[] = []
+  const start = async (command: readonly string[]) => {
+    const child = await startChild(command)
+    children.push(child)
+    return child
   }
-  const make = async () => {
-    const { pid } = await hold(['unshare', '--net', 'sh', '-c', 'ip link set lo up && echo up && exec cat'])
+  const makeNamespace = async () => {
+    const { pid } = await start(['unshare', '--net', 'sh', '-c', 'ip link set lo up && echo up && exec cat'])
     const within = ['nsenter', `--net=/proc/${String(pid)}/ns/net`, 'setpriv', '--pdeathsig', 'KILL']
     const ip = (words: string) => must([...within, 'ip', ...words.split(' ')])
     return { pid, within, ip }
   }
-  const here = await make()
+  const here = await makeNamespace()
   await here.ip(`address add ${SERVICE}/32 dev lo`)
-  let wires = 0
+  let links = 0
 
   return {
     within: here.within, pid: here.pid,
-    addGuest: async ({ address, gateway, macAddress, device = `guest${String(++wires)}` }) => {
-      const guest = await make()
+    addGuest: async ({ address, gateway, macAddress, device = `guest${String(++links)}` }) => {
+      const guest = await makeNamespace()
       await here.ip(`link add ${device} type veth peer name eth0 address ${macAddress} netns ${String(guest.pid)}`)
       await here.ip(`address add ${gateway}/${address.replace(/^.*\//, '')} dev ${device}`)
       await here.ip(`link set ${device} up`)
@@ -79,7 +82,7 @@ export async function makeHypervisor(): Promise<Hypervisor> {
       await guest.ip('link set eth0 up')
       await guest.ip(`route add ${SERVICE} via ${gateway}`)
       const addContainer = async () => {
-        const container = await make()
+        const container = await makeNamespace()
         await guest.ip(`link add ctr0 type veth peer name eth0 netns ${String(container.pid)}`)
         await guest.ip('address add 172.17.0.1/30 dev ctr0')
         await guest.ip('link set ctr0 up')
@@ -90,7 +93,7 @@ export async function makeHypervisor(): Promise<Hypervisor> {
         await must([...guest.within, 'nft', '-f', '-'], { input: 'table ip docker { chain postrouting { type nat hook postrouting priority srcnat; ip saddr 172.17.0.0/30 masquerade; }; }' })
         return { within: container.within }
       }
-      return { within: guest.within, ask: askThrough(await hold([...guest.within, process.execPath, AGENT, SERVICE])), addContainer }
+      return { within: guest.within, ask: askThrough(await start([...guest.within, process.execPath, AGENT, SERVICE])), addContainer }
     },
     handOver: async ({ address, gateway, device }, to) => {
       await here.ip(`link set ${device} netns ${String(to.pid)}`)
@@ -98,10 +101,10 @@ export async function makeHypervisor(): Promise<Hypervisor> {
       await must([...to.within, 'ip', 'link', 'set', device, 'up'])
     },
     forward: async (port, socketPath) => {
-      await hold([...here.within, process.execPath, FORWARDER, String(port), socketPath])
+      await start([...here.within, process.execPath, FORWARDER, String(port), socketPath])
     },
     remove: async () => {
-      await Promise.all(held.map((one) => one.release()))
+      await Promise.all(children.map((child) => child.stop()))
     },
   }
 }
@@ -109,25 +112,27 @@ export async function makeHypervisor(): Promise<Hypervisor> {
 const AGENT = new URL('../programs/guest-agent.ts', import.meta.url).pathname
 const FORWARDER = new URL('../programs/forwarder.ts', import.meta.url).pathname
 
-/** Sends requests through an agent, and matches its responses to them. */
-function askThrough(agent: Held): Guest['ask'] {
+type Result = { readonly status: number, readonly headers: Answer['headers'], readonly body: string } | { readonly error: string }
+
+/** Sends requests through a guest-agent.ts, and assigns its responses to them. */
+function askThrough(agent: Child): Guest['ask'] {
   let last = 0
-  const waiting = new Map<number, (said: { status: number, headers: Answer['headers'], body: string } | { error: string }) => void>()
-  const settle = (id: number, said: Parameters<NonNullable<ReturnType<typeof waiting.get>>>[0]) => {
-    waiting.get(id)?.(said)
+  const waiting = new Map<number, (result: Result) => void>()
+  const settle = (id: number, result: Result) => {
+    waiting.get(id)?.(result)
     waiting.delete(id)
   }
-  agent.listen((line) => {
-    const { id, said } = JSON.parse(line) as { id: number, said: Parameters<typeof settle>[1] }
-    settle(id, said)
+  agent.onLine((line) => {
+    const { id, result } = JSON.parse(line) as { id: number, result: Result }
+    settle(id, result)
   })
-  void agent.ended.then(() => { for (const id of waiting.keys()) settle(id, { error: 'the guest is gone' }) })
+  void agent.ended.then(() => { for (const id of waiting.keys()) settle(id, { error: 'the guest has ended' }) })
   return (ask) => new Promise((resolve, reject) => {
     const id = ++last
-    waiting.set(id, (said) => {
-      if ('error' in said) reject(new Error(`${ask.path}: ${said.error}`))
-      else resolve({ status: said.status, headers: said.headers, body: Buffer.from(said.body, 'base64') })
+    waiting.set(id, (result) => {
+      if ('error' in result) reject(new Error(`${ask.path}: ${result.error}`))
+      else resolve({ status: result.status, headers: result.headers, body: Buffer.from(result.body, 'base64') })
     })
-    agent.tell(JSON.stringify({ id, ask }))
+    agent.writeLine(JSON.stringify({ id, ask }))
   })
 }

@@ -1,18 +1,18 @@
 /**
- * Guests that boot: each reads its whole tree and its user-data with one connection per request, as cloud-init does, and starts again a second after
- * it started. BOOTERS PORT ADDRESS...; each waits PATIENCE_MS for a response. Prints what they saw when its input closes.
+ * Guests that boot: each reads its whole tree and its user-data, with one connection per request as cloud-init does, and boots again every
+ * second. Usage: `booters.ts PORT ADDRESS...`. Prints the figures of all guests as JSON when its input ends.
  */
 import { request } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { crawl } from '../fixtures/crawl.ts'
 import type { Answer } from './daemon.ts'
 
-/** What all guests saw together. `failed`: everything except 200, by kind. */
-export interface Seen { readonly boots: number, readonly requests: number, readonly latenciesMs: readonly number[], readonly failed: Readonly<Record<string, number>> }
+/** The figures of all guests together. `failed` counts the requests without a 200 by status or error code. */
+export interface BootFigures { readonly boots: number, readonly requests: number, readonly latenciesMs: readonly number[], readonly failed: Readonly<Record<string, number>> }
 
 const [, , port, ...addresses] = process.argv
 /** The shortest timeout of cloud-init's clients. */
-const PATIENCE_MS = 5_000
+const TIMEOUT_MS = 5_000
 const BOOT_EVERY_MS = 1_000
 
 const latenciesMs: number[] = []
@@ -24,7 +24,7 @@ async function get(path: string, localAddress: string): Promise<Answer> {
   const startedMs = performance.now()
   const answer = await new Promise<Answer>((resolve) => {
     const fail = (error: Error) => { resolve({ status: 0, headers: {}, body: Buffer.from((error as NodeJS.ErrnoException).code ?? error.message) }) }
-    const asked = request({ host: '127.0.0.1', port, path, localAddress, agent: false, timeout: PATIENCE_MS }, (response) => {
+    const asked = request({ host: '127.0.0.1', port, path, localAddress, agent: false, timeout: TIMEOUT_MS }, (response) => {
       response.toArray().then((chunks) => { resolve({ status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks as Buffer[]) }) }, fail)
     })
     asked.on('error', fail).on('timeout', () => { asked.destroy(new Error('no answer')) }).end()
@@ -49,7 +49,7 @@ const work = addresses.map(async (address, i) => {
 process.stdin.resume().on('end', () => {
   isOver = true
   void Promise.all(work).then(() => {
-    console.log(JSON.stringify({ boots, requests: latenciesMs.length, latenciesMs, failed } satisfies Seen))
+    console.log(JSON.stringify({ boots, requests: latenciesMs.length, latenciesMs, failed } satisfies BootFigures))
     process.exit()
   })
 })

@@ -1,5 +1,5 @@
 /**
- * The daemon as an operator runs it: a child process, its environment, its log and its exit status.
+ * Starts the daemon as a child process, as an operator runs it, and sends requests to it.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
@@ -17,14 +17,14 @@ export type LogLine = Readonly<Record<string, unknown>> & { readonly level: stri
 /** A response as on the wire. */
 export interface Answer { readonly status: number, readonly headers: IncomingHttpHeaders, readonly body: Buffer }
 
-/** A daemon's process. */
+/** A running daemon. */
 export interface TestDaemon {
   readonly process: ChildProcess
   /** The ports of the first guest listener and of the operator API. */
   readonly guestPort: number
   readonly operatorPort: number
   readonly log: readonly LogLine[]
-  /** A temporary directory of this daemon alone. */
+  /** The temporary directory of this daemon: its state directory, unless the environment names another. */
   readonly directory: string
   /** GET as a guest at `from` (default 127.0.0.1). */
   get(path: string, from?: string): Promise<Answer>
@@ -36,7 +36,7 @@ export interface TestDaemon {
   stop(): Promise<number | null>
 }
 
-/** Runs the daemon until it ends; for starts that fail. `meanwhile` gets its process. */
+/** Runs the daemon until it ends, for tests of a failing start. `meanwhile` is called with its process. */
 export async function runDaemon(env: Readonly<Record<string, string>>, meanwhile?: (child: ChildProcess) => Promise<void>): Promise<{ status: number | null, stdout: string, stderr: string }> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
   const child = spawn(process.execPath, [IMDSD], { env: { ...programEnvironment(), IMDS_STATE_DIR: directory, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
@@ -50,17 +50,17 @@ export async function runDaemon(env: Readonly<Record<string, string>>, meanwhile
   return { status: child.exitCode, stdout: stdout ?? '', stderr: stderr ?? '' }
 }
 
-/** For tests and benchmarks whose few guests send more requests than their share. */
+/** Settings for tests and benchmarks whose guests send more requests than the default share. */
 export const ENDLESS_SHARE = { IMDS_GUEST_BURST: '1000000000', IMDS_GUEST_CONNECTIONS: '65536' }
 
-/** Options of a daemon besides its environment: another build, and file descriptors (the first is 3). */
-export interface Given { readonly main?: string, readonly fds?: readonly number[] }
+/** Options of a daemon besides its environment: the entry point of another build, and file descriptors to inherit (the first becomes 3). */
+export interface DaemonOptions { readonly main?: string, readonly fds?: readonly number[] }
 
 /**
- * Starts a daemon on free ports of 127.0.0.1 and waits until it listens. The share of its guests is unlimited. `env` adds to its environment and overrides; `within` is a
- * command that runs it, such as `ip netns exec NAME`.
+ * Starts a daemon on free ports of 127.0.0.1 and waits until it listens. Its guests have an unlimited share. `env` adds to these settings or
+ * overrides them; `within` is a command that runs another one, such as `ip netns exec NAME`.
  */
-export async function startDaemon(env: Readonly<Record<string, string>>, within: readonly string[] = [], { main = IMDSD, fds = [] }: Given = {}): Promise<TestDaemon> {
+export async function startDaemon(env: Readonly<Record<string, string>>, within: readonly string[] = [], { main = IMDSD, fds = [] }: DaemonOptions = {}): Promise<TestDaemon> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
   const args = [...within, process.execPath, '--max-semi-space-size=2', '--max-old-space-size=1024', '--single-threaded-gc', '--no-allocation-site-pretenuring', main]
   const child = spawn(args[0]!, args.slice(1), {
@@ -70,7 +70,7 @@ export async function startDaemon(env: Readonly<Record<string, string>>, within:
   const log: LogLine[] = []
   createInterface({ input: child.stdout! }).on('line', (line) => { log.push(JSON.parse(line) as LogLine) })
   await until(() => log.some(({ msg }) => msg === 'listening') || child.exitCode !== null, 'the daemon to listen').catch((error: unknown) => {
-    child.kill('SIGKILL') // otherwise it would keep the output of the test open, and tap would wait for its end
+    child.kill('SIGKILL') // otherwise it would keep the test's output open, and tap would wait for it
     throw error
   })
   const listening = log.find(({ msg }) => msg === 'listening')
@@ -83,7 +83,7 @@ export async function startDaemon(env: Readonly<Record<string, string>>, within:
     process: child, guestPort, operatorPort, log, directory, operator,
     get: (path, from) => request(guestPort, path, from),
     metric: async (name) => {
-      const line = (await operator('/metrics')).body.toString().split('\n').find((l) => l.startsWith(`${name} `))
+      const line = (await operator('/metrics')).body.toString().split('\n').find((text) => text.startsWith(`${name} `))
       return line === undefined ? NaN : Number(line.slice(name.length + 1))
     },
     stop: async () => {
@@ -97,13 +97,13 @@ export async function startDaemon(env: Readonly<Record<string, string>>, within:
   }
 }
 
-/** Sends one GET on a new connection from a chosen loopback address. */
+/** Sends one GET on a new connection from a loopback address. */
 export async function request(port: number, path: string, localAddress = '127.0.0.1'): Promise<Answer> {
   return new Promise((resolve, reject) => {
     get({ host: '127.0.0.1', port, path, localAddress, agent: false }, (response) => {
       response.toArray().then((chunks) => {
         const answer = { status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks as Buffer[]) }
-        setImmediate(resolve, answer) // the lines that the daemon logged before are in its pipe, and are read in this turn of the event loop
+        setImmediate(resolve, answer) // by then this process has read the lines that the daemon logged before
       }, reject)
     }).on('error', reject)
   })
@@ -115,6 +115,6 @@ export async function until(condition: () => boolean | Promise<boolean>, what: s
     if (await condition()) return
     const waitedMs = performance.now() - startedMs
     if (waitedMs > timeoutMs) throw new Error(`waited ${String(timeoutMs)} ms in vain for ${what}`)
-    await sleep(Math.min(5 + waitedMs / 10, 100)) // a condition that starts a process costs a core as long as it is repeated at once
+    await sleep(Math.min(5 + waitedMs / 10, 100)) // a condition that starts a process would use a whole core without a pause
   }
 }

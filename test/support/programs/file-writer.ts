@@ -1,12 +1,12 @@
 /**
- * A writer of a directory as a separate process, for tests that kill it or run several at once.
+ * A publisher to a file store as a separate process, for tests that kill it or run several at once.
  *
- *   file-writer.ts DIRECTORY change WHAT HALT STEP   makes one change and prints `done`. Before operation number STEP (half-way through it, if the
- *                                                    operation creates a file) it kills itself (HALT `kill`), or prints `up` and waits (`wait`)
+ *   file-writer.ts DIRECTORY change WHAT HALT STEP   makes one change and prints `done`. At step STEP it kills itself (HALT is `kill`), or
+ *                                                    prints `up` and waits (HALT is `wait`)
  *   file-writer.ts DIRECTORY race MARK LAST          prints `up`, waits for a line, puts revisions up to LAST with MARK as user-data, and prints
- *                                                    those that were published
+ *                                                    the revisions that were published
  *
- * WHAT: `set TEXT`, `none` or `remove`.
+ * WHAT is `set TEXT`, `none` or `remove`. The steps are the operations on files; creating a file has a second step, when half of it is written.
  */
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
@@ -43,14 +43,14 @@ async function revisionOf(store: Publisher): Promise<number> {
   return ((await store.get('srv-abcde'))?.document as { revision: number } | undefined)?.revision ?? 0
 }
 
-/** The file system's operations, up to a step. Creating a file counts as two: before it exists, and when half of it is written. */
+/** The operations on files, which halt before a step. */
 function halting(waits: boolean, step: number): FileOperations {
   let count = 0
   const next = async () => {
     if (++count !== step) return
     if (waits) console.log('up')
     else process.kill(process.pid, 'SIGKILL')
-    await once(process.stdin.resume(), 'end') // a promise that can never settle would be garbage-collected, and the lock with it
+    await once(process.stdin.resume(), 'end') // a promise that never settles would be garbage-collected, which would free the lock
     process.exit()
   }
   return {

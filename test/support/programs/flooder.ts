@@ -1,28 +1,28 @@
 /**
- * One guest that sends requests without end, in one of several ways, until its input closes: FLOODER KIND PORT ADDRESS. Loopback only.
+ * A guest that floods the daemon in one of several ways until its input ends. Usage: `flooder.ts KIND PORT ADDRESS`; ADDRESS must be a
+ * loopback address. Prints the number of responses at the end.
  */
 import { connect, type Socket } from 'node:net'
 
 const [, , kind, port, address = ''] = process.argv
-if (!address.startsWith('127.')) throw new Error('floods stay on loopback')
+if (!address.startsWith('127.')) throw new Error('ADDRESS must be a loopback address')
 
 const REQUEST = 'GET /latest/meta-data/ HTTP/1.1\r\nHost: x\r\n\r\n'
 const USER_DATA = 'GET /latest/user-data HTTP/1.1\r\nHost: x\r\n\r\n'
 const PIPELINED = 500
-/** The delay before a closed connection is opened again, in ms. */
-const AGAIN_MS = 1
+const RECONNECT_MS = 1
 
 let answered = 0
 let isOver = false
 
-/** Keeps one connection open. `opened` is called for each connection that replaces it. */
-function keep(opened: (socket: Socket) => void): void {
+/** Keeps one connection open: opens another when it is closed. `opened` is called for each. */
+function keepOpen(opened: (socket: Socket) => void): void {
   if (isOver) return
   const socket = connect({ port: Number(port), host: '127.0.0.1', localAddress: address, noDelay: true }, () => { opened(socket) })
-  socket.on('error', () => { /* reset: what it deserves */ }).on('close', () => { setTimeout(keep, AGAIN_MS, opened) })
+  socket.on('error', () => { /* the daemon reset it */ }).on('close', () => { setTimeout(keepOpen, RECONNECT_MS, opened) })
 }
 
-/** How many connections, and what each does. */
+/** For each kind of flood: the number of connections, and what each does when it is open. */
 const KINDS: Record<string, [number, (socket: Socket) => void]> = {
   'keep-alive': [64, (socket) => {
     socket.on('data', (chunk) => {
@@ -61,7 +61,7 @@ const KINDS: Record<string, [number, (socket: Socket) => void]> = {
 }
 
 const [connections, act] = KINDS[kind ?? ''] ?? [0, () => { /* nothing */ }]
-for (let i = 0; i < connections; i++) keep(act)
+for (let i = 0; i < connections; i++) keepOpen(act)
 process.stdin.resume().on('end', () => {
   isOver = true
   console.log(answered)

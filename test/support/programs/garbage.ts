@@ -1,12 +1,12 @@
 /**
- * Collects the garbage of a daemon, for tests that measure memory in use.
+ * Forces a garbage collection in a daemon, for tests that measure memory in use.
  */
 import { freePort } from '../redis/redis.ts'
 
-/** How to start a daemon whose garbage can be collected. `within` hides the messages of its debugger. */
+/** The environment of a daemon whose garbage can be collected, and the command that runs it: it redirects the debugger's messages. */
 export interface Collectable { readonly env: Readonly<Record<string, string>>, readonly within: readonly string[], collect(): Promise<void> }
 
-/** Prepares one daemon. Its standard error goes to the file `errors`. */
+/** Prepares one daemon, whose standard error goes to the file `errors`. */
 export async function collectable(errors = '/dev/null'): Promise<Collectable> {
   const port = await freePort()
   return {

@@ -1,6 +1,6 @@
 /**
- * imdsd and imdsctl as tests start them. `npm test` builds them once, into IMDS_TEST_BUILD: built, they start in a quarter of the CPU time.
- * A test that is run alone starts them from the source, which needs no build.
+ * The programs and the library that tests use. `npm test` builds them once into IMDS_TEST_BUILD, because built programs start faster. A test
+ * that runs alone uses the source.
  */
 import { execFileSync } from 'node:child_process'
 import { cpSync } from 'node:fs'
@@ -11,7 +11,6 @@ const BUILD = process.env['IMDS_TEST_BUILD']
 
 export const IMDSD = BUILD === undefined ? join(ROOT, 'src/main.ts') : join(BUILD, 'main.js')
 export const IMDSCTL = BUILD === undefined ? join(ROOT, 'src/cli/imdsctl.ts') : join(BUILD, 'imdsctl.js')
-/** The library, likewise. */
 export const LIBRARY = BUILD === undefined ? join(ROOT, 'src/library.ts') : join(BUILD, 'library.js')
 
 /** The environment of a program: PATH, and the cache of compiled code that `npm test` sets. */
@@ -19,7 +18,7 @@ export function programEnvironment(): NodeJS.ProcessEnv {
   return { PATH: process.env['PATH'], NODE_COMPILE_CACHE: process.env['NODE_COMPILE_CACHE'] }
 }
 
-/** Lays the built programs out in `directory`, as they are installed. */
+/** Builds the programs into `directory`, or copies the build of `npm test`. */
 export function buildInto(directory: string): void {
   if (BUILD !== undefined) cpSync(BUILD, directory, { recursive: true })
   else execFileSync(process.execPath, [join(ROOT, 'node_modules/rolldown/bin/cli.mjs'), '-c', join(ROOT, 'rolldown.config.js'), '--dir', directory], { cwd: ROOT, stdio: 'ignore' })

@@ -1,5 +1,7 @@
 /**
- * Sends the requests of load/load.ts inside of a guest: several clients read the tree again and again without a pause until they are stopped.
+ * Sends the requests of load/load.ts inside a guest: several clients read the tree again and again without a pause.
+ *
+ * The line `count` prints the number of requests so far; any other line stops the clients and prints the figures as JSON.
  */
 import { Agent, request, type ClientRequest } from 'node:http'
 import { createInterface } from 'node:readline'
@@ -28,7 +30,7 @@ async function get(path: string, agent: Agent | false): Promise<Answer> {
   return answer
 }
 
-/** A connection that the server closed between two requests is not a failure (RFC 9112, 9.3.1): the client retries on another. */
+/** If the server closed a connection between two requests, the client retries on another (RFC 9112, 9.3.1): that is no failure. */
 async function ask(path: string, agent: Agent | false): Promise<Answer> {
   const asked = request({ host, path, agent, timeout: patienceMs, ...localPort !== undefined && { localPort } })
   try {
@@ -62,8 +64,8 @@ const work = Array.from({ length: clients }, async () => {
   while (!isStopping) await crawl('latest', (path) => get(path, agent))
   if (agent) agent.destroy()
 })
-createInterface({ input: process.stdin }).on('line', (word) => {
-  if (word === 'count') {
+createInterface({ input: process.stdin }).on('line', (line) => {
+  if (line === 'count') {
     console.log(requests)
     return
   }

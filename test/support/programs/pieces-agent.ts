@@ -1,7 +1,8 @@
 /**
- * Opens connections inside of a namespace and sends the bytes of each in pieces; see test/fuzz/cuts.ts. Each line of input is a JSON
- * list of such lists of pieces: the answer is `sent` once all are sent. The line `stop` closes all connections, and the answer is a JSON
- * list of what came back on each.
+ * Opens connections inside a namespace and sends the bytes of each in pieces, for test/fuzz/cuts.ts.
+ *
+ * Each line of input is a JSON list of connections, and a connection is a list of pieces: it prints `sent` when all are sent. The line
+ * `stop` closes all connections, and prints a JSON list of the bytes that were received on each.
  */
 import { connect, type Socket } from 'node:net'
 import { createInterface } from 'node:readline'
@@ -14,7 +15,7 @@ async function sendPieces(pieces: readonly string[]): Promise<void> {
   const connection = { socket: connect({ host, port: 80, noDelay: true }), text: '' }
   const { socket } = connection
   open.push(connection)
-  socket.setEncoding('latin1').on('data', (text: string) => { connection.text += text }).on('error', () => { /* reset: nothing more comes */ })
+  socket.setEncoding('latin1').on('data', (text: string) => { connection.text += text }).on('error', () => { /* the connection was reset */ })
   await new Promise((resolve) => socket.once('connect', resolve).once('close', resolve))
   for (const piece of pieces) {
     socket.write(piece, 'latin1')

@@ -1,43 +1,45 @@
 /**
- * Processes that live as long as a test: each ends when its input ends, which happens at the latest when the test process ends. So no namespace,
- * mount or interface that depends on one stays behind.
+ * Child processes for tests.
+ *
+ * A child of `startChild` ends when its input ends, at the latest when the test process ends. So it leaves no namespace, mount or interface
+ * behind.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 
-/** A held process. */
-export interface Held {
+/** A running child process. */
+export interface Child {
   readonly pid: number
-  /** The rest of its first line, after `up`. */
-  readonly word: string
-  /** Calls back with each line that it prints from now on. */
-  listen(listener: (line: string) => void): void
+  /** The text after `up` in its first line of output. */
+  readonly readyValue: string
+  /** Calls the listener with each further line of output. */
+  onLine(listener: (line: string) => void): void
   /** Writes one line to its input. */
-  tell(line: string): void
-  /** Resolves once it has ended. */
+  writeLine(line: string): void
+  /** Resolves when it has ended. */
   readonly ended: Promise<unknown>
-  /** Ends it. */
-  release(): Promise<void>
+  /** Closes its input and waits until it has ended. */
+  stop(): Promise<void>
 }
 
 /** The result of a command. */
 export interface Ran { readonly status: number | null, readonly stdout: Buffer, readonly stderr: string }
 
-/** Starts a process and waits for its first line, `up` or `up WORD`. */
-export async function startHeld(command: readonly string[]): Promise<Held> {
+/** Starts a child process and waits until it prints its first line, `up` or `up VALUE`. */
+export async function startChild(command: readonly string[]): Promise<Child> {
   const child = spawn(command[0]!, command.slice(1), { stdio: ['pipe', 'pipe', 'inherit'] })
-  child.stdin.on('error', () => { /* it ended before its input did: `ended` tells */ })
+  child.stdin.on('error', () => { /* it ended first, which `ended` reports */ })
   const ended = once(child, 'close')
   const lines = createInterface({ input: child.stdout })
   const [first] = await Promise.race([once(lines, 'line'), ended]) as unknown[]
-  const [up, word = ''] = String(first).split(' ')
-  if (up !== 'up') throw new Error(`${command.join(' ')} did not come up: ${String(first)}`)
+  const [up, readyValue = ''] = String(first).split(' ')
+  if (up !== 'up') throw new Error(`${command.join(' ')} did not start: ${String(first)}`)
   return {
-    pid: child.pid!, word, ended,
-    listen: (listener) => { lines.on('line', listener) },
-    tell: (line) => { child.stdin.write(`${line}\n`) },
-    release: async () => {
+    pid: child.pid!, readyValue, ended,
+    onLine: (listener) => { lines.on('line', listener) },
+    writeLine: (line) => { child.stdin.write(`${line}\n`) },
+    stop: async () => {
       child.stdin.end()
       await ended
     },
@@ -47,7 +49,7 @@ export async function startHeld(command: readonly string[]): Promise<Held> {
 /** Runs a command until it ends. Rejects if it cannot be started; the caller checks its status. */
 export async function run(command: readonly string[], { input = '', env = process.env }: { input?: string, env?: NodeJS.ProcessEnv } = {}): Promise<Ran> {
   const child = spawn(command[0]!, command.slice(1), { stdio: 'pipe', env })
-  child.stdin.on('error', () => { /* it did not want its input */ }).end(input)
+  child.stdin.on('error', () => { /* it ended without reading its input */ }).end(input)
   const ended = once(child, 'close')
   const [stdout, stderr] = await Promise.all([child.stdout, child.stderr].map(async (stream) => Buffer.concat(await stream.toArray() as Buffer[])))
   await ended

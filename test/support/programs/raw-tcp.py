@@ -1,10 +1,10 @@
-"""TCP segments made by hand, for what ordinary sockets do not send. Prints what came back.
+"""Sends TCP segments that ordinary sockets cannot send, and prints what is received.
 
-raw-tcp.py syn SOURCE DESTINATION whole|fragments   one SYN to port 80: prints the flags of each answer, such as SA, for one second
-raw-tcp.py talk SOURCE DESTINATION OFFSET:TEXT...   a connection to port 80: sends each text (with escapes) at its offset in the
-                                                    stream, 300 ms apart, and prints all that comes back within two seconds
+raw-tcp.py syn SOURCE DESTINATION whole|fragments   sends one SYN to port 80 and prints, for one second, the flags of each response, such as SA
+raw-tcp.py talk SOURCE DESTINATION OFFSET:TEXT...   opens a connection to port 80, sends each text (with escapes) at its offset in the
+                                                    stream, 300 ms apart, and prints everything that is received within two seconds
 
-The namespace must drop the resets that its own kernel sends, since no socket of the kernel knows of the connection.
+The namespace must drop the resets of its own kernel, which knows no socket for this connection.
 """
 import ipaddress
 import random
@@ -31,7 +31,7 @@ def checksum(data):
 
 
 def segment(sequence, acknowledged, flags, data=b''):
-    """A segment with 12 bytes of options that say nothing, so that it can be cut at multiples of 8."""
+    """A segment with 12 bytes of no-op options, so that it is long enough to be fragmented at multiples of 8."""
     head = struct.pack('!HHIIBBHHH', port, 80, sequence, acknowledged, 8 << 4, flags, 65535, 0, 0) + b'\1' * 12
     pseudo = here + there + struct.pack('!II', len(head) + len(data), 6)
     return head[:16] + struct.pack('!H', checksum(pseudo + head + data)) + head[18:] + data
@@ -48,14 +48,14 @@ def send(payload, offset=0, more=0, fragmented=False):
 
 
 def answers(seconds):
-    """What arrives for the connection: sequence number, flags, data."""
+    """The segments received for the connection: sequence number, flags, data."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
             packet, (_, _, kind, *_) = seeing.recvfrom(65535)
         except TimeoutError:
             continue
-        if kind == 4:  # what we send ourselves
+        if kind == 4:  # PACKET_OUTGOING: sent by us
             continue
         tcp = packet[(packet[0] & 15) * 4:struct.unpack('!H', packet[2:4])[0]] if version == 4 else packet[40:40 + struct.unpack('!H', packet[4:6])[0]]
         if packet[9 if version == 4 else 6] == 6 and struct.unpack('!HH', tcp[:4]) == (80, port):
@@ -69,7 +69,7 @@ if mode == 'syn':
     if rest == ['whole']:
         send(whole)
     else:
-        # The first of IPv6 must hold the whole header (RFC 7112); that of IPv4 is as short as one can be.
+        # In IPv6 the first fragment must contain the whole header (RFC 7112); in IPv4 it is as short as possible.
         cut = 8 if version == 4 else 24
         send(whole[:cut], 0, 1, True)
         send(whole[cut:], cut, 0, True)

@@ -1,5 +1,5 @@
 /**
- * Loaded into a process by `--import`: moves its wall clock ahead by the milliseconds in the file CLOCK_FILE, which is read each time.
+ * Moves the wall clock of a process ahead by the milliseconds in the file CLOCK_FILE, which it reads at each call. Loaded by `node --import`.
  */
 import { readFileSync } from 'node:fs'
 

@@ -5,17 +5,17 @@ import type { Test } from 'tap'
 import { until } from '../programs/daemon.ts'
 import { freePort, startRedis, type TestRedis } from './redis.ts'
 
-/** A cluster, until the end of the test. */
+/** A cluster that stops with the test. */
 export interface TestCluster {
-  /** `redis-cluster://` with all nodes except the one that has the region, which must be found. */
+  /** A `redis-cluster:` URL of all nodes except the one that has the region, so that a client must discover it. */
   readonly url: string
-  /** The primary that has the region at first, its replica, and a primary that can take the region. */
+  /** The primary that has the region at first, its replica, and another primary, to which the region can be moved. */
   readonly owner: TestRedis
   readonly replica: TestRedis
   readonly other: TestRedis
-  /** Begins to move the region's slot from `owner` to `other`, and moves every second key. */
+  /** Begins to move the region's slot from `owner` to `other`: moves every second key. */
   moveHalf(): Promise<void>
-  /** Moves the other keys and then the slot. */
+  /** Moves the other keys, then the slot. */
   moveRest(): Promise<void>
 }
 
@@ -42,7 +42,7 @@ export async function startCluster(t: Test): Promise<TestCluster> {
   await until(async () => (await Promise.all(nodes.map(info))).every((text) => text.includes('cluster_state:ok') && text.includes('cluster_known_nodes:4')), 'the nodes to agree')
   const ownerId = await idOf(owner)
   await replica.client.call('CLUSTER', 'REPLICATE', ownerId)
-  await until(async () => (await replica.client.info('replication')).includes('master_link_status:up'), 'the replica to be in step')
+  await until(async () => (await replica.client.info('replication')).includes('master_link_status:up'), 'the replica to be synchronised')
   await until(async () => (await Promise.all(nodes.map((node) => node.client.call('CLUSTER', 'REPLICAS', ownerId) as Promise<string[]>))).every(({ length }) => length === 1),
     'all nodes to know the replica')
 

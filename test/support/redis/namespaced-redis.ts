@@ -1,5 +1,6 @@
 /**
- * A Redis in its own network namespace, linked to the hypervisor's. Tests reach it by a unix socket, so also when the daemon cannot.
+ * A Redis in its own network namespace, with a link to the hypervisor. A test uses a unix socket, so that it reaches Redis even when the
+ * daemon does not.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
@@ -7,19 +8,19 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
-import { startHeld } from '../programs/processes.ts'
+import { startChild } from '../programs/processes.ts'
 import type { Hypervisor } from '../netns/namespaces.ts'
 import { freePort } from './redis.ts'
 
-/** A Redis for tests of faults. It saves nothing unless a test requests it. */
+/** A Redis for tests of faults. It saves its data only if a test tells it to. */
 export interface FaultyRedis {
-  /** As the daemon reaches it. */
+  /** The URL for the daemon. */
   readonly url: string
   readonly address: string
-  /** As the test's publishers reach it. */
+  /** The URL for the test's publishers. */
   readonly publisherUrl: string
   readonly client: Redis
-  /** Where it keeps dump.rdb. */
+  /** The directory with dump.rdb. */
   readonly directory: string
   signal(name: 'SIGSTOP' | 'SIGCONT'): void
   /** Ends it with SIGKILL. */
@@ -32,14 +33,14 @@ export interface FaultyRedis {
 const ADDRESS = '10.77.0.2'
 const FORWARDER = new URL('../programs/forwarder.ts', import.meta.url).pathname
 
-/** Starts it. */
+/** Starts a Redis with a link to the hypervisor. */
 export async function startFaultyRedis(hypervisor: Hypervisor): Promise<FaultyRedis> {
   const { within } = await hypervisor.addGuest({ address: `${ADDRESS}/30`, gateway: '10.77.0.1', macAddress: '02:24:19:00:77:02' })
   const directory = mkdtempSync(join(tmpdir(), 'imds-redis-'))
   const socketPath = join(directory, 'socket')
   const args = ['--bind', ADDRESS, '--protected-mode', 'no', '--unixsocket', socketPath, '--dir', directory, '--save', '', '--appendonly', 'no']
   const client = new Redis({ path: socketPath, lazyConnect: true, retryStrategy: () => 20, maxRetriesPerRequest: null })
-  client.on('error', () => { /* the test ended the server */ })
+  client.on('error', () => { /* expected when the test stops the server */ })
   let child: ChildProcess
   const kill = async () => {
     if (child.exitCode !== null || child.signalCode !== null) return
@@ -52,14 +53,14 @@ export async function startFaultyRedis(hypervisor: Hypervisor): Promise<FaultyRe
   }
   await start()
   const port = await freePort()
-  const forwarder = await startHeld([process.execPath, FORWARDER, String(port), socketPath])
+  const forwarder = await startChild([process.execPath, FORWARDER, String(port), socketPath])
   return {
     url: `redis://${ADDRESS}`, address: ADDRESS, publisherUrl: `redis://127.0.0.1:${String(port)}`, client, directory, kill, start,
     signal: (name) => { child.kill(name) },
     stop: async () => {
       client.disconnect()
       await kill()
-      await forwarder.release()
+      await forwarder.stop()
       rmSync(directory, { recursive: true, force: true })
     },
   }

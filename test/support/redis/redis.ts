@@ -15,17 +15,17 @@ import { Redis } from 'ioredis'
 export interface TestRedis {
   readonly port: number
   readonly url: string
-  /** A connection for the test itself. */
+  /** The test's own connection. */
   readonly client: Redis
   readonly process: () => ChildProcess
-  /** Kills the server (SIGKILL: it saves nothing unless configured to). Its port and directory stay. */
+  /** Kills the server with SIGKILL. Its port and directory stay. */
   kill(): Promise<void>
-  /** Starts it again on the same port. */
+  /** Starts it again on the same port and directory. */
   restart(): Promise<void>
   stop(): Promise<void>
 }
 
-/** Starts a redis-server that listens on 127.0.0.1. `args` are added to its command line. */
+/** Starts a redis-server on 127.0.0.1. It saves no data, unless `args`, which are added to its command line, change that. */
 export async function startRedis(args: readonly string[] = []): Promise<TestRedis> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-redis-'))
   const port = await freePort()
@@ -41,7 +41,7 @@ export async function startRedis(args: readonly string[] = []): Promise<TestRedi
   }
   await start()
   const client = new Redis(port, '127.0.0.1', { retryStrategy: () => 50, maxRetriesPerRequest: null })
-  client.on('error', () => { /* the test ended the server */ })
+  client.on('error', () => { /* expected when the test stops the server */ })
   return {
     port, url: `redis://127.0.0.1:${String(port)}`, client, process: () => child, kill, restart: start,
     stop: async () => {
@@ -52,16 +52,16 @@ export async function startRedis(args: readonly string[] = []): Promise<TestRedi
   }
 }
 
-/** Test files that run at the same time use different ranges, and no port is returned twice. */
+/** Test files that run at the same time use different ranges of ports. */
 const FIRST = 12_000 + process.pid % 20 * 1_000
-const given = new Set<number>()
+const returned = new Set<number>()
 
-/** A TCP port of 127.0.0.1 that was free a moment ago, below the range for outgoing connections. */
+/** A free TCP port of 127.0.0.1, below the range for outgoing connections. No port is returned twice. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = FIRST + randomInt(1_000)
-    if (given.has(port)) continue
-    given.add(port)
+    if (returned.has(port)) continue
+    returned.add(port)
     const server = createServer().listen(port, '127.0.0.1')
     if (await once(server, 'listening').then(() => true, () => false)) {
       server.close()
@@ -71,14 +71,14 @@ export async function freePort(): Promise<number> {
   }
 }
 
-/** Waits until a server answers Redis' protocol on a port of 127.0.0.1, if only with an error: it listens before it has loaded its files. */
+/** Waits until a server on a port of 127.0.0.1 answers a PING, if only with an error. (It listens before it has loaded its files.) */
 export async function untilAnswers(port: number): Promise<void> {
   for (let i = 0; i < 1000; i++) {
     const answered = await new Promise<boolean>((resolve) => {
       const socket = connect(port, '127.0.0.1', () => { socket.write('PING\r\n') })
-      const end = (is: boolean) => {
+      const end = (hasAnswered: boolean) => {
         socket.destroy()
-        resolve(is)
+        resolve(hasAnswered)
       }
       socket.on('data', () => { end(true) })
       for (const event of ['error', 'close']) socket.on(event, () => { end(false) })

@@ -1,5 +1,5 @@
 /**
- * A real primary, replica and three Sentinels, with their own ports and directories.
+ * A real primary, its replica and three Sentinels.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
@@ -11,33 +11,33 @@ import { Redis } from 'ioredis'
 import { until } from '../programs/daemon.ts'
 import { freePort, startRedis, untilAnswers, type TestRedis } from './redis.ts'
 
-/** Servers watched by Sentinels, until the end of the test. */
+/** Servers that Sentinels watch. All of them stop with the test. */
 export interface Watched {
-  /** `redis-sentinel://` with all three, for the primary `main`. */
+  /** A `redis-sentinel:` URL of all three Sentinels, for the primary `main`. */
   readonly url: string
-  /** The servers, the first primary first. */
+  /** The two servers; the first is the primary at first. */
   readonly servers: readonly [TestRedis, TestRedis]
   /** The server that a Sentinel considers the primary. */
   primary(): Promise<TestRedis>
   /** Requests a failover from one Sentinel. */
   failover(): Promise<void>
-  /** Ends all Sentinels (SIGKILL). */
+  /** Kills all Sentinels with SIGKILL. */
   killSentinels(): Promise<void>
-  /** Restarts them on their ports with their state. */
+  /** Starts them again on their ports with their state. */
   restartSentinels(): Promise<void>
 }
 
-/** Milliseconds, tenths of the usual ones; and no pause of 30 s when the machine of the test is slow. */
-const PACE = ['INFO-PERIOD', '500', 'PUBLISH-PERIOD', '200', 'ASK-PERIOD', '200', 'ELECTION-TIMEOUT', '2000', 'MIN-LINK-RECONNECT-PERIOD', '500', 'TILT-TRIGGER', '600000']
+/** Intervals in milliseconds, a tenth of the defaults. TILT-TRIGGER avoids a pause of 30 s on a slow machine. */
+const INTERVALS = ['INFO-PERIOD', '500', 'PUBLISH-PERIOD', '200', 'ASK-PERIOD', '200', 'ELECTION-TIMEOUT', '2000', 'MIN-LINK-RECONNECT-PERIOD', '500', 'TILT-TRIGGER', '600000']
 
-/** Starts all of it. Sentinels require `password` and consider a server dead after half a second. */
+/** Starts the servers and the Sentinels, which require `password` and consider a server down after half a second. */
 export async function startWatched(t: Test, password: string): Promise<Watched> {
-  const atOnce = ['--repl-diskless-sync-delay', '0']
-  const first = await startRedis(atOnce)
+  const withoutDelay = ['--repl-diskless-sync-delay', '0']
+  const first = await startRedis(withoutDelay)
   t.teardown(() => first.stop())
-  const second = await startRedis([...atOnce, '--replicaof', `127.0.0.1 ${String(first.port)}`])
+  const second = await startRedis([...withoutDelay, '--replicaof', `127.0.0.1 ${String(first.port)}`])
   t.teardown(() => second.stop())
-  await until(async () => (await second.client.info('replication')).includes('master_link_status:up'), 'the replica to be in step')
+  await until(async () => (await second.client.info('replication')).includes('master_link_status:up'), 'the replica to be synchronised')
   const servers = [first, second] as const
 
   const directory = mkdtempSync(join(tmpdir(), 'imds-sentinel-'))
@@ -45,7 +45,7 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
   const ports = [await freePort(), await freePort(), await freePort()]
   for (const port of ports) writeFileSync(join(directory, `${String(port)}.conf`), configuration(port, first.port, directory, password))
   const clients = ports.map((port) => new Redis(port, '127.0.0.1', { password, retryStrategy: () => 50, maxRetriesPerRequest: null, enableReadyCheck: false }))
-  for (const client of clients) client.on('error', () => { /* the test ended it */ })
+  for (const client of clients) client.on('error', () => { /* expected when the test kills the Sentinel */ })
   let processes: ChildProcess[] = []
   const killSentinels = async () => {
     await Promise.all(processes.map(async (child) => {
@@ -56,7 +56,7 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
   const restartSentinels = async () => {
     processes = ports.map((port) => spawn('redis-server', [join(directory, `${String(port)}.conf`), '--sentinel'], { stdio: 'ignore' }))
     await Promise.all(ports.map(untilAnswers))
-    for (const client of clients) await client.call('SENTINEL', 'DEBUG', ...PACE)
+    for (const client of clients) await client.call('SENTINEL', 'DEBUG', ...INTERVALS)
   }
   t.teardown(async () => {
     for (const client of clients) client.disconnect()

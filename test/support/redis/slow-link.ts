@@ -1,5 +1,5 @@
 /**
- * A TCP forwarder that delays what comes back, as a store far away would.
+ * A TCP forwarder that delays responses, as a distant store does.
  */
 import { once } from 'node:events'
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
@@ -7,7 +7,7 @@ import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 /** A port of 127.0.0.1 that forwards to another one. */
 export interface SlowLink { readonly port: number, stop(): Promise<void> }
 
-/** Forwards to a port of 127.0.0.1; each piece of the answer arrives `delayMs` later. */
+/** Forwards to a port of 127.0.0.1. Each chunk of a response arrives `delayMs` later. */
 export async function startSlowLink(target: number, delayMs: number): Promise<SlowLink> {
   const sockets = new Set<Socket>()
   const server = createServer((near) => {
@@ -16,7 +16,7 @@ export async function startSlowLink(target: number, delayMs: number): Promise<Sl
     far.on('data', (chunk) => { setTimeout(() => near.write(chunk), delayMs) }) // timers with the same delay fire in order
     for (const [socket, other] of [[near, far], [far, near]] as const) {
       sockets.add(socket)
-      socket.on('error', () => { /* the other side is closed below */ }).on('close', () => {
+      socket.on('error', () => { /* 'close' follows */ }).on('close', () => {
         sockets.delete(socket)
         other.destroy()
       })

@@ -1,20 +1,20 @@
 /**
- * Certificates for Redis, made by openssl: an authority and certificates for 127.0.0.1.
+ * Certificates for tests of Redis over TLS, made by openssl.
  */
 import { must } from '../programs/processes.ts'
 
-/** A certificate and its private key, by path. */
+/** The paths of a certificate and its private key. */
 export interface Certificate { readonly certFile: string, readonly keyFile: string }
-/** An authority; clients that trust it use `caFile`. */
+/** A certificate authority. */
 export interface Authority {
   readonly caFile: string
-  /** A certificate for 127.0.0.1 with the name `name`; `days` below 0 makes one that is out of date. */
+  /** Issues a certificate for 127.0.0.1 with the common name `name`. With negative `days` it has expired. */
   issue(name: string, days?: number): Promise<Certificate>
 }
 
 const KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes']
 
-/** Makes an authority, whose files are in `directory` and begin with `name`. */
+/** Makes a certificate authority. Its files are in `directory`, and their names begin with `name`. */
 export async function anAuthority(directory: string, name: string): Promise<Authority> {
   const at = (file: string) => `${directory}/${name}-${file}`
   await must(['openssl', 'req', '-x509', ...KEY, '-keyout', at('ca.key'), '-out', at('ca.pem'), '-days', '2', '-subj', `/CN=${name}`])

@@ -1,5 +1,5 @@
 /**
- * AWS's SDK for JavaScript. If a token PUT gets any status but 404 where tokens do not exist, the SDK fails or waits for seconds (docs/clients.md#aws-sdks).
+ * The AWS SDK for JavaScript reads the tree (docs/clients.md#aws-sdks).
  */
 import { MetadataService } from '@aws-sdk/ec2-metadata-service'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -35,14 +35,14 @@ t.test('the AWS SDK', async (t) => {
     t.equal(await get('/latest/meta-data/public-keys/0/openssh-key'), `${ADA}\n`)
     t.equal(await get('/latest/meta-data/placement/availability-zone/'), 'gb1-a')
     t.equal(await get('/latest/user-data'), '#cloud-config\n# grüß\n')
-    t.equal(await daemon.metric('imds_session_requests_total{session="token"}'), 6, 'each with a token')
+    t.equal(await daemon.metric('imds_session_requests_total{session="token"}'), 6, 'each request had a token')
     t.equal(await daemon.metric('imds_session_requests_total{session="none"}'), 0)
   })
 
   t.test('gets a 404 for a path that does not exist', async (t) => {
     const service = new MetadataService({ endpoint, disableFetchToken: true })
     t.match(await service.request(ABSENT, {}).catch((error: unknown) => error), { $metadata: { httpStatusCode: 404 } })
-    t.equal(await daemon.metric('imds_requests_total{route="/{version}/meta-data",method="GET",status="404",reason="not-found"}'), 1, 'it did not ask again')
+    t.equal(await daemon.metric('imds_requests_total{route="/{version}/meta-data",method="GET",status="404",reason="not-found"}'), 1, 'the SDK does not retry')
   })
 
   t.test('works when tokens are required, and gets 401 without a token', async (t) => {
@@ -52,12 +52,12 @@ t.test('the AWS SDK', async (t) => {
     t.equal(await new MetadataService({ endpoint, retries: 0 }).request('/latest/meta-data/instance-id', {}), 'srv-abcde')
     await t.rejects(new MetadataService({ endpoint, retries: 0, disableFetchToken: true }).request('/latest/meta-data/instance-id', {}), /status code 401/)
     const token = (await must(['curl', '-sf', '-X', 'PUT', '-H', 'X-aws-ec2-metadata-token-ttl-seconds: 21600', `${endpoint}/latest/api/token`])).toString()
-    t.equal(await curl('-H', `X-aws-ec2-metadata-token: ${token}`), '200', 'as a shell script does it')
+    t.equal(await curl('-H', `X-aws-ec2-metadata-token: ${token}`), '200', 'a shell script with curl gets and uses a token')
     t.match(await store.put(anInstance({ revision: 3, interfaces })), { kind: 'published' })
     await until(async () => await curl() === '200', 'tokens to be optional')
   })
 
-  t.test('A5: lets its program exit with an unread response, because idle connections are closed', async (t) => {
+  t.test('A5: does not keep its program from exiting, because the daemon closes idle connections', async (t) => {
     const program = `
       import { MetadataService } from '@aws-sdk/ec2-metadata-service'
       const service = new MetadataService({ endpoint: ${JSON.stringify(endpoint)}, retries: 0 })
@@ -68,7 +68,7 @@ t.test('the AWS SDK', async (t) => {
     t.equal(status, 0)
   })
 
-  t.test('A5: curl with HTTP/1.0 and curl without a Host header get the same answer', async (t) => {
+  t.test('A5: curl with HTTP/1.0 and curl without a Host header get the same response', async (t) => {
     const curl = async (...args: string[]) => (await must(['curl', '-sf', ...args, `${endpoint}/latest/meta-data/instance-id`])).toString()
     t.equal(await curl('--http1.0'), 'srv-abcde')
     t.equal(await curl('--http1.0', '-H', 'Host:'), 'srv-abcde')

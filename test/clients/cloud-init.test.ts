@@ -1,6 +1,6 @@
 /**
- * The real cloud-init boots guests: its local and its network stage, as the packaged units run them, with the modules that use the metadata.
- * The tests check the files that it then has on disk.
+ * The real cloud-init boots guests: its local and its network stage, as the packaged units run them, with the modules that use metadata. The
+ * tests check the files that it writes.
  */
 import { execFileSync } from 'node:child_process'
 import { gzipSync } from 'node:zlib'
@@ -13,8 +13,8 @@ import { startMachine, type Machine } from '../support/netns/guest-machine.ts'
 import { withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
 
 /**
- * Without DMI cloud-init does not know the platform, and sends the requests of a guest of this cloud (docs/clients.md#requests).
- * The modules that are left out read no metadata, and would look for disks to grow.
+ * Without DMI data cloud-init does not recognise the platform, and sends the same requests as in a guest of this cloud
+ * (docs/clients.md#requests). Modules that use no metadata are disabled, because some would try to grow disks.
  */
 const CONFIGURATION = `
 datasource_list: [Ec2]
@@ -43,7 +43,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
       id: 'srv-full0', fqdn: 'srv-full0.gb1.example.com',
       interfaces: [{ ...first, ipv4Addresses: [...first.ipv4Addresses, '10.88.1.6/29'], cloudIps }, other],
       publicKeys: [{ user: 'usr-adaaa', key: ADA }, { user: 'usr-bobbb', key: BOB }],
-      tags: { Name: 'web-1', 'a.b': 'é', '5=x': 'not a name that cloud-init can bear', empty: '' },
+      tags: { Name: 'web-1', 'a.b': 'é', '5=x': 'a name that breaks cloud-init', empty: '' },
       blockDevices: { ami: '/dev/sda1', root: '/dev/sda1', ebs1: 'sdb', ephemeral0: 'sdc' },
     }), Buffer.from(SCRIPT))
 
@@ -51,7 +51,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
     t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), 'srv-full0\n')
     t.equal((await machine.run(['hostname'])).stdout.toString(), 'srv-full0\n')
     t.match(JSON.parse(await text(machine, '/var/lib/cloud/data/set-hostname')), { hostname: 'srv-full0', fqdn: 'srv-full0.gb1.example.com' })
-    t.strictSame(await authorizedKeys(machine), [ADA, BOB], 'both keys, and nothing else')
+    t.strictSame(await authorizedKeys(machine), [ADA, BOB], 'exactly both keys')
     t.equal(await text(machine, '/var/lib/cloud/instance/user-data.txt'), SCRIPT)
 
     t.match(log, 'Found preferred metadata version 2021-03-23')
@@ -65,10 +65,10 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
     t.match(log, `Applying network configuration from ds bringup=False: {'version': 2, 'ethernets': {'eth0': {'dhcp4': True, 'dhcp6': False, `
       + `'match': {'macaddress': '${first.macAddress}'}, 'set-name': 'eth0', 'addresses': ['10.88.1.6/29']}}}`)
     t.strictSame(warnings(log), [])
-    t.strictSame(await host.refusals(), [], 'nothing that it asked for was refused')
+    t.strictSame(await host.refusals(), [], 'every request got a 200')
   })
 
-  t.test('C7: unpacks gzip itself: user-data arrives as published', async (t) => {
+  t.test('C7: gets compressed user-data as published and decompresses it itself', async (t) => {
     const { guest, first } = await host.addGuest()
     const packed = gzipSync(SCRIPT)
     await host.put(anInstance({ id: 'srv-gzip0', interfaces: [first], publicKeys: [{ user: 'usr-bobbb', key: BOB }] }), packed)
@@ -96,13 +96,13 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
     t.equal(await text(machine, '/var/lib/cloud/instance/user-data.txt'), '')
     t.strictSame(await authorizedKeys(machine), [])
     t.strictSame(warnings(log), [])
-    t.strictSame(await host.refusals(before), ['imds_requests_total{route="/{version}/user-data",method="GET",status="404",reason="not-found"} 1'], 'one question was in vain')
+    t.strictSame(await host.refusals(before), ['imds_requests_total{route="/{version}/user-data",method="GET",status="404",reason="not-found"} 1'], 'only user-data is 404')
   })
 
   t.test('G2: waits for a record that is published while it boots', async (t) => {
     const { guest, first } = await host.addGuest()
     const booting = boot(t, guest)
-    await until(async () => (await host.refusals()).some((line) => line.includes('reason="unknown-peer"')), 'cloud-init to ask in vain')
+    await until(async () => (await host.refusals()).some((line) => line.includes('reason="unknown-peer"')), 'a refused request of cloud-init')
     await host.put(anInstance({ id: 'srv-later', interfaces: [first] }), Buffer.from(SCRIPT))
     const { machine } = await booting
     t.equal(await text(machine, '/var/lib/cloud/data/instance-id'), 'srv-later\n')
@@ -110,7 +110,7 @@ t.test('cloud-init', { skip: withoutNamespaces() || withoutCloudInit() }, async 
   })
 })
 
-/** Boots a guest's machine, which stops with the test. `log` is the log of cloud-init; `metadata` is the tree as cloud-init parsed it. */
+/** Boots a guest, which stops with the test. `log` is the log of cloud-init; `metadata` is the tree as cloud-init parsed it. */
 async function boot(t: Test, guest: Guest): Promise<{ machine: Machine, log: string, metadata: Record<string, unknown> }> {
   const machine = await startMachine(guest)
   t.teardown(() => machine.stop())
@@ -133,7 +133,7 @@ async function text(machine: Machine, path: string): Promise<string> {
   return (await machine.read(path)).toString()
 }
 
-/** The default user's keys, sorted: cloud-init keeps no order. */
+/** The keys of the default user, sorted because cloud-init writes them in any order. */
 async function authorizedKeys(machine: Machine): Promise<string[]> {
   return (await text(machine, '/home/debian/.ssh/authorized_keys')).split('\n').filter((line) => line !== '').sort()
 }

@@ -1,5 +1,5 @@
 /**
- * Ignition, which sets up CoreOS and Flatcar. On this cloud it requests a single path, and takes a 404 for "no configuration" (contract A8;
+ * Ignition, which configures CoreOS and Flatcar. On this cloud it requests a single path, and a 404 means "no configuration" (contract A8,
  * docs/clients.md#ignition).
  */
 import { existsSync } from 'node:fs'
@@ -33,13 +33,13 @@ t.test('Ignition', { skip: withoutNamespaces() || (!existsSync(IGNITION) && 'ign
     const { guest, first } = await host.addGuest()
     const before = await host.refusals()
     const fetching = fetchConfiguration(t, guest)
-    await until(async () => (await host.refusals(before)).some((line) => line.includes('reason="unknown-peer"')), 'Ignition to ask in vain')
+    await until(async () => (await host.refusals(before)).some((line) => line.includes('reason="unknown-peer"')), 'a refused request of Ignition')
     await host.put(anInstance({ id: 'srv-later', interfaces: [first] }), CONFIGURATION)
     t.match(await fetching, { storage: { files: [MOTD] } })
   })
 })
 
-/** The configuration that Ignition's first stage leaves to the next ones. */
+/** Runs Ignition's first stage. Returns the configuration that it saves for the next stages. */
 async function fetchConfiguration(t: Test, guest: Guest): Promise<{ storage: unknown }> {
   const machine = await startMachine(guest)
   t.teardown(() => machine.stop())

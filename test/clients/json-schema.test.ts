@@ -1,6 +1,6 @@
 /**
- * The record's JSON Schema as it is shipped: an independent validator (Python's jsonschema, which Debian installs with cloud-init) loads it and
- * accepts the same records as `parse`.
+ * The JSON Schema of a record: an independent validator (Python's jsonschema, which Debian installs with cloud-init) accepts the same records
+ * as `parse`.
  */
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -17,9 +17,9 @@ const PYTHON = '/usr/bin/python3'
 const VALIDATE = `
 import json, sys
 from jsonschema import Draft202012Validator
-asked = json.load(sys.stdin)
-Draft202012Validator.check_schema(asked['schema'])
-print(json.dumps([Draft202012Validator(asked['schema']).is_valid(record) for record in asked['records']]))`
+data = json.load(sys.stdin)
+Draft202012Validator.check_schema(data['schema'])
+print(json.dumps([Draft202012Validator(data['schema']).is_valid(record) for record in data['records']]))`
 const skip = spawnSync(PYTHON, ['-c', 'from jsonschema import Draft202012Validator']).status !== 0 && 'python3-jsonschema is missing: Debian installs it with cloud-init'
 
 t.test('the build contains the schema, `imdsctl schema` prints it, and the package ships it', async (t) => {
@@ -34,23 +34,23 @@ t.test('the build contains the schema, `imdsctl schema` prints it, and the packa
 })
 
 t.test('an independent validator accepts and rejects the same records as `parse`', { skip }, async (t) => {
-  const rows: readonly [what: string, record: unknown, is: boolean][] = [
-    ['a record with the needed fields only', anInstance({ serverGroups: undefined, publicKeys: undefined }), true],
+  const rows: readonly [what: string, record: unknown, isValid: boolean][] = [
+    ['a record with only the required fields', anInstance({ serverGroups: undefined, publicKeys: undefined }), true],
     ['a record with every field', aFullInstance(), true],
     ['an unknown field', anInstance({ unknown: 1 }), true],
     ['no id', anInstance({ id: undefined }), false],
-    ['an id that is none', anInstance({ id: 'x y' }), false],
+    ['an invalid id', anInstance({ id: 'x y' }), false],
     ['another schema', anInstance({ schema: 2 }), false],
     ['revision 0', anInstance({ revision: 0 }), false],
     ['no interface', anInstance({ interfaces: [] }), false],
     ['an interface without a MAC address', anInstance({ interfaces: [{ id: 'int-a' }] }), false],
     ['three hypervisors', anInstance({ hypervisors: ['a', 'b', 'c'] }), false],
-    ['an option that is none', anInstance({ options: { httpTokens: 'maybe' } }), false],
-    ['a block device that is none', anInstance({ blockDevices: { ami: 'a b' } }), false],
-    ['a time that is none', anInstance({ sealedAt: 'yesterday' }), false],
+    ['an invalid option', anInstance({ options: { httpTokens: 'maybe' } }), false],
+    ['an invalid block device', anInstance({ blockDevices: { ami: 'a b' } }), false],
+    ['an invalid time', anInstance({ sealedAt: 'yesterday' }), false],
   ]
   const records = rows.map(([, record]) => JSON.parse(JSON.stringify(record)) as unknown)
-  t.same(records.map((record) => parse(record).ok), rows.map(([, , is]) => is), 'parse')
+  t.same(records.map((record) => parse(record).ok), rows.map(([, , isValid]) => isValid), 'parse')
   const answer = JSON.parse((await must([PYTHON, '-c', VALIDATE], { input: JSON.stringify({ schema: jsonSchema(), records }) })).toString()) as boolean[]
-  for (const [i, [what, , is]] of rows.entries()) t.equal(answer[i], is, what)
+  for (const [i, [what, , isValid]] of rows.entries()) t.equal(answer[i], isValid, what)
 })

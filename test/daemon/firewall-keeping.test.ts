@@ -52,7 +52,7 @@ t.test('the agent leaves out an interface that nft rejects and applies the rules
   const directory = t.testdir({ nft: `#!/bin/sh
 case "$*" in *list*) exec /usr/sbin/nft "$@" ;; esac
 text=$(mktemp) && cat > $text
-if [ ! -e "$(dirname "$0")/mended" ] && grep -q ${bad.macAddress} $text; then echo "/dev/stdin:1:2-3: Error: no such thing" >&2; rm $text; exit 1; fi
+if [ ! -e "$(dirname "$0")/repaired" ] && grep -q ${bad.macAddress} $text; then echo "/dev/stdin:1:2-3: Error: no such thing" >&2; rm $text; exit 1; fi
 /usr/sbin/nft "$@" < $text; status=$?; rm $text; exit $status
 ` })
   chmodSync(join(directory, 'nft'), 0o755)
@@ -82,7 +82,7 @@ if [ ! -e "$(dirname "$0")/mended" ] && grep -q ${bad.macAddress} $text; then ec
     await host.startFirewall(env)
     t.match(await host.imdsctl('wait', 'srv-charlie', '--revision', '1'), { status: 0 })
     t.equal(await curl(bad), 'refused')
-    writeFileSync(join(directory, 'mended'), '')
+    writeFileSync(join(directory, 'repaired'), '')
     t.match(await host.imdsctl('wait', 'srv-bad', '--revision', revision, '--timeout', '30'), { status: 0 })
     t.equal(await curl(bad), 200)
     t.match(await host.operator('/metrics'), /^imds_firewall_refused_interfaces 0$/m)

@@ -1,5 +1,5 @@
 /**
- * G1 and G3: the daemon is stopped, killed and replaced while its sockets are held and guests read their trees.
+ * The daemon is stopped, killed and replaced while its socket stays open and guests read their trees (contract G1, G3).
  */
 import { join } from 'node:path'
 import t from 'tap'
@@ -28,8 +28,8 @@ t.test('no guest notices a fault of the daemon', { skip: withoutNamespaces() }, 
     await published
   }))
 
-  /** A change is published during the fault, and has arrived at the end. */
-  const replaced = async (signal: 'SIGTERM' | 'SIGKILL', main?: string) => {
+  /** Ends the daemon, publishes a change, starts the daemon again and waits until guests get the change. */
+  const replaceDaemon = async (signal: 'SIGTERM' | 'SIGKILL', main?: string) => {
     await host.endDaemon(signal)
     const published = host.publish()
     await host.startDaemon(main)
@@ -38,20 +38,20 @@ t.test('no guest notices a fault of the daemon', { skip: withoutNamespaces() }, 
   }
 
   await t.test('stopped and restarted while a record changes', (t) => underFault(t, host, `daemon stopped (SIGTERM) and started, ${String(TIMES)} times`, async (operator) => {
-    for (let i = 0; i < TIMES; i++) await replaced('SIGTERM')
+    for (let i = 0; i < TIMES; i++) await replaceDaemon('SIGTERM')
     await operator.seesLogLine('first resync completed: ready')
   }))
 
   await t.test('killed and restarted: only requests in flight fail', (t) => underFault(t, host, `daemon killed (SIGKILL) and started, ${String(TIMES)} times`, async (operator) => {
-    for (let i = 0; i < TIMES; i++) await replaced('SIGKILL')
+    for (let i = 0; i < TIMES; i++) await replaceDaemon('SIGKILL')
     await operator.seesLogLine('first resync completed: ready')
   }, TIMES * host.guests.length))
 
   await t.test('upgraded: replaced by another build', async (t) => {
-    const dist = join(t.testdir(), 'dist') // below the repository, where it finds node_modules
+    const dist = join(t.testdir(), 'dist') // inside the repository, where the build finds node_modules
     buildInto(dist)
     await underFault(t, host, 'daemon upgraded (another build in its place)', async (operator) => {
-      await replaced('SIGTERM', join(dist, 'main.js'))
+      await replaceDaemon('SIGTERM', join(dist, 'main.js'))
       await operator.seesLogLine('first resync completed: ready')
     })
   })

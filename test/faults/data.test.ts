@@ -49,7 +49,7 @@ t.test('no guest notices a fault of the data in Redis', { skip: withoutNamespace
     }
     const [first, second] = [host.next(0), host.next(1)]
     await half(first.id, { record: first.text }, 'user-data')
-    await half(second.id, { 'user-data': second.userData }, 'none') // under the record before
+    await half(second.id, { 'user-data': second.userData }, 'none') // with the record of the last revision
     await half(guests[2]!.id, {}, 'record')
     await operator.seesMetric('imds_view_faulty_records', 2)
     await operator.seesLogLine('faulty record: the last good one is still served')

@@ -23,10 +23,10 @@ t.test('invariant 6, F1, F2: while one guest floods, nine others boot and no req
   const guests = Array.from({ length: 9 }, (_, i) => addressOf(i + 1))
   for (const flood of FLOODS) {
     const { boots, requests, failed, flooded } = await bootDuringFlood(flood, daemon.guestPort, addressOf(0), guests, SECONDS)
-    t.comment(`${flood ?? 'no flood'}: ${String(boots)} boots, ${String(requests)} requests, ${JSON.stringify(failed)}; the flood had ${String(flooded)} answers`)
+    t.comment(`${flood ?? 'no flood'}: ${String(boots)} boots, ${String(requests)} requests, ${JSON.stringify(failed)}; ${String(flooded)} responses to the flood`)
     t.same(failed, {}, flood ?? 'no flood')
     t.ok(boots >= 9 && requests > 0, 'every guest booted')
   }
-  t.ok(await daemon.metric('imds_requests_total{route="unknown",method="GET",status="503",reason="over-share"}') > 0, 'the flood was over its share')
+  t.ok(await daemon.metric('imds_requests_total{route="unknown",method="GET",status="503",reason="over-share"}') > 0, 'the flood exceeded its share')
   t.same(daemon.log.filter(({ level }) => level === 'error' || level === 'fatal'), [])
 })

@@ -1,5 +1,5 @@
 /**
- * A host runs out of one resource after the other: guests are still served, and the operator is told once and by a metric.
+ * A host runs out of a resource: guests are still served, and the operator sees one log line and a metric.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { rename, utimes } from 'node:fs/promises'
@@ -17,7 +17,7 @@ import { withoutNamespaces } from '../support/netns/namespaces.ts'
 interface Env extends Readonly<Record<string, string>> { readonly IMDS_STORE: string, readonly IMDS_STATE_DIR: string }
 interface Host { readonly daemon: TestDaemon, readonly env: Env, change(): Promise<void> }
 
-/** A daemon on a store of files, whose guest is 127.0.0.1. `within` gets the state directory as its last argument. */
+/** A daemon on a file store, whose guest is 127.0.0.1. `within` returns the command that runs the daemon. */
 async function aHost(t: Test, within: (state: string) => readonly string[]): Promise<Host> {
   const [records, state] = ['store', 'state'].map((name) => mkdtempSync(join(tmpdir(), `imds-${name}-`))) as [string, string]
   t.teardown(() => { for (const directory of [records, state]) rmSync(directory, { recursive: true, force: true }) })
@@ -35,33 +35,33 @@ async function aHost(t: Test, within: (state: string) => readonly string[]): Pro
   return { daemon, env, change }
 }
 
-/** Runs the daemon with a small tmpfs as its state directory. */
-const ownDisk = (state: string) => ['unshare', '--mount', 'setpriv', '--pdeathsig', 'KILL', 'sh', '-c', 'mount -t tmpfs -o size=128k tmpfs "$0" && exec "$@"', state]
-/** A command that runs another one where the state directory is the daemon's. */
+/** The command that runs a daemon with a small tmpfs as its state directory. */
+const withSmallDisk = (state: string) => ['unshare', '--mount', 'setpriv', '--pdeathsig', 'KILL', 'sh', '-c', 'mount -t tmpfs -o size=128k tmpfs "$0" && exec "$@"', state]
+/** The command that runs a shell command in the daemon's state directory, in its mount namespace. */
 const inside = ({ daemon, env }: Host, command: string) => ['nsenter', '--target', String(daemon.process.pid), '--mount', 'sh', '-c', `cd ${env.IMDS_STATE_DIR} && ${command}`]
 const FAILED = 'imds_snapshot_writes_total{result="failed"}'
 const warnings = (daemon: TestDaemon, of: string) => daemon.log.filter(({ level, msg }) => level === 'warn' && msg.startsWith(of))
 
-/** Connections that found no descriptor. */
+/** Counts connections that were dropped because there was no file descriptor. */
 const DROPPED = 'imds_connections_dropped_total{reason="descriptors"}'
 
-t.test('disk full: guests get changes, the operator is told once, and writing resumes when there is room', { skip: withoutNamespaces() }, async (t) => {
-  const host = await aHost(t, ownDisk)
+t.test('on a full disk guests get changes, one warning is logged, and writing resumes when there is room', { skip: withoutNamespaces() }, async (t) => {
+  const host = await aHost(t, withSmallDisk)
   const { daemon, change } = host
   await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0, 'the first snapshot')
   await run(inside(host, 'head -c 1M /dev/zero > filler'))
   await change()
   await until(async () => await daemon.metric(FAILED) > 0, 'the failed write')
   await change()
-  t.same((await must(inside(host, 'ls'))).toString().split('\n'), ['filler', 'token-key', 'view.snapshot', ''], 'no torn file is left')
+  t.same((await must(inside(host, 'ls'))).toString().split('\n'), ['filler', 'token-key', 'view.snapshot', ''], 'no incomplete file is left')
   await must(inside(host, 'rm filler'))
   daemon.process.kill('SIGTERM')
   await until(() => daemon.log.some(({ msg }) => msg === 'the snapshot can be written again'), 'the last write')
   matchAll(t, warnings(daemon, 'the snapshot'), [{ err: { code: 'ENOSPC' } }])
 })
 
-t.test('state directory read-only: guests get changes, the operator is told once, and stopping is clean', { skip: withoutNamespaces() }, async (t) => {
-  const host = await aHost(t, ownDisk)
+t.test('with a read-only state directory guests get changes, one warning is logged, and the stop is clean', { skip: withoutNamespaces() }, async (t) => {
+  const host = await aHost(t, withSmallDisk)
   const { daemon, change } = host
   await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0, 'the first snapshot')
   await must(inside(host, 'mount -o remount,ro "$PWD"'))
@@ -72,40 +72,40 @@ t.test('state directory read-only: guests get changes, the operator is told once
   matchAll(t, warnings(daemon, 'the snapshot'), [{ err: { code: 'EROFS' } }])
 })
 
-/** A connection of another guest that sends no request, or one. The daemon may drop it. */
-async function anIdle({ guestPort }: TestDaemon, since: 'connect' | 'data', from = '127.0.0.2'): Promise<Socket> {
+/** Opens a connection of another guest: without a request, or with one that has been answered. The daemon may drop it. */
+async function openIdle({ guestPort }: TestDaemon, event: 'connect' | 'data', from = '127.0.0.2'): Promise<Socket> {
   const socket = connect({ port: guestPort, host: '127.0.0.1', localAddress: from }).on('error', () => { /* dropped */ })
-  if (since === 'data') socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
-  await new Promise((resolve) => { socket.once(since, resolve).once('close', resolve) })
+  if (event === 'data') socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
+  await new Promise((resolve) => { socket.once(event, resolve).once('close', resolve) })
   return socket
 }
 
-t.test('no file descriptors: operators are answered, changes arrive, guests are served once there is room', async (t) => {
+t.test('without free file descriptors operators are answered, and guests are served again when some are free', async (t) => {
   const host = await aHost(t, () => ['prlimit', '--nofile=128'])
   const { daemon, change } = host
   const idle: Socket[] = []
-  for (let i = 0; i < 200; i++) idle.push(await anIdle(daemon, 'connect'))
+  for (let i = 0; i < 200; i++) idle.push(await openIdle(daemon, 'connect'))
   await until(async () => await daemon.metric(DROPPED) > 0, 'dropped connections')
   await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0, 'the first snapshot')
   const before = await daemon.metric('imds_snapshot_writes_total{result="written"}')
   for (const socket of idle.splice(0, 100)) socket.destroy()
-  await until(() => daemon.get('/latest/meta-data/').then(({ status }) => status === 200, () => false), 'room')
+  await until(() => daemon.get('/latest/meta-data/').then(({ status }) => status === 200, () => false), 'free file descriptors')
   await change()
-  await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > before, 'the change on disk', 40_000) // ten times as long as the first took
+  await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > before, 'the change on disk', 40_000)
   t.equal(await daemon.metric(FAILED), 0)
   matchAll(t, warnings(daemon, 'connections dropped'), [{ network: 'default' }])
   for (const socket of idle) socket.destroy()
 })
 
-t.test('F2: idle connections make room for those that send requests', async (t) => {
+t.test('F2: idle connections are closed in favour of connections that send requests', async (t) => {
   const { daemon } = await aHost(t, () => ['prlimit', '--nofile=128'])
   const idle: Socket[] = []
-  while (await daemon.metric(DROPPED) === 0) idle.push(await anIdle(daemon, 'data', `127.0.0.${String(2 + idle.length % 50)}`)) // one peer alone may not open so many
+  while (await daemon.metric(DROPPED) === 0) idle.push(await openIdle(daemon, 'data', `127.0.0.${String(2 + idle.length % 50)}`)) // more than one peer may open
   t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 200)
   for (const socket of idle) socket.destroy()
 })
 
-t.test('F2: connections that keep sending after their response make room for others', async (t) => {
+t.test('F2: connections that still send after their response are closed in favour of others', async (t) => {
   const { daemon } = await aHost(t, () => ['prlimit', '--nofile=128'])
   const sending: Socket[] = []
   const drip = setInterval(() => { for (const socket of sending) if (socket.writable) socket.write('x') }, 100)
@@ -122,7 +122,7 @@ t.test('F2: connections that keep sending after their response make room for oth
   t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 200)
 })
 
-t.test('clock set back a day while down: guests are served from the snapshot, the operator is told once', async (t) => {
+t.test('after the clock was set back a day the snapshot is still served, and one warning is logged', async (t) => {
   const { daemon, env } = await aHost(t, () => [])
   await daemon.stop()
   await rename(env.IMDS_STORE.replace('file:', ''), `${env.IMDS_STATE_DIR}/away`)

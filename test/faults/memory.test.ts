@@ -1,6 +1,6 @@
 /**
- * Memory stays constant over requests and changes, measured after a garbage collection. For a million requests and 100,000 changes without a
- * forced collection until the end: `IMDS_FAULTS_LONG=1 tap run --timeout=3600 test/faults/memory.test.ts`.
+ * Memory stays constant over requests and changes, measured after a garbage collection. The long run has a million requests and 100,000
+ * changes, and forces a collection only at the end: `IMDS_FAULTS_LONG=1 tap run --timeout=3600 test/faults/memory.test.ts`.
  */
 import { Agent, get } from 'node:http'
 import t from 'tap'
@@ -11,7 +11,7 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { startRedis } from '../support/redis/redis.ts'
 
 const isLong = process.env['IMDS_FAULTS_LONG'] === '1'
-/** In each of ROUNDS, after one that warms up. */
+/** In each round. */
 const [REQUESTS, CHANGES] = isLong ? [100_000, 10_000] : [10_000, 1_000]
 const ROUNDS = isLong ? 10 : 5
 const INSTANCES = 20
@@ -39,12 +39,12 @@ t.test('memory does not grow with requests and changes', { timeout: isLong ? 3_6
 
   const address = (i: number) => `127.0.0.${String(1 + i % INSTANCES)}`
   const statuses = new Map<number, number>()
-  const ask = async () => {
+  const sendRequests = async () => {
     const agents = Array.from({ length: CLIENTS }, () => new Agent({ keepAlive: true, maxSockets: 1 }))
-    let asked = 0
+    let sent = 0
     await Promise.all(agents.map(async (agent, client) => {
-      while (asked < REQUESTS) {
-        const i = asked++
+      while (sent < REQUESTS) {
+        const i = sent++
         const path = PATHS[i % PATHS.length]!
         const status = await new Promise<number>((resolve, reject) => {
           get({ port: daemon.guestPort, host: '127.0.0.1', path, localAddress: address(client), agent: i % 10 === 0 ? false : agent }, (response) => {
@@ -57,7 +57,7 @@ t.test('memory does not grow with requests and changes', { timeout: isLong ? 3_6
     for (const agent of agents) agent.destroy()
   }
   let revision = 0
-  const change = async () => {
+  const publishChanges = async () => {
     for (const last = revision + CHANGES / INSTANCES; revision < last;) {
       revision++
       await Promise.all(Array.from({ length: INSTANCES }, (_, i) => store.put(record(i + 1, revision), Buffer.alloc(1 + revision % 4096, 'x'))))
@@ -66,24 +66,24 @@ t.test('memory does not grow with requests and changes', { timeout: isLong ? 3_6
       await until(async () => (await daemon.operator(`/instances/srv-n${String(i + 1)}`)).body.toString().includes(`"revision":${String(revision)}`), 'the last change')
     }
   }
-  await change()
+  await publishChanges()
   statuses.clear()
 
-  const look = async (when: string) => {
+  const measure = async (when: string) => {
     const [resident, heap] = [await daemon.metric('process_resident_memory_bytes'), await daemon.metric('nodejs_heap_size_used_bytes')]
     const mib = (bytes: number) => `${(bytes / 2 ** 20).toFixed(1)} MiB`
     t.comment(`${when}: ${mib(resident)} resident, ${mib(heap)} of heap in use`)
     return { resident, heap }
   }
-  await Promise.all([ask(), change()])
+  await Promise.all([sendRequests(), publishChanges()])
   await collect()
-  const first = await look('warm')
+  const first = await measure('after the first round')
   for (let round = 1; round <= ROUNDS; round++) {
-    await Promise.all([ask(), change()])
+    await Promise.all([sendRequests(), publishChanges()])
     if (!isLong || round === ROUNDS) await collect()
-    await look(`after ${String(round * REQUESTS)} requests and ${String(round * CHANGES)} changes more`)
+    await measure(`after ${String(round * REQUESTS)} requests and ${String(round * CHANGES)} changes more`)
   }
-  const last = await look('at the end')
+  const last = await measure('at the end')
   t.ok(last.heap - first.heap < MOST_GROWTH, `the heap in use grew by ${String(last.heap - first.heap)} bytes`)
   t.ok(last.resident - first.resident < MOST_GROWTH, `resident memory grew by ${String(last.resident - first.resident)} bytes`)
   t.same([...statuses.keys()].sort(), [200, 404])

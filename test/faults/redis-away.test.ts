@@ -1,5 +1,5 @@
 /**
- * G1: Redis is down or unreachable while guests read their trees, and a change made meanwhile arrives.
+ * Redis is down or unreachable while guests read their trees, and a change that is published meanwhile arrives (contract G1).
  */
 import t from 'tap'
 import { startFaultHost } from '../support/netns/fault-host.ts'

@@ -1,12 +1,12 @@
 /**
- * G1: Redis is slow, full or read-only while guests read their trees, and a change made meanwhile arrives.
+ * Redis is slow, full or read-only while guests read their trees, and a change that is published meanwhile arrives (contract G1).
  */
 import t from 'tap'
 import { startFaultHost } from '../support/netns/fault-host.ts'
 import { underFault } from '../support/load/during-fault.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
-/** A script that blocks Redis for this long, as KEYS on a large store does. */
+/** A script that blocks Redis for 400 ms, as KEYS does in a large store. */
 const BUSY = `local function now() local t = redis.call('TIME'); return t[1] * 1000 + t[2] / 1000 end
   local start = now(); while now() - start < 400 do end`
 
@@ -15,15 +15,15 @@ t.test('G1: no guest notices that Redis is impaired', { skip: withoutNamespaces(
   const { redis } = host
 
   await t.test('slow: others block it for 400 ms at a time', (t) => underFault(t, host, 'Redis slow: every command waits 400 ms', async (operator) => {
-    const mended = new AbortController()
-    const others = (async () => { while (!mended.signal.aborted) await redis.client.eval(BUSY, 0) })()
+    const end = new AbortController()
+    const others = (async () => { while (!end.signal.aborted) await redis.client.eval(BUSY, 0) })()
     for (let i = 0; i < 3; i++) {
       await host.publish()
       await host.arrived()
     }
     operator.notes('changes take longer')
     await operator.seesMetric('imds_store_connected', 1)
-    mended.abort()
+    end.abort()
     await others
   }))
 

@@ -1,5 +1,5 @@
 /**
- * How much the daemon reads from Redis at once, and how much of it one turn of the event loop hashes and decrypts.
+ * The amount of data that the daemon reads from Redis at once, and that one turn of the event loop hashes and decrypts.
  */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -25,7 +25,7 @@ let redis: TestRedis
 t.before(async () => { redis = await startRedis() })
 t.teardown(() => redis.stop())
 
-/** Publishes the instances 1, 2, ... with so many bytes of user-data each. */
+/** Publishes the instances 1, 2 and so on, with user-data of these sizes. */
 async function publish(t: Test, sizes: readonly number[], isEncrypted = false): Promise<void> {
   await redis.client.flushall()
   const keys = join(t.testdir(), 'keys')
@@ -38,12 +38,12 @@ async function publish(t: Test, sizes: readonly number[], isEncrypted = false): 
   await store.close()
 }
 
-/** The store as a daemon reads it. */
+/** A connected source, as a daemon has it. */
 async function aSource(t: Test, cipher: RecordCipher | null, userDataMaxBytes = LIMIT): Promise<Source> {
   const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', cipher, userDataMaxBytes, announcement: ANNOUNCEMENT })
   let isConnected = false
   const connected = () => { isConnected = true }
-  source.start({ notice: () => { /* none is awaited */ }, connected, disconnected: (reason) => { t.fail(reason) } })
+  source.start({ notice: () => { /* not tested */ }, connected, disconnected: (reason) => { t.fail(reason) } })
   t.teardown(() => source.stop())
   await until(() => isConnected, 'the connection')
   return source
@@ -55,7 +55,7 @@ async function calls(command: string): Promise<number> {
 
 for (const isEncrypted of [false, true]) {
   const what = isEncrypted ? 'encrypted' : 'plain'
-  t.test(`${what} user-data of any length is read completely, in small parts per turn of the event loop`, async (t) => {
+  t.test(`${what} user-data of any length is read completely, and one turn handles only a small part of it`, async (t) => {
     const sizes = [LIMIT, 16_384, 0, 3 * MIB, ...Array.from({ length: 60 }, () => 65_536)]
     await publish(t, sizes, isEncrypted)
     const source = await aSource(t, isEncrypted ? aCipher('gb1', 'k1') : null)
@@ -73,7 +73,7 @@ for (const isEncrypted of [false, true]) {
   })
 }
 
-t.test('one read has at most 4 MiB or one instance; what was not taken yet is not read', async (t) => {
+t.test('one read has at most 4 MiB or one instance, and the next one waits until it is consumed', async (t) => {
   await publish(t, [1.5 * MIB, 1.5 * MIB, 1.5 * MIB, 6 * MIB, 16, 16])
   const source = await aSource(t, null)
   await redis.client.config('RESETSTAT')
@@ -82,7 +82,7 @@ t.test('one read has at most 4 MiB or one instance; what was not taken yet is no
   t.same(reads, [[id(1), 2], [id(2), 2], [id(3), 3], [id(4), 4], [id(5), 6], [id(6), 6]])
 })
 
-t.test('user-data beyond the limit is a fault; with several instances it is not even read', async (t) => {
+t.test('user-data beyond the limit is a fault, and is not read if several instances are loaded', async (t) => {
   await publish(t, [8 * MIB, 16])
   const source = await aSource(t, null, 16_384)
   await redis.client.config('RESETSTAT')

@@ -1,6 +1,6 @@
 /**
- * The limits of a record, with a real Redis: the library, the script and the daemon refuse the same records. What a daemon served before a limit
- * existed stays served and is reported.
+ * The limits of a record, with a real Redis: the library, the script and the daemon reject the same records. A record that a daemon served before
+ * a limit existed is still served, and is reported.
  */
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
@@ -25,7 +25,7 @@ const tags = (count: number) => Object.fromEntries(many(count, (i) => [`k${Strin
 const interfaces = (n: number, change: object = {}) => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`], ...change }]
 const record = (n: number, revision: number, change: Record<string, unknown> = {}) =>
   anInstance({ id: `srv-n${String(n)}`, revision, fqdn: `r${String(revision)}.example.com`, interfaces: interfaces(n), ...change })
-/** The record with an unknown field that makes it as long as this. */
+/** A record of exactly this size, because of an unknown field. */
 const sized = (change: Record<string, unknown>, bytes: number) => record(1, 1, { ...change, later: 'x'.repeat(bytes - JSON.stringify(record(1, 1, { ...change, later: '' })).length) })
 
 let redis: TestRedis
@@ -43,7 +43,7 @@ const script = (...args: readonly (string | Buffer)[]) => redis.client.eval(SCRI
 const hostname = async (daemon: TestDaemon, n = 1) => (await daemon.get('/latest/meta-data/hostname', `127.0.0.${String(n)}`)).body.toString()
 const faultsLogged = (daemon: TestDaemon) => daemon.log.filter(({ msg }) => msg.startsWith('faulty record'))
 
-/** Writes an instance as a publisher without any check would. */
+/** Writes an instance into Redis without any check. */
 async function writeUnchecked(id: string, values: Readonly<Record<string, string | Buffer>>, address: string, digest: string): Promise<void> {
   const entry = JSON.stringify({ revision: '1', digest, addresses: [`default ${address}`], hypervisors: ['hv1'] })
   await redis.client.multi().set(KEYS.region, '1700000000').hset(KEYS.instance(id), { ...values, digest }).hset(KEYS.instances, id, entry)
@@ -75,8 +75,8 @@ t.test('the library, the script and the daemon have the same limits', async (t) 
     t.same(await redis.client.keys('*'), [])
     const fileStore = await openStore({ url: `file:${join(files, what.replaceAll(/\W/g, ''))}` })
     t.match(await fileStore.put(at(1)), { kind: 'invalid' }, 'and the file store')
-    t.match(await fileStore.put(at(0)), { kind: 'published' }, 'which accepts as many')
-    t.same([parse(at(0)).ok, sizeFaults(at(0))], [true, []], `a daemon accepts as many ${what}`)
+    t.match(await fileStore.put(at(0)), { kind: 'published' }, 'which accepts the maximum')
+    t.same([parse(at(0)).ok, sizeFaults(at(0))], [true, []], `a daemon accepts the maximum of ${what}`)
     t.same(await script('put', JSON.stringify(at(0)), 'none'), ['published', '1'], 'so does the script')
     t.match(await store.put(at(0)), { kind: 'unchanged' }, 'and the library')
   }
@@ -128,7 +128,7 @@ t.test('encrypted records have the same limits', async (t) => {
   t.match(await script('put-encrypted', facts, value, ''), ['refused', 'invalid', /longer than 262144/])
   await writeUnchecked('srv-n1', { record: value }, '127.0.0.1', 'too long')
   await until(() => faultsLogged(daemon).length === 1, 'the fault')
-  t.match(faultsLogged(daemon), [{ reason: 'unreadable', faults: [{ message: /^the record is \d+ bytes, more than the limit of 262262$/ }] }], 'before it is decrypted')
+  t.match(faultsLogged(daemon), [{ reason: 'unreadable', faults: [{ message: /^the record is \d+ bytes, more than the limit of 262262$/ }] }], 'it is rejected before it is decrypted')
   t.equal(await hostname(daemon), 'r1.example.com')
 })
 
@@ -140,7 +140,7 @@ t.test('invariant 3: the daemon refuses a record beyond a limit and keeps the la
   await until(async () => await hostname(daemon) === 'r1.example.com', 'the record')
   for (const [i, [what, text, reason, message]] of ([
     ['100,000 tags', JSON.stringify(record(1, 2, { tags: tags(100_000) })), 'unreadable', /^the record is \d{7} bytes, more than the limit of 262144$/],
-    ['what is no JSON at all', '{'.repeat(RECORD_MAX_BYTES + 1), 'unreadable', /^the record is 262145 bytes/],
+    ['text that is not JSON', '{'.repeat(RECORD_MAX_BYTES + 1), 'unreadable', /^the record is 262145 bytes/],
     ['51 tags', JSON.stringify(record(1, 2, { tags: tags(51) })), 'record', /^must not have more than 50 properties$/],
   ] as const).entries()) {
     await writeUnchecked('srv-n1', { record: text }, '127.0.0.1', what)
@@ -158,7 +158,7 @@ t.test('a record served before the limits existed stays served across restarts a
   const wide = record(1, 1, { tags: tags(60), options: { instanceMetadataTags: 'enabled' }, userData: { size: 4, sha256: createHash('sha256').update('mine').digest('hex') } })
   await writeUnchecked('srv-n1', { record: JSON.stringify(wide), 'user-data': 'mine' }, '127.0.0.1', 'wide')
   await store.put(record(2, 1))
-  writeFileSync(path, formerSnapshot(wide, 'wide', 'mine'))
+  writeFileSync(path, snapshotOfOlderVersion(wide, 'wide', 'mine'))
   const start = async (change: Record<string, string> = {}) => {
     const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: directory, IMDS_RESYNC_SECONDS: '1', ...change })
     t.teardown(() => daemon.stop())
@@ -182,7 +182,7 @@ t.test('a record served before the limits existed stays served across restarts a
   }
 
   const upgraded = await start()
-  t.match(upgraded.log.find(({ msg }) => msg === 'listening'), { fromSnapshot: 1 }, 'the snapshot of the former version is taken')
+  t.match(upgraded.log.find(({ msg }) => msg === 'listening'), { fromSnapshot: 1 }, 'the snapshot of the older version is accepted')
   await reported(upgraded)
   await store.put(record(2, 2))
   await until(() => readFileSync(path, 'latin1').includes('r2.example.com'), 'a snapshot of this version')
@@ -198,17 +198,17 @@ t.test('a record served before the limits existed stays served across restarts a
   await stop(withoutStore)
 
   const last = await start()
-  t.match(await store.put(record(1, 2)), { kind: 'published', instance: { userData: { size: 4 } } }, 'a record within the bounds repairs it, and keeps the user-data')
+  t.match(await store.put(record(1, 2)), { kind: 'published', instance: { userData: { size: 4 } } }, 'a record within the limits repairs it and keeps the user-data')
   await until(async () => await hostname(last) === 'r2.example.com', 'the repair')
-  await until(async () => await last.metric('imds_view_faulty_records') === 0, 'no fault')
+  await until(async () => await last.metric('imds_view_faulty_records') === 0, 'the fault to be over')
 })
 
-t.test('a record larger than the present limit stays served across restarts too', async (t) => {
+t.test('a record larger than the limit, served before the limit existed, stays served across restarts', async (t) => {
   await aStore(t)
   const directory = t.testdir()
   const large = record(1, 1, { publicKeys: many(20, (i) => ({ user: `usr-${String(i)}`, key: `ssh-rsa ${'A'.repeat(16_000)}` })) })
   await writeUnchecked('srv-n1', { record: JSON.stringify(large) }, '127.0.0.1', 'large')
-  writeFileSync(join(directory, 'view.snapshot'), formerSnapshot(large, 'large', ''))
+  writeFileSync(join(directory, 'view.snapshot'), snapshotOfOlderVersion(large, 'large', ''))
   const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: directory })
   t.teardown(() => daemon.stop())
   await until(() => faultsLogged(daemon).length > 0, 'the fault')
@@ -216,8 +216,8 @@ t.test('a record larger than the present limit stays served across restarts too'
   t.equal((await daemon.get('/latest/meta-data/public-keys/19/openssh-key')).body.length, 16_009, 'the key and a line feed')
 })
 
-/** The file that a daemon without the bounds wrote: its MAC is not one of this version. */
-function formerSnapshot(document: Record<string, unknown>, digest: string, userData: string): string {
+/** The snapshot of an older version, which had no limits. Its MAC is not valid in this version. */
+function snapshotOfOlderVersion(document: Record<string, unknown>, digest: string, userData: string): string {
   const parsed = parse({ ...document, tags: {} })
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
   const instance = { ...parsed.value, tags: document['tags'] }

@@ -16,7 +16,7 @@ const record = (id: string, address: string, change: Record<string, unknown> = {
   id: `srv-${id}`, fqdn: 's3cret.example.com', interfaces: [{ id: `int-${id}`, macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }], ...change,
 })
 
-/** What both commands say: of an address, and of waiting for a revision of an instance. */
+/** The output of `imdsctl explain` for an address, and of `imdsctl wait` for a revision of an instance. */
 async function ask(daemon: TestDaemon, address: string, id: string, revision: number): Promise<{ explained: string, waited: string }> {
   const imdsctl = async (...args: string[]) => run([process.execPath, IMDSCTL, ...args, '--operator', `127.0.0.1:${String(daemon.operatorPort)}`], { env: programEnvironment() })
   const [explained, waited] = await Promise.all([imdsctl('explain', address), imdsctl('wait', id, '--revision', String(revision), '--timeout', '1')])
@@ -24,7 +24,7 @@ async function ask(daemon: TestDaemon, address: string, id: string, revision: nu
   return { explained: explained.stdout.toString(), waited: waited.stderr }
 }
 
-t.test('while the store is connected: unpublished, removed, faulty, elsewhere, contested; then lost', async (t) => {
+t.test('each cause is named: unpublished, removed, faulty, on another hypervisor, contested, store lost', async (t) => {
   const redis = await startRedis()
   t.teardown(() => redis.stop())
   const store = await openStore({ url: redis.url, region: 'gb1' })
@@ -53,10 +53,10 @@ t.test('while the store is connected: unpublished, removed, faulty, elsewhere, c
     ['127.0.0.3', 'srv-c', 1, /contested-address \(503\), since more than one instance claims it: 127\.0\.0\.3 by srv-c and srv-g/, /: 127\.0\.0\.3 is contested: srv-c and srv-g claim it\n$/],
     ['127.0.0.1', 'srv-a', 2, /metadata \(200\), since it is srv-a's\n(?![^]*store )/, /: it answers for revision 1\n$/],
   ] as const) {
-    const said = await ask(daemon, address, id, revision)
-    t.match(said.explained, explained)
-    t.match(said.waited, waited)
-    t.notMatch(said.explained + said.waited, /s3cret/)
+    const output = await ask(daemon, address, id, revision)
+    t.match(output.explained, explained)
+    t.match(output.waited, waited)
+    t.notMatch(output.explained + output.waited, /s3cret/)
   }
   await redis.stop()
   await until(async () => await daemon.metric('imds_store_connected') === 0, 'the loss')
@@ -65,7 +65,7 @@ t.test('while the store is connected: unpublished, removed, faulty, elsewhere, c
   t.match(lost.waited, /: it has revision 1; the store was lost \d+ s ago: /)
 })
 
-t.test('a store that was never reached, and one without anything of the region', async (t) => {
+t.test('a store that was never reached, and a store without data of the region, are named as the cause', async (t) => {
   const away = await startDaemon({ IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   t.teardown(() => away.stop())
   await until(() => away.log.some(({ msg }) => msg.startsWith('the store cannot be used')), 'the first attempt')

@@ -1,5 +1,5 @@
 /**
- * Encrypted records: whoever can only read or write Redis cannot read user-data or impersonate another instance.
+ * Encrypted records: with access to Redis alone, an intruder cannot read user-data or impersonate another instance.
  */
 import { once } from 'node:events'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
@@ -19,7 +19,7 @@ const KEYS = keysOf('gb1')
 const ID = '/latest/meta-data/instance-id'
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 
-/** A record of srv-nN for 127.0.0.N, whose host name tells its revision. */
+/** The record of srv-nN for 127.0.0.N, whose host name contains its revision. */
 function record(n: number, revision: number, change: Record<string, unknown> = {}): Record<string, unknown> {
   const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`] }]
   return anInstance({ id: `srv-n${String(n)}`, revision, fqdn: `r${String(revision)}.n${String(n)}.example.com`, interfaces, ...change })
@@ -34,7 +34,7 @@ interface Keys { readonly path: string, write(...names: readonly string[]): void
 
 async function someKeys(t: Test, ...names: readonly string[]): Promise<Keys> {
   await redis.client.flushall()
-  await redis.client.hset('imds:{gb1}:hypervisors', 'hv1', '{}') // a daemon announced it once
+  await redis.client.hset('imds:{gb1}:hypervisors', 'hv1', '{}') // as if a daemon had announced it
   const path = join(t.testdir(), 'keys')
   const keys = { path, write: (...which: readonly string[]) => { writeFileSync(path, keyLines(...which)) } }
   keys.write(...names)
@@ -71,7 +71,7 @@ const resynced = async (daemon: TestDaemon) => {
   await until(async () => await daemon.metric('imds_resyncs_total{result="completed"}') > before + 1, 'two more resyncs')
 }
 
-/** The values of an instance as they stand in Redis. */
+/** The values of an instance in Redis. */
 async function valuesOf(id: string): Promise<Record<'record' | 'user-data' | 'digest', Buffer>> {
   return redis.client.hgetallBuffer(KEYS.instance(id))
 }
@@ -83,7 +83,7 @@ async function intrude(id: string, fields: Readonly<Record<string, string | Buff
   await redis.client.multi().hset(KEYS.instance(id), { ...fields, digest }).hset(KEYS.hypervisor(hypervisor), id, digest).publish(KEYS.notices(hypervisor), id).exec()
 }
 
-/** Everything in Redis, as one text. */
+/** The whole content of Redis as text. */
 async function dump(): Promise<string> {
   const parts = await Promise.all((await redis.client.keys('*')).map(async (key) => {
     const type = await redis.client.type(key)
@@ -95,7 +95,7 @@ async function dump(): Promise<string> {
   return parts.join('\n')
 }
 
-t.test('a reader of Redis or the snapshot learns ids, addresses, hypervisors and revisions only', async (t) => {
+t.test('Redis and the snapshot show only ids, addresses, hypervisors and revisions unencrypted', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   const daemon = await aDaemon(t, keys)
@@ -113,7 +113,7 @@ t.test('a reader of Redis or the snapshot learns ids, addresses, hypervisors and
   t.notMatch(JSON.stringify(daemon.log), secrets)
 })
 
-t.test('with keys a publish is checked, stored, refused and repeated as without', async (t) => {
+t.test('a publish with record keys has the same checks, outcomes and refusals as one without', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   const bytesOf = async () => Buffer.from((await store.get('srv-n1'))!.userData ?? 'none').toString()
@@ -123,7 +123,7 @@ t.test('with keys a publish is checked, stored, refused and repeated as without'
   t.same(await store.put(record(1, 5), Buffer.from('other')), { kind: 'stale', revision: 5 })
   t.same(await store.put(record(1, 5, { fqdn: 'x.example.com' })), { kind: 'stale', revision: 5 })
   t.same(await store.put(record(1, 4)), { kind: 'stale', revision: 5 })
-  t.match(await store.put(record(1, 6)), { kind: 'published', instance: { userData: { size: 4 } } }, 'user-data that stays is encrypted for its new revision')
+  t.match(await store.put(record(1, 6)), { kind: 'published', instance: { userData: { size: 4 } } }, 'kept user-data is encrypted again for the new revision')
   t.equal(await bytesOf(), 'five')
   t.match(await store.put(record(1, 7), Buffer.alloc(0)), { kind: 'published', instance: { userData: { size: 0 } } })
   t.match(await store.put(record(1, 8), 'none'), { kind: 'published' })
@@ -139,10 +139,10 @@ t.test('with keys a publish is checked, stored, refused and repeated as without'
   ]).flat())
   t.ok(puts.every(({ kind }) => kind === 'published' || kind === 'stale'))
   const last = (await store.get('srv-n1'))!
-  t.equal((last.document as { userData: { size: number } }).userData.size, last.userData!.length, 'two writers at once: each publish is whole')
+  t.equal((last.document as { userData: { size: number } }).userData.size, last.userData!.length, 'each publish of two concurrent writers is complete')
 })
 
-t.test('a plain value is a fault: counted once, reported once, and the last good state stays', async (t) => {
+t.test('a plain record is a fault that is counted and reported once, and the last good state stays', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   const daemon = await aDaemon(t, keys)
@@ -159,15 +159,15 @@ t.test('a plain value is a fault: counted once, reported once, and the last good
   t.notMatch(JSON.stringify(daemon.log), /evil/)
   await t.rejects(store.get('srv-n1'), /srv-n1 cannot be read: the record is not encrypted/)
   await intrude('srv-n2', { record: JSON.stringify(record(2, 1)) })
-  await until(async () => await rejectedRecords(daemon) === 2, 'the fault of an instance that was never there')
+  await until(async () => await rejectedRecords(daemon) === 2, 'the fault of a new instance')
   t.equal((await daemon.get(ID, '127.0.0.2')).status, 503)
   t.equal(await daemon.metric('imds_view_faulty_records'), 2)
-  t.match(await store.put(record(1, 3), Buffer.from('repaired')), { kind: 'published' }, 'a publish with user-data of its own repairs it')
+  t.match(await store.put(record(1, 3), Buffer.from('repaired')), { kind: 'published' }, 'a publish with new user-data repairs it')
   await serves(daemon, 1, 3)
   t.equal(await daemon.metric('imds_view_faulty_records'), 1)
 })
 
-t.test('swapped, cut or changed values are faults: no guest gets another\'s record or user-data', async (t) => {
+t.test('swapped, truncated or changed values are faults, and no guest gets data of another instance', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   const daemon = await aDaemon(t, keys)
@@ -177,7 +177,7 @@ t.test('swapped, cut or changed values are faults: no guest gets another\'s reco
   await store.put(record(2, 2), Buffer.from('hers'))
   await serves(daemon, 1, 2)
   await serves(daemon, 2, 2)
-  const [mine, hers] = [await valuesOf('srv-n1'), await valuesOf('srv-n2')]
+  const [mine, theirs] = [await valuesOf('srv-n1'), await valuesOf('srv-n2')]
   const elsewhere = aCipher('gb2', 'k1')
   const foreign = aCipher('gb1', 'k9')
   const json = Buffer.from(JSON.stringify(record(1, 3)))
@@ -188,19 +188,19 @@ t.test('swapped, cut or changed values are faults: no guest gets another\'s reco
   }
   let count = 0
   for (const [what, fields, reason] of [
-    ['another instance\'s record', { record: hers.record }, /record is not authentic/],
-    ['another instance\'s user-data', { record: mine.record, 'user-data': hers['user-data'] }, /user-data is not authentic/],
-    ['another instance\'s record and user-data', { record: hers.record, 'user-data': hers['user-data'] }, /record is not authentic/],
+    ['another instance\'s record', { record: theirs.record }, /record is not authentic/],
+    ['another instance\'s user-data', { record: mine.record, 'user-data': theirs['user-data'] }, /user-data is not authentic/],
+    ['another instance\'s record and user-data', { record: theirs.record, 'user-data': theirs['user-data'] }, /record is not authentic/],
     ['user-data of an older revision', { record: mine.record, 'user-data': older['user-data'] }, /user-data is of revision 1, the record of 2/],
     ['a record of an older revision', { record: older.record, 'user-data': mine['user-data'] }, /user-data is of revision 2, the record of 1/],
     ['plain user-data', { record: mine.record, 'user-data': 'mine' }, /user-data is not encrypted/],
     ['a record in the place of the user-data', { record: mine.record, 'user-data': mine.record }, /user-data is not authentic/],
     ['user-data in the place of the record', { record: mine['user-data'], 'user-data': mine['user-data'] }, /record is not authentic/],
     ['a record of another region', { record: elsewhere.encrypt('record', 'srv-n1', 3, json), 'user-data': mine['user-data'] }, /record is not authentic/],
-    ['a record with a key of somebody else', { record: foreign.encrypt('record', 'srv-n1', 3, json), 'user-data': mine['user-data'] }, /with a key that is not among ours: k9/],
-    ['a record that is cut', { record: mine.record.subarray(0, -20), 'user-data': mine['user-data'] }, /record is not authentic/],
-    ['a record of which only the header is left', { record: mine.record.subarray(0, 20) }, /record is cut off/],
-    ['user-data that is cut', { record: mine.record, 'user-data': mine['user-data'].subarray(0, -1) }, /user-data is not authentic/],
+    ['a record with an unknown key', { record: foreign.encrypt('record', 'srv-n1', 3, json), 'user-data': mine['user-data'] }, /with a key that is not among ours: k9/],
+    ['a truncated record', { record: mine.record.subarray(0, -20), 'user-data': mine['user-data'] }, /record is not authentic/],
+    ['only the header of a record', { record: mine.record.subarray(0, 20) }, /record is cut off/],
+    ['truncated user-data', { record: mine.record, 'user-data': mine['user-data'].subarray(0, -1) }, /user-data is not authentic/],
     ['a record with one bit changed', { record: flipped(mine.record, 100), 'user-data': mine['user-data'] }, /record is not authentic/],
     ['a record with one bit of its tag changed', { record: flipped(mine.record, -1), 'user-data': mine['user-data'] }, /record is not authentic/],
     ['an empty record', { record: '', 'user-data': mine['user-data'] }, /record is not encrypted/],
@@ -216,7 +216,7 @@ t.test('swapped, cut or changed values are faults: no guest gets another\'s reco
   await until(async () => await daemon.metric('imds_view_faulty_records') === 0, 'the repair')
   await redis.client.hdel(KEYS.instance('srv-n1'), 'user-data')
   await intrude('srv-n1', {})
-  await until(async () => await daemon.metric('imds_record_faults_total{reason="user-data"}') === 1, 'user-data that was taken away')
+  await until(async () => await daemon.metric('imds_record_faults_total{reason="user-data"}') === 1, 'the fault of removed user-data')
   t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
   t.equal(await hostname(daemon, 2), 'r2.n2.example.com')
 })
@@ -245,7 +245,7 @@ for (const [what, names] of [['with keys', ['k1']], ['without keys', []]] as con
   })
 }
 
-t.test('a replay of an older authentic state cannot be prevented, but is counted and logged', async (t) => {
+t.test('a replay of an older authentic state is not prevented, but counted and logged', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   const daemon = await aDaemon(t, keys)
@@ -268,7 +268,7 @@ t.test('a seal that an intruder removes from the index is kept by the next publi
   t.match(await store.put(record(1, 2), Buffer.from('mine')), { kind: 'published', instance: { sealedAt: '2026-11-20T15:04:05Z' } })
 })
 
-t.test('keys rotate with an overlap, without a new publish and without a gap', async (t) => {
+t.test('keys are rotated with an overlap, without a new publish and without a fault', async (t) => {
   const keys = await someKeys(t, 'k1')
   let store = await aStore(t, keys)
   await store.put(record(1, 1), Buffer.from('mine'))
@@ -277,32 +277,32 @@ t.test('keys rotate with an overlap, without a new publish and without a gap', a
   await serves(before, 1, 1)
   keys.write('k2', 'k1')
   const daemon = await aDaemon(t, keys)
-  t.match(daemon.log.find(({ msg }) => msg === 'listening'), { recordKeys: ['k2', 'k1'] }, 'the log tells which keys a daemon has, by name')
+  t.match(daemon.log.find(({ msg }) => msg === 'listening'), { recordKeys: ['k2', 'k1'] }, 'the daemon logs the names of its keys')
   await serves(daemon, 1, 1)
   store = await aStore(t, keys)
-  t.match(await store.put(record(2, 1)), { kind: 'unchanged' }, 'a repeated publish is none, whichever key it had')
+  t.match(await store.put(record(2, 1)), { kind: 'unchanged' }, 'a repeated publish changes nothing, also after a rotation')
   t.match(await store.put(record(2, 2)), { kind: 'published' })
-  await until(async () => await rejectedRecords(before) === 1, 'a daemon that has not the new key yet')
+  await until(async () => await rejectedRecords(before) === 1, 'the fault of a daemon without the new key')
   t.match(before.log.find(({ msg }) => msg.startsWith('faulty record'))!['faults'], [{ message: /with a key that is not among ours: k2/ }])
-  t.equal(await hostname(before, 2), 'r1.n2.example.com', 'which keeps what it has')
+  t.equal(await hostname(before, 2), 'r1.n2.example.com', 'it keeps the last good state')
   const digest = async () => (await valuesOf('srv-n1')).digest.toString()
   const first = await digest()
   t.same(await imdsctl(keys, 'encrypt'), { status: 0, text: '1 encrypted, 1 already had the first key\n' })
   t.not(await digest(), first)
   t.same(await imdsctl(keys, 'encrypt', 'srv-n1'), { status: 0, text: '0 encrypted, 1 already had the first key\n' })
-  t.match(await store.get('srv-n1'), { document: { revision: 1 }, userData: Buffer.from('mine') }, 'at the same revision')
+  t.match(await store.get('srv-n1'), { document: { revision: 1 }, userData: Buffer.from('mine') }, 'the revision stays')
   keys.write('k2')
   const after = await aDaemon(t, keys)
   await serves(after, 1, 1)
   await serves(after, 2, 2)
   t.equal((await after.get('/latest/user-data')).body.toString(), 'mine')
-  t.equal(await daemon.metric('imds_record_faults_total{reason="rejected"}'), 0, 'with both keys there was no fault at any time')
+  t.equal(await daemon.metric('imds_record_faults_total{reason="rejected"}'), 0, 'the daemon with both keys had no fault')
   t.match(await imdsctl(keys, 'encrypt', 'srv-nobody'), { status: 65, text: /srv-nobody: the store has no record of it/ })
   keys.write('k1')
   t.match(await imdsctl(keys, 'encrypt'), { status: 65, text: /2 of 2 could not be encrypted:\n {2}srv-n1: .*not among ours: k2\n {2}srv-n2: / })
 })
 
-t.test('keys are introduced without a new publish; plain records are trusted only if a record says so', async (t) => {
+t.test('keys are introduced without a new publish; encrypt accepts plain records only with --from-plain', async (t) => {
   const keys = await someKeys(t, 'k1')
   const plain = await aStore(t, null)
   await plain.put(record(1, 1), Buffer.from('mine'))
@@ -312,19 +312,19 @@ t.test('keys are introduced without a new publish; plain records are trusted onl
   await serves(before, 1, 1)
   t.match(await imdsctl(keys, 'encrypt'), { status: 65, text: /srv-n1: it is not encrypted \(--from-plain accepts it\)/ })
   t.same(await imdsctl(keys, 'encrypt', '--from-plain'), { status: 0, text: '2 encrypted, 0 already had the first key\n' })
-  await until(async () => await before.metric('imds_record_faults_total{reason="unreadable"}') >= 1, 'a daemon without keys')
-  t.equal(await hostname(before), 'r1.n1.example.com', 'keeps what it has')
+  await until(async () => await before.metric('imds_record_faults_total{reason="unreadable"}') >= 1, 'the fault of a daemon without keys')
+  t.equal(await hostname(before), 'r1.n1.example.com', 'it keeps the last good state')
   const daemon = await aDaemon(t, keys)
   await serves(daemon, 1, 1)
   t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
   t.match((await (await aStore(t, keys)).get('srv-n2'))!.document, { revision: 2, sealedAt: /^2/ })
   await t.rejects(plain.get('srv-n1'), /srv-n1 cannot be read: the record is encrypted, and no keys/)
-  await t.rejects(plain.put(record(1, 2), Buffer.from('x')), /the region is encrypted: give its record keys/, 'a publisher that was forgotten is refused')
+  await t.rejects(plain.put(record(1, 2), Buffer.from('x')), /the region is encrypted: give its record keys/, 'a publisher without keys is refused')
   await t.rejects(plain.encrypt('srv-n1', false), /no record keys/)
   t.match(await hostname(daemon), 'r1.n1.example.com')
 })
 
-t.test('keys are retired without a new publish, and guests keep being served', async (t) => {
+t.test('encryption is removed without a new publish, and guests are served all the time', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   await store.put(record(1, 3), Buffer.from('mine'))
@@ -335,8 +335,8 @@ t.test('keys are retired without a new publish, and guests keep being served', a
   t.match(await imdsctl(null, 'decrypt'), { status: 65, text: /srv-n1: Error: no record keys are configured/ })
   t.same(await imdsctl(keys, 'decrypt'), { status: 0, text: '2 decrypted, 0 were not encrypted; publishers without keys are accepted again\n' })
   t.same(await imdsctl(keys, 'decrypt'), { status: 0, text: '0 decrypted, 2 were not encrypted; publishers without keys are accepted again\n' })
-  await until(async () => await rejectedRecords(daemon) >= 2, 'a daemon with keys to believe none of it')
-  t.equal(await hostname(daemon), 'r3.n1.example.com', 'and keep what it has')
+  await until(async () => await rejectedRecords(daemon) >= 2, 'a daemon with keys to reject the plain records')
+  t.equal(await hostname(daemon), 'r3.n1.example.com', 'it keeps the last good state')
   const after = await aDaemon(t, null)
   await serves(after, 1, 3)
   t.equal((await after.get('/latest/user-data')).body.toString(), 'mine')
@@ -350,13 +350,13 @@ t.test('keys are retired without a new publish, and guests keep being served', a
 t.test('the store of an encrypted region refuses publishers without keys, whatever they write', async (t) => {
   const keys = await someKeys(t, 'k1')
   const [store, plain] = [await aStore(t, keys), await aStore(t, null)]
-  t.match(await plain.put(record(4, 1, { sealedAt: '2026-11-20T15:04:05Z' })), { kind: 'published' }, 'it was plain')
+  t.match(await plain.put(record(4, 1, { sealedAt: '2026-11-20T15:04:05Z' })), { kind: 'published' }, 'before the first encrypted record')
   await store.put(record(1, 1), Buffer.from('mine'))
   await store.put(record(2, 1))
   t.match(await store.remove('srv-n2'), { kind: 'removed', revision: 2 })
   const before = await dump()
   for (const [what, publish] of [
-    ['an instance', () => plain.put(record(1, 2), 'none')], ['a new instance', () => plain.put(record(3, 1))], ['one that was removed', () => plain.put(record(2, 3))], ['one that is plain', () => plain.put(record(4, 2))],
+    ['an instance', () => plain.put(record(1, 2), 'none')], ['a new instance', () => plain.put(record(3, 1))], ['a removed instance', () => plain.put(record(2, 3))], ['a plain instance', () => plain.put(record(4, 2))],
     ['a removal', () => plain.remove('srv-n1')], ['a removal of an unknown id', () => plain.remove('srv-n9', 1)], ['an unseal', () => plain.unseal('srv-n4')],
   ] as readonly (readonly [string, () => Promise<unknown>])[]) await t.rejects(publish(), /^the region is encrypted: give its record keys/, what)
   for (const [verb, ...args] of [['put', JSON.stringify(record(3, 1)), 'none'], ['unseal', JSON.stringify(record(3, 1)), 'none'], ['remove', 'srv-n1']] as const) {
@@ -367,15 +367,15 @@ t.test('the store of an encrypted region refuses publishers without keys, whatev
   t.match(await store.put(record(1, 2)), { kind: 'published' })
   await redis.client.del(KEYS.encrypted)
   t.match(await plain.put(record(3, 1)), { kind: 'published' }, 'without the mark the region is plain')
-  await t.rejects(plain.remove('srv-n1'), /the region is encrypted/, 'but for an instance whose record is encrypted')
+  await t.rejects(plain.remove('srv-n1'), /the region is encrypted/, 'except for an instance whose record is encrypted')
 })
 
-t.test('imdsctl encrypt marks an empty region as encrypted, and none that keeps a plain record', async (t) => {
+t.test('imdsctl encrypt marks an empty region as encrypted, but not a region with a plain record', async (t) => {
   const keys = await someKeys(t, 'k1')
   const plain = await aStore(t, null)
   await plain.put(record(1, 1))
   t.match(await imdsctl(keys, 'encrypt'), { status: 65, text: /srv-n1: it is not encrypted/ })
-  t.match(await plain.put(record(1, 2)), { kind: 'published' }, 'it is still plain')
+  t.match(await plain.put(record(1, 2)), { kind: 'published' }, 'the region is still plain')
   await plain.remove('srv-n1')
   t.same(await imdsctl(keys, 'encrypt'), { status: 0, text: '0 encrypted, 0 already had the first key\n' })
   await t.rejects(plain.put(record(1, 4)), /the region is encrypted/)
@@ -383,11 +383,11 @@ t.test('imdsctl encrypt marks an empty region as encrypted, and none that keeps 
   await redis.client.set(KEYS.encrypted, '1700000000')
   await (await aStore(t, keys)).put(record(1, 4))
   t.same(await imdsctl(keys, 'encrypt'), { status: 0, text: '0 encrypted, 1 already had the first key\n' })
-  t.equal(await redis.client.get(KEYS.encrypted), '1700000000', 'the mark keeps its first time')
+  t.equal(await redis.client.get(KEYS.encrypted), '1700000000', 'the time of the mark stays')
   await t.rejects(plain.markEncrypted(), /no record keys/)
 })
 
-t.test('G1: a start without Redis serves the snapshot only with its key, else logs one line', async (t) => {
+t.test('G1: a start without Redis serves the snapshot if it has its key, and else logs one line', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   await store.put(record(1, 1), Buffer.from('S3CRET'))
@@ -410,7 +410,7 @@ t.test('G1: a start without Redis serves the snapshot only with its key, else lo
   }
 })
 
-t.test('a start with a wrong key keeps the snapshot; with the right key it is served', async (t) => {
+t.test('a start with a wrong key keeps the snapshot, and a start with the right key serves it', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   await store.put(record(1, 1), Buffer.from('S3CRET'))
@@ -433,7 +433,7 @@ t.test('a start with a wrong key keeps the snapshot; with the right key it is se
   t.equal((await right.get('/latest/user-data')).body.toString(), 'S3CRET')
 })
 
-t.test('unusable keys stop the daemon before it listens, with all other faults, and are not printed', async (t) => {
+t.test('a daemon with unusable keys names them with all other faults, without their content, and exits', async (t) => {
   const keys = await someKeys(t, 'k1')
   writeFileSync(keys.path, `k1:${Buffer.from('S3CRET').toString('base64')}\n`)
   const { status, stdout, stderr } = await runDaemon({ ...environment(keys), IMDS_LOG_LEVEL: 'loud' })
@@ -445,7 +445,7 @@ t.test('unusable keys stop the daemon before it listens, with all other faults, 
   t.match(await runDaemon({ IMDS_STORE: `file:${t.testdirName}`, IMDS_RECORD_KEYS_FILE: join(t.testdirName, 'none') }), { status: 78, stderr: /IMDS_RECORD_KEYS_FILE cannot be read: ENOENT/ })
 })
 
-t.test('the script publishes what another language encrypted, and refuses what does not fit its facts', async (t) => {
+t.test('the script publishes values encrypted by any program, and refuses those that do not fit the facts', async (t) => {
   const keys = await someKeys(t, 'k1')
   const store = await aStore(t, keys)
   const cipher = aCipher('gb1', 'k1')
@@ -462,10 +462,10 @@ t.test('the script publishes what another language encrypted, and refuses what d
     [['put', JSON.stringify(record(1, 2)), 'keep'], /^refused encrypted$/],
   ] as [(string | Buffer)[], RegExp][]) t.match((await script(...args)).join(' '), why)
   const digest = (await valuesOf('srv-n1')).digest
-  t.match(await script('encrypt', facts(2), value(2), '', digest), ['refused', 'stale', '1'], 'an encryption anew keeps the revision')
+  t.match(await script('encrypt', facts(2), value(2), '', digest), ['refused', 'stale', '1'], 'an encryption with another key must keep the revision')
   t.same(await script('encrypt', facts(1), value(1), '', digest), ['published', '1'])
   const sealedAt = '2026-11-20T15:04:05Z'
   t.same(await script('put-encrypted', facts(2, { sealedAt }), value(2, { sealedAt }), ''), ['published', '2', sealedAt])
-  t.same(await script('put-encrypted', facts(3), value(3), ''), ['refused', 'sealed', sealedAt], 'the script cannot put the seal into what it cannot read: the publisher must')
+  t.same(await script('put-encrypted', facts(3), value(3), ''), ['refused', 'sealed', sealedAt], 'the script cannot add a seal to an encrypted record: the publisher must')
   t.same(await script('unseal-encrypted', facts(3), value(3), ''), ['published', '3'])
 })

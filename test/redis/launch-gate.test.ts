@@ -1,5 +1,5 @@
 /**
- * The launch gate: whoever starts a guest first waits until the daemon of this hypervisor serves it.
+ * The launch gate: a program that starts guests first waits until the daemon of this hypervisor serves the instance.
  */
 import t, { type Test } from 'tap'
 import { openStore, waitForInstance, type Publisher } from '../../src/library.ts'
@@ -25,14 +25,14 @@ async function start(t: Test): Promise<{ store: Publisher, daemon: TestDaemon, o
   return { store, daemon, url: redis.url, operator: `127.0.0.1:${String(daemon.operatorPort)}` }
 }
 
-/** imdsctl, which needs no store to wait. */
+/** Runs imdsctl without a store, which `wait` with a revision does not need. */
 const wait = async (operator: string, ...args: string[]) => {
   const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, ...args, '--operator', operator], { env: programEnvironment() })
   return { status, stdout: stdout.toString(), stderr }
 }
 const hostname = async (daemon: TestDaemon) => (await daemon.get('/latest/meta-data/hostname')).body.toString()
 
-t.test('a wait that began before the publish ends when the guest\'s next GET returns that revision', async (t) => {
+t.test('a wait that begins before the publish ends when the guest\'s next GET returns that revision', async (t) => {
   const { store, daemon, operator } = await start(t)
   for (const revision of [1, 2]) {
     const waits = [waitForInstance({ operator: `http://${operator}`, id: 'srv-abcde', revision, timeoutMs: LONG_MS }), wait(operator, 'wait', 'srv-abcde', '--revision', String(revision))] as const
@@ -43,13 +43,13 @@ t.test('a wait that began before the publish ends when the guest\'s next GET ret
   }
 })
 
-t.test('a later revision than the requested one is enough', async (t) => {
+t.test('a wait also ends if a later revision than the requested one is served', async (t) => {
   const { store, operator } = await start(t)
   await store.put(record(7))
   t.same(await wait(operator, '--json', 'wait', 'srv-abcde', '--revision', '3'), { status: 0, stdout: '{"id":"srv-abcde","revision":7}\n', stderr: '' })
 })
 
-t.test('a wait that times out says what the daemon has instead, with exit status 75', async (t) => {
+t.test('a wait that times out reports the state of the daemon and exits with 75', async (t) => {
   const { store, daemon, operator } = await start(t)
   const waitShortly = () => wait(operator, 'wait', 'srv-abcde', '--revision', '2', '--timeout', '3')
   t.match(await waitShortly(), {
@@ -71,7 +71,7 @@ t.test('an instance of another hypervisor is not served here', async (t) => {
   t.match(await wait(operator, 'wait', 'srv-abcde', '--revision', '1', '--timeout', '3'), { status: 75, stderr: /: the record of srv-abcde names hv2, not this hypervisor \(hv1\)\n$/ })
 })
 
-t.test('an unreachable daemon is retried until the timeout; then wait says why', async (t) => {
+t.test('a wait retries an unreachable daemon until the timeout, and then reports the cause', async (t) => {
   const port = String(await freePort())
   t.match(await wait(`127.0.0.1:${port}`, 'wait', 'srv-abcde', '--revision', '1', '--timeout', '3'), { status: 75, stderr: /it cannot be asked: .*ECONNREFUSED/ })
   const redis = await startRedis()
@@ -85,7 +85,7 @@ t.test('an unreachable daemon is retried until the timeout; then wait says why',
   t.same(await waited, { kind: 'answers', revision: 1 })
 })
 
-t.test('a wait for something impossible is a usage error', async (t) => {
+t.test('a wait for an invalid id or revision is a usage error', async (t) => {
   for (const args of [['wait', 'no sense', '--revision', '1'], ['wait', 'srv-abcde'], ['wait', 'no sense'], ['wait', 'srv-abcde', '--revision', '0']]) {
     t.match(await wait('127.0.0.1:1', ...args), { status: 64 }, args.join(' '))
   }

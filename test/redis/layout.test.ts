@@ -1,5 +1,5 @@
 /**
- * The examples of docs/redis-layout.md for a control plane in another language, executed as they are.
+ * Executes the examples of docs/redis-layout.md for publishers in other languages.
  */
 import { spawnSync } from 'node:child_process'
 import t from 'tap'

@@ -1,5 +1,5 @@
 /**
- * Mistakes that leave a guest without metadata: a record of another region, a misspelt or missing hypervisor, an empty store.
+ * Mistakes of a publisher that would leave a guest without metadata: another region, a misspelt or missing hypervisor, an empty store.
  */
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
@@ -32,7 +32,7 @@ async function served(t: Test) {
   return { daemon, store }
 }
 
-t.test('a record of another region is refused by imdsctl, the library and the script; the guest stays', async (t) => {
+t.test('imdsctl, the library and the script refuse a record of another region; the guest stays served', async (t) => {
   const { daemon, store } = await served(t)
   t.match(await imdsctl('gb1', record(2, { region: 'gb2' }), 'put', '-'), { status: 65, stderr: /\/region must be gb1, the region of this store/ })
   t.match(await store.put(record(2, { region: 'gb2' })), { kind: 'invalid', faults: [{ path: '/region' }] })
@@ -46,23 +46,23 @@ t.test('a record of another region is refused by imdsctl, the library and the sc
   t.same((await redis.client.keys('*')).filter((key) => !key.startsWith('imds:{gb1}')), [])
 })
 
-t.test('publishing to a hypervisor without a daemon warns, and the daemon that loses the guest logs it', async (t) => {
+t.test('imdsctl warns about a hypervisor without a daemon, and the daemon that loses a guest logs that', async (t) => {
   const { daemon } = await served(t)
   const put = await imdsctl('gb1', record(2, { hypervisors: ['HV1'] }), 'put', '-')
   t.match(put, { status: 0, stdout: 'published srv-n1 revision 2\n', stderr: 'imdsctl: warning: no daemon has announced hypervisor HV1: check the name (imdsctl hypervisors)\n' })
   t.match(JSON.parse((await imdsctl('gb1', record(3, { hypervisors: ['hv1', 'HV1'] }), '--json', 'put', '-')).stdout), { result: 'published', warnings: [/hypervisor HV1:/] })
-  t.match(await imdsctl('gb1', record(4), 'put', '-'), { status: 0, stderr: '' }, 'hv1 has')
+  t.match(await imdsctl('gb1', record(4), 'put', '-'), { status: 0, stderr: '' }, 'hv1 has a daemon')
   await serves(daemon, 4)
   await imdsctl('gb1', record(5, { hypervisors: ['HV1'] }), 'put', '-')
-  await until(() => daemon.log.some(({ level, msg, instance }) => level === 'info' && instance === 'srv-n1' && msg.startsWith('instance left this hypervisor')), 'the line')
+  await until(() => daemon.log.some(({ level, msg, instance }) => level === 'info' && instance === 'srv-n1' && msg.startsWith('instance left this hypervisor')), 'the log line')
 })
 
-t.test('daemons announce themselves on connecting and periodically, and stay listed when gone', async (t) => {
+t.test('daemons announce themselves when they connect and periodically, and stay listed after they stop', async (t) => {
   t.match(await imdsctl('gb1', null, 'hypervisors'), { status: 0, stdout: '' })
   const { daemon } = await served(t)
   const other = await aDaemon(t, redis.url, {}, { IMDS_HYPERVISOR: 'hv2' })
   await connected(other)
-  await until(async () => await redis.client.hlen(KEYS.hypervisors) === 2, 'both')
+  await until(async () => await redis.client.hlen(KEYS.hypervisors) === 2, 'both announcements')
   await other.stop()
   const { status, stdout } = await imdsctl('gb1', null, 'hypervisors')
   t.equal(status, 0)
@@ -74,19 +74,19 @@ t.test('daemons announce themselves on connecting and periodically, and stay lis
   t.match(await run([process.execPath, IMDSCTL, '-s', `file:${t.testdir()}`, 'hypervisors'], { env: programEnvironment() }), { status: 69, stderr: /daemons announce themselves in Redis, and not in files/ })
 })
 
-t.test('a daemon that may not write to the store serves its guests, and logs once that it cannot announce', async (t) => {
+t.test('a daemon that may not announce itself serves its guests and logs the reason once', async (t) => {
   await redis.client.call('ACL', 'SETUSER', 'reader', 'on', '>secret', '~*', '&*', '+@all', '-hset')
   const daemon = await aDaemon(t, redis.url.replace('//', '//reader:secret@'))
   const store = await aStore(t, redis.url)
   t.match(await store.put(record(1)), { kind: 'published', unannounced: ['hv1'] })
   await serves(daemon, 1)
   await redis.client.call('CLIENT', 'KILL', 'USER', 'reader')
-  await until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === 2, 'the daemon to come back')
+  await until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === 2, 'the daemon to reconnect')
   await store.put(record(2))
   await serves(daemon, 2)
-  const said = daemon.log.filter(({ msg }) => msg.startsWith('this daemon cannot announce itself'))
-  t.equal(said.length, 1)
-  t.match(said[0], { level: 'warn', reason: /NOPERM/ })
+  const warnings = daemon.log.filter(({ msg }) => msg.startsWith('this daemon cannot announce itself'))
+  t.equal(warnings.length, 1)
+  t.match(warnings[0], { level: 'warn', reason: /NOPERM/ })
 })
 
 t.test('a new region without instances is ready once it is initialised', async (t) => {

@@ -1,5 +1,5 @@
 /**
- * IPv6 addresses and prefixes in a real Redis: each address of a network has one owner, which can be looked up.
+ * IPv6 addresses and prefixes in a real Redis: each address of a network has one owner, and the owner can be looked up.
  */
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
@@ -28,80 +28,81 @@ async function aStore(t: Test): Promise<Publisher> {
   return store
 }
 
-/** The store as a daemon queries it. */
+/** A connected source, as a daemon has it. */
 async function aSource(t: Test): Promise<Source> {
   const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', cipher: null, userDataMaxBytes: 16_384, announcement: ANNOUNCEMENT })
-  const said: string[] = []
-  const say = (word: string) => { said.push(word) }
-  source.start({ notice: say, connected: () => { say('connected') }, disconnected: say })
+  let isConnected = false
+  const connected = () => { isConnected = true }
+  source.start({ notice: () => { /* not tested */ }, connected, disconnected: (reason) => { t.fail(reason) } })
   t.teardown(() => source.stop())
-  await until(() => said.includes('connected'), 'the connection')
+  await until(() => isConnected, 'the connection')
   return source
 }
 
-/** An instance that claims ranges of a network. */
-function owning(id: string, ranges: readonly string[], { network = 'default', revision = 1 } = {}): Record<string, unknown> {
+/** A record that claims addresses and prefixes of a network. */
+function recordWith(id: string, ranges: readonly string[], { network = 'default', revision = 1 } = {}): Record<string, unknown> {
   const [ipv6Prefixes, ipv6Addresses] = [ranges.filter((range) => range.includes('/')), ranges.filter((range) => !range.includes('/'))]
   return anInstance({ id: `srv-${id}`, revision, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv6Addresses, ipv6Prefixes }] })
 }
 
-const members = (network = 'default') => redis.client.zrange(KEYS.ranges(network), 0, '-1')
+/** The entries of the index of IPv6 ranges. */
+const indexEntries = (network = 'default') => redis.client.zrange(KEYS.ranges(network), 0, '-1')
 
 for (const [what, theirs, mine] of [
   ['the same prefix', '2a02:1348:178:1::/64', '2a02:1348:178:1::/64'],
   ['a prefix inside its prefix', '2a02:1348:178:10::/60', '2a02:1348:178:1f::/64'],
-  ['a prefix around its prefix', '2a02:1348:178:1f::/64', '2a02:1348:178::/48'],
+  ['a prefix that contains its prefix', '2a02:1348:178:1f::/64', '2a02:1348:178::/48'],
   ['an address in its prefix', '2a02:1348:178:1::/64', '2a02:1348:178:1:5054:ff:fe12:3456'],
   ['the first address of its prefix', '2a02:1348:178:1::/64', '2a02:1348:178:1::'],
   ['the last address of its prefix', '2a02:1348:178:1::/64', '2a02:1348:178:1:ffff:ffff:ffff:ffff'],
-  ['a prefix around its address', '2a02:1348:178:1::7', '2a02:1348:178:1::/64'],
+  ['a prefix that contains its address', '2a02:1348:178:1::7', '2a02:1348:178:1::/64'],
   ['the same address', 'fd00::7', 'fd00::7'],
 ] as const) {
   t.test(`invariant 7: a publish that claims ${what} is refused, names the owner and writes nothing`, async (t) => {
     const store = await aStore(t)
-    await store.put(owning('owner', [theirs]))
-    const before = await members()
-    t.same(await store.put(owning('other', ['fd00:9::/64', mine, 'fd00:9::9'])), { kind: 'address-owned', network: 'default', address: mine, owner: 'srv-owner' })
-    t.same(await members(), before)
+    await store.put(recordWith('owner', [theirs]))
+    const before = await indexEntries()
+    t.same(await store.put(recordWith('other', ['fd00:9::/64', mine, 'fd00:9::9'])), { kind: 'address-owned', network: 'default', address: mine, owner: 'srv-owner' })
+    t.same(await indexEntries(), before)
     t.equal(await redis.client.exists(KEYS.instance('srv-other')), 0)
-    t.match(await store.put(owning('other', [mine], { network: 'red' })), { kind: 'published' }, 'on another network it is free')
+    t.match(await store.put(recordWith('other', [mine], { network: 'red' })), { kind: 'published' }, 'the range is free on another network')
     await store.remove('srv-owner')
-    t.match(await store.put(owning('other', [mine], { revision: 2 })), { kind: 'published' }, 'once its owner is removed it is free')
+    t.match(await store.put(recordWith('other', [mine], { revision: 2 })), { kind: 'published' }, 'the range is free after its owner is removed')
   })
 }
 
 t.test('adjacent ranges do not overlap', async (t) => {
   const store = await aStore(t)
   for (const [i, range] of ['2a02:1348:178:1::/64', '2a02:1348:178:2::/64', '2a02:1348:178:10::/60', '2a02:1348:178::1', '2a02:1348:178:3::', '2a02:1348:178:20::/124', '2a02:1348:178:20::10'].entries()) {
-    t.match(await store.put(owning(`n${String(i)}`, [range])), { kind: 'published' }, range)
+    t.match(await store.put(recordWith(`n${String(i)}`, [range])), { kind: 'published' }, range)
   }
 })
 
-t.test('an instance with many ranges does not hide another\'s among them', async (t) => {
+t.test('a conflict with one range among many ranges of the same instance is found', async (t) => {
   const store = await aStore(t)
   const own = Array.from({ length: 60 }, (_, i) => `2a02:1348:178:1::${(i * 2 + 2).toString(16)}`)
-  await store.put(owning('first', own))
-  await store.put(owning('second', ['2a02:1348:178:1::79']))
-  t.same(await store.put(owning('first', ['2a02:1348:178:1::/64'], { revision: 2 })), { kind: 'address-owned', network: 'default', address: '2a02:1348:178:1::/64', owner: 'srv-second' })
-  t.equal((await members()).length, 61)
+  await store.put(recordWith('first', own))
+  await store.put(recordWith('second', ['2a02:1348:178:1::79']))
+  t.same(await store.put(recordWith('first', ['2a02:1348:178:1::/64'], { revision: 2 })), { kind: 'address-owned', network: 'default', address: '2a02:1348:178:1::/64', owner: 'srv-second' })
+  t.equal((await indexEntries()).length, 61)
   await store.remove('srv-second')
-  t.match(await store.put(owning('first', ['2a02:1348:178:1::/64'], { revision: 2 })), { kind: 'published' })
-  t.same(await members(), ['2a02134801780001 srv-first'])
+  t.match(await store.put(recordWith('first', ['2a02:1348:178:1::/64'], { revision: 2 })), { kind: 'published' })
+  t.same(await indexEntries(), ['2a02134801780001 srv-first'])
 })
 
-t.test('an instance that changes, moves or passes on its ranges leaves no stale index entry', async (t) => {
+t.test('an instance that changes, moves or gives up its ranges leaves no stale index entry', async (t) => {
   const store = await aStore(t)
-  await store.put(owning('first', ['2a02:1348:178::/48', '2a02:1348:178:1::/64', '2a02:1348:178:1::7', 'fd00::7']))
-  t.same(await members(), ['2a0213480178 srv-first', 'fd000000000000000000000000000007 srv-first'], 'what lies inside another range of its own needs no entry')
+  await store.put(recordWith('first', ['2a02:1348:178::/48', '2a02:1348:178:1::/64', '2a02:1348:178:1::7', 'fd00::7']))
+  t.same(await indexEntries(), ['2a0213480178 srv-first', 'fd000000000000000000000000000007 srv-first'], 'a range inside another range of the same instance has no entry')
   matchAll(t, await store.list(), [{ addresses: ['default 2a02:1348:178:1::7', 'default fd00::7', 'default 2a02:1348:178::/48', 'default 2a02:1348:178:1::/64'] }])
-  await store.put(owning('first', ['2a02:1348:178:1::/64', '2a02:1348:178:1::7'], { revision: 2 }))
-  t.same(await members(), ['2a02134801780001 srv-first'])
-  t.match(await store.put(owning('second', ['2a02:1348:178:2::/64'])), { kind: 'published' }, 'what it gave up is free')
-  await store.put(owning('first', ['2a02:1348:178:1::7'], { revision: 3 }))
-  t.match(await store.put(owning('second', ['2a02:1348:178:2::/64', '2a02:1348:178:1::8'], { revision: 2 })), { kind: 'published' })
-  await store.put(owning('first', ['2a02:1348:178:1::7'], { revision: 4, network: 'red' }))
-  t.match(await store.put(owning('second', ['2a02:1348:178::/48'], { revision: 3 })), { kind: 'published' })
-  t.same([await members(), await members('red')], [['2a0213480178 srv-second'], ['2a021348017800010000000000000007 srv-first']])
+  await store.put(recordWith('first', ['2a02:1348:178:1::/64', '2a02:1348:178:1::7'], { revision: 2 }))
+  t.same(await indexEntries(), ['2a02134801780001 srv-first'])
+  t.match(await store.put(recordWith('second', ['2a02:1348:178:2::/64'])), { kind: 'published' }, 'a range that was given up is free')
+  await store.put(recordWith('first', ['2a02:1348:178:1::7'], { revision: 3 }))
+  t.match(await store.put(recordWith('second', ['2a02:1348:178:2::/64', '2a02:1348:178:1::8'], { revision: 2 })), { kind: 'published' })
+  await store.put(recordWith('first', ['2a02:1348:178:1::7'], { revision: 4, network: 'red' }))
+  t.match(await store.put(recordWith('second', ['2a02:1348:178::/48'], { revision: 3 })), { kind: 'published' })
+  t.same([await indexEntries(), await indexEntries('red')], [['2a0213480178 srv-second'], ['2a021348017800010000000000000007 srv-first']])
   for (const id of ['srv-first', 'srv-second']) await store.remove(id)
   t.equal(await redis.client.exists(KEYS.ranges('default'), KEYS.ranges('red')), 0)
 })
@@ -127,7 +128,7 @@ t.test('the script itself refuses IPv6 ranges that it cannot compare, for publis
   t.match(await put({ ipv4Addresses: ['x:y'] }), ['refused', 'invalid', /ipv4Addresses/])
   t.same(await redis.client.keys('*'), [])
   t.match(await put({ ipv6Prefixes: ['2A02:0:0:1::/64'], ipv6Addresses: ['FD00::2/64', '1:2:3:4:5:6:7:8', '::'] }), ['published', '1'])
-  t.same(await members(), ['00000000000000000000000000000000', '00010002000300040005000600070008', '2a02000000000001', 'fd000000000000000000000000000002'].map((digits) => `${digits} srv-abcde`))
+  t.same(await indexEntries(), ['00000000000000000000000000000000', '00010002000300040005000600070008', '2a02000000000001', 'fd000000000000000000000000000002'].map((digits) => `${digits} srv-abcde`))
 })
 
 t.test('invariant 7: random publishes and removals leave each address with exactly one owner', async (t) => {
@@ -140,33 +141,33 @@ t.test('invariant 7: random publishes and removals leave each address with exact
     '2a02:1348:178::/48', '2a02:1348:178::/64', '2a02:1348:178::7', '2a02:1348:178:10::/60', '2a02:1348:178::/56', 'fd00::7',
   ]
   const addresses = [...ranges.filter((range) => !range.includes('/')), '2a02:1348:178:10::8', '2a02:1348:178:1f:1::1', '2a02:1348:178:ff::1', '2a02:1348:179::1', 'fd00::8', '2a02:1348:178:1::']
-  const held = new Map<string, readonly string[]>()
+  const owned = new Map<string, readonly string[]>()
   let refused = 0
   for (let revision = 1; revision <= 400; revision++) {
     const id = pick(['a', 'b', 'c', 'd'])
     if (next() < 0.2) {
       await store.remove(`srv-${id}`, revision)
-      held.delete(id)
+      owned.delete(id)
     } else {
       const wanted = [...new Set(Array.from({ length: 1 + Math.floor(next() * 3) }, () => pick(ranges)))]
-      const inTheWay = [...held].filter(([other, theirs]) => other !== id && theirs.some((range) => wanted.some((mine) => overlap(range, mine)))).map(([other]) => `srv-${other}`)
-      const put = await store.put(owning(id, wanted, { revision }))
-      if (inTheWay.length === 0) held.set(id, wanted)
+      const conflicting = [...owned].filter(([other, theirs]) => other !== id && theirs.some((range) => wanted.some((mine) => overlap(range, mine)))).map(([other]) => `srv-${other}`)
+      const put = await store.put(recordWith(id, wanted, { revision }))
+      if (conflicting.length === 0) owned.set(id, wanted)
       else refused += 1
-      if (put.kind !== (inTheWay.length === 0 ? 'published' : 'address-owned')) t.fail(JSON.stringify({ held: [...held], id, wanted, put }))
-      if (put.kind === 'address-owned' && !inTheWay.includes(put.owner)) t.fail(`${put.owner} is not in the way`)
+      if (put.kind !== (conflicting.length === 0 ? 'published' : 'address-owned')) t.fail(JSON.stringify({ owned: [...owned], id, wanted, put }))
+      if (put.kind === 'address-owned' && !conflicting.includes(put.owner)) t.fail(`${put.owner} does not own a conflicting range`)
     }
     const address = pick(addresses)
-    const owner = [...held].find(([, theirs]) => theirs.some((range) => overlap(range, address)))?.[0]
+    const owner = [...owned].find(([, theirs]) => theirs.some((range) => overlap(range, address)))?.[0]
     const answer = await source.owner('default', address)
-    if (answer !== (owner === undefined ? null : `srv-${owner}`)) t.fail(`${address} is said to be ${String(answer)}'s, not ${String(owner)}'s`)
+    if (answer !== (owner === undefined ? null : `srv-${owner}`)) t.fail(`the owner of ${address} is ${String(answer)}, not ${String(owner)}`)
   }
   t.ok(refused > 50 && refused < 350, `${String(refused)} of 400 were refused`)
 })
 
 t.test('the owner of an IPv4 or IPv6 address can be looked up, on its network only', async (t) => {
   const store = await aStore(t)
-  await store.put(owning('first', ['2a02:1348:178:1::/64', 'fd00::7']))
+  await store.put(recordWith('first', ['2a02:1348:178:1::/64', 'fd00::7']))
   await store.put(anInstance({ id: 'srv-second' }))
   const source = await aSource(t)
   for (const [address, owner] of [

@@ -1,5 +1,5 @@
 /**
- * The write side in a real Redis: what a publish checks, writes and refuses.
+ * Publishing to a real Redis: what a publish checks, writes and refuses.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -38,8 +38,8 @@ function imdsctl(...args: readonly string[]): { status: number | null, stdout: s
 
 t.test('a publish writes record, user-data, indexes and digest, and notifies the hypervisor', async (t) => {
   const store = await aStore(t)
-  const heard: string[] = []
-  const stop = await store.watch((id) => heard.push(id))
+  const reported: string[] = []
+  const stop = await store.watch((id) => reported.push(id))
   t.teardown(stop)
   const bytes = Buffer.from([0, 255, 31, 139, 10])
   t.match(await store.put(anInstance(), bytes), { kind: 'published', instance: { revision: 1 } })
@@ -49,19 +49,19 @@ t.test('a publish writes record, user-data, indexes and digest, and notifies the
   t.match(await redis.client.get(KEYS.region), /^\d+$/)
   t.same(await store.list(), [{ id: 'srv-abcde', revision: 1, hypervisors: ['hv1'], addresses: ['default 10.0.0.2'] }])
   t.ok((await store.get('srv-abcde'))?.userData && Buffer.from((await store.get('srv-abcde'))!.userData!).equals(bytes))
-  await until(() => heard.includes('srv-abcde'), 'the change to be heard')
+  await until(() => reported.includes('srv-abcde'), 'the change to be reported')
 })
 
-t.test('a late writer cannot undo a newer revision', async (t) => {
+t.test('a publish of an older revision is refused', async (t) => {
   const store = await aStore(t)
   await store.put(anInstance({ revision: 5 }), Buffer.from('five'))
   t.same(await store.put(anInstance({ revision: 4 }), Buffer.from('four')), { kind: 'stale', revision: 5 })
   t.same(await store.put(anInstance({ revision: 5, fqdn: 'other.example.com' }), Buffer.from('five')), { kind: 'stale', revision: 5 })
-  t.match(await store.put(anInstance({ revision: 5 }), Buffer.from('five')), { kind: 'unchanged' }, 'a repeated publish is no error')
+  t.match(await store.put(anInstance({ revision: 5 }), Buffer.from('five')), { kind: 'unchanged' }, 'a repeated publish changes nothing')
   t.equal(Buffer.from((await store.get('srv-abcde'))!.userData!).toString(), 'five')
 })
 
-t.test('the largest safe integers stay exact as revisions', async (t) => {
+t.test('revisions up to the largest safe integer are compared exactly', async (t) => {
   const store = await aStore(t)
   const revision = Number.MAX_SAFE_INTEGER - 1
   t.match(await store.put(anInstance({ revision })), { kind: 'published' })
@@ -69,7 +69,7 @@ t.test('the largest safe integers stay exact as revisions', async (t) => {
   t.match(await store.put(anInstance({ revision: revision + 1 })), { kind: 'published' })
 })
 
-t.test('invariant 7: a publish of another instance\'s address is refused, names the owner, writes nothing', async (t) => {
+t.test('invariant 7: a publish with another instance\'s address is refused with the owner and writes nothing', async (t) => {
   const store = await aStore(t)
   await store.put(anInstance())
   t.same(await store.put(anInstance({ id: 'srv-other' })), { kind: 'address-owned', network: 'default', address: '10.0.0.2', owner: 'srv-abcde' })
@@ -78,13 +78,13 @@ t.test('invariant 7: a publish of another instance\'s address is refused, names 
   t.match(await store.put(anInstance({ id: 'srv-other', interfaces: nic('10.0.0.2/30', 'red') })), { kind: 'published' }, 'the same address on another network is free')
 })
 
-t.test('an instance that moves, changes or passes on its address leaves no stale index entry', async (t) => {
+t.test('an instance that moves, or changes or gives up its address, leaves no stale index entry', async (t) => {
   const store = await aStore(t)
   await store.put(anInstance({ hypervisors: ['hv1', 'hv2'] }))
   await store.put(anInstance({ revision: 2, hypervisors: ['hv2'], interfaces: nic('10.0.0.6/30') }))
   t.equal(await redis.client.exists(KEYS.hypervisor('hv1')), 0)
   t.same(await redis.client.hgetall(KEYS.addresses('default')), { '10.0.0.6': 'srv-abcde' })
-  t.match(await store.put(anInstance({ id: 'srv-other' })), { kind: 'published' }, 'the address that it gave up is free')
+  t.match(await store.put(anInstance({ id: 'srv-other' })), { kind: 'published' }, 'the address that was given up is free')
   await store.put(anInstance({ revision: 3, hypervisors: ['hv2'], interfaces: nic('10.0.0.6/30', 'red') }))
   t.same(await redis.client.hgetall(KEYS.addresses('default')), { '10.0.0.2': 'srv-other' })
   t.same(await redis.client.hgetall(KEYS.addresses('red')), { '10.0.0.6': 'srv-abcde' })
@@ -98,8 +98,8 @@ t.test('invariant 8: a removal leaves a tombstone for 7 days and nothing else', 
   t.same((await redis.client.keys('*')).sort(), [KEYS.region, KEYS.tombstone('srv-abcde')])
   const ttl = await redis.client.ttl(KEYS.tombstone('srv-abcde'))
   t.ok(ttl > 604_700 && ttl <= 604_800)
-  t.same(await store.put(anInstance({ revision: 7 })), { kind: 'stale', revision: 8 }, 'a late writer cannot bring it back')
-  t.match(await store.put(anInstance({ revision: 9 })), { kind: 'published' }, 'a newer one can')
+  t.same(await store.put(anInstance({ revision: 7 })), { kind: 'stale', revision: 8 }, 'an older revision cannot restore it')
+  t.match(await store.put(anInstance({ revision: 9 })), { kind: 'published' }, 'a newer revision can')
   t.equal(await redis.client.exists(KEYS.tombstone('srv-abcde')), 0)
 })
 
@@ -116,12 +116,12 @@ t.test('a removal with a revision leaves a tombstone even if the store lost the 
   const store = await aStore(t)
   t.same(await store.remove('srv-gone1', 3), { kind: 'unchanged', revision: 3 })
   t.equal(await redis.client.get(KEYS.tombstone('srv-gone1')), '3')
-  t.same(await store.remove('srv-gone1'), { kind: 'unchanged', revision: 3 }, 'a tombstone that is there is renewed')
+  t.same(await store.remove('srv-gone1'), { kind: 'unchanged', revision: 3 }, 'an existing tombstone is renewed')
   t.match(imdsctl('remove', 'srv-gone2', '--revision', '5'), { status: 0, stdout: /^the store held no srv-gone2; its tombstone at revision 5/ })
   t.equal(await redis.client.get(KEYS.tombstone('srv-gone2')), '5')
 })
 
-t.test('a publish keeps, replaces or drops the user-data, as requested', async (t) => {
+t.test('a publish keeps, replaces or removes the user-data, as requested', async (t) => {
   const store = await aStore(t)
   await store.put(anInstance(), Buffer.from('one'))
   t.match(await store.put(anInstance({ revision: 2 })), { kind: 'published', instance: { userData: { size: 3 } } })
@@ -144,16 +144,16 @@ t.test('a faulty record or oversized user-data is refused with all faults before
   t.match(await store.put(anInstance(), Buffer.alloc(16384)), { kind: 'published' })
 })
 
-t.test('of two concurrent writers each publish is complete, and the highest revision stays', async (t) => {
+t.test('with two concurrent writers each publish is complete, and the highest revision stays', async (t) => {
   const store = await aStore(t)
   const other = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => other.close())
   const puts = Array.from({ length: 100 }, (_, i) => (i % 2 ? store : other).put(anInstance({ revision: i + 1, tags: { revision: String(i + 1) } }), Buffer.from(`data ${String(i + 1)}`)))
   const results = await Promise.all(puts)
   t.match(results.at(-1), { kind: 'published' })
-  const held = await store.get('srv-abcde')
-  t.match(held?.document, { revision: 100, tags: { revision: '100' } })
-  t.equal(Buffer.from(held!.userData!).toString(), 'data 100')
+  const last = await store.get('srv-abcde')
+  t.match(last?.document, { revision: 100, tags: { revision: '100' } })
+  t.equal(Buffer.from(last!.userData!).toString(), 'data 100')
 })
 
 t.test('the script itself refuses an invalid record, for publishers in any language', async (t) => {
@@ -184,19 +184,19 @@ t.test('the script keeps user-data only for a record with its digest', async (t)
     return redis.client.eval(SCRIPT, 1, KEYS.region, 'put', JSON.stringify(anInstance({ revision, userData })), ...mode) as Promise<string[]>
   }
   t.same(await put(1, 'one', 'set', 'one'), ['published', '1'])
-  for (const [text, what] of [['two', 'other user-data of the same size'], ['four', 'of another size'], [null, 'a record without user-data']] as const) {
+  for (const [text, what] of [['two', 'a record with another digest'], ['four', 'a record with another size'], [null, 'a record without user-data']] as const) {
     t.match(await put(2, text, 'keep'), ['refused', 'user-data'], what)
   }
   t.same(await put(2, 'one', 'keep'), ['published', '2'])
   t.same(await put(3, null, 'none'), ['published', '3'])
-  t.match(await put(4, 'one', 'keep'), ['refused', 'user-data'], 'there is none')
+  t.match(await put(4, 'one', 'keep'), ['refused', 'user-data'], 'there is no user-data')
   t.same(await put(4, null, 'keep'), ['published', '4'])
   await redis.client.hset(KEYS.instance('srv-abcde'), 'record', '{', 'user-data', 'one')
-  t.match(await put(5, 'one', 'keep'), ['refused', 'user-data'], 'the record of the bytes that are there cannot be read')
-  t.same(await put(5, 'one', 'set', 'one'), ['published', '5'], 'a publish with bytes repairs it')
+  t.match(await put(5, 'one', 'keep'), ['refused', 'user-data'], 'the record in the store cannot be parsed')
+  t.same(await put(5, 'one', 'set', 'one'), ['published', '5'], 'a publish with user-data repairs it')
 })
 
-t.test('a watcher\'s last report of an instance follows its last change', async (t) => {
+t.test('a watcher reports an instance again after its last change', async (t) => {
   const store = await aStore(t)
   const reported: string[] = []
   t.teardown(await store.watch((id) => {
@@ -216,7 +216,7 @@ t.test('a watcher\'s last report of an instance follows its last change', async 
   t.same(reported.filter((line) => line.startsWith('srv-moved')), ['srv-moved 1'], 'one change that two hypervisors are notified of is reported once')
 })
 
-t.test('imdsctl watch prints the last state', async (t) => {
+t.test('imdsctl watch prints the last state of an instance', async (t) => {
   const store = await aStore(t)
   const child = spawn(process.execPath, [IMDSCTL, 'watch'], { env: environment(), stdio: ['ignore', 'pipe', 'inherit'] })
   t.teardown(() => child.kill('SIGKILL'))
@@ -232,7 +232,7 @@ t.test('imdsctl watch prints the last state', async (t) => {
   t.same(await once(child, 'exit'), [0, null])
 })
 
-t.test('a watcher that lost its connection reports what changed meanwhile', async (t) => {
+t.test('a watcher that lost its connection reports the instances that changed meanwhile', async (t) => {
   const store = await aStore(t)
   await store.put(anInstance())
   await store.put(anInstance({ id: 'srv-same', interfaces: nic('10.0.0.6/30') }))
@@ -247,10 +247,10 @@ t.test('a watcher that lost its connection reports what changed meanwhile', asyn
   await store.put(anInstance({ id: 'srv-new', interfaces: nic('10.0.0.10/30') }))
   await redis.client.call('ACL', 'SETUSER', 'watcher', 'on')
   await until(() => reported.size === 2, 'two reports')
-  t.same([...reported].sort(), ['srv-abcde', 'srv-new'], 'and nothing that stayed as it was')
+  t.same([...reported].sort(), ['srv-abcde', 'srv-new'], 'no unchanged instance is reported')
 })
 
-t.test('a full Redis accepts removals, which free memory, and refuses whole publishes', async (t) => {
+t.test('a full Redis accepts removals, which free memory; a refused publish changes nothing', async (t) => {
   const full = await startRedis(['--maxmemory', '4mb', '--maxmemory-policy', 'noeviction'])
   t.teardown(() => full.stop())
   const store = await openStore({ url: full.url, region: 'gb1' })
@@ -261,18 +261,18 @@ t.test('a full Redis accepts removals, which free memory, and refuses whole publ
   await store.put(local(1))
   await store.put(anInstance({ id: 'srv-other', interfaces: nic('10.0.0.6/30') }))
   await until(async () => (await daemon.get('/latest/meta-data/')).status === 200, 'the instance to be served')
-  const filled = async () => { for (let n = 0; ; n++) await full.client.set(`junk ${String(n)}`, 'x'.repeat(1000)) }
-  await t.rejects(filled(), /^OOM/)
+  const fill = async () => { for (let n = 0; ; n++) await full.client.set(`junk ${String(n)}`, 'x'.repeat(1000)) }
+  await t.rejects(fill(), /^OOM/)
   const dump = async () => Promise.all((await full.client.keys('imds*')).sort().map(async (key) => [key, (await full.client.dumpBuffer(key)).toString('hex')]))
   const before = await dump()
   await t.rejects(store.put(local(2), Buffer.from('user-data')), /OOM/)
-  t.same(await dump(), before, 'a publish that is refused changes nothing')
+  t.same(await dump(), before, 'the refused publish changes nothing')
 
   t.same(await store.remove('srv-abcde'), { kind: 'removed', revision: 2 })
   t.equal(await full.client.get(KEYS.tombstone('srv-abcde')), '2')
-  await until(async () => (await daemon.get('/latest/meta-data/')).status === 503, 'the removal to be seen')
-  await t.rejects(filled(), /^OOM/)
-  t.same(await store.remove('srv-unknown', 3), { kind: 'unchanged', revision: 3 }, 'nor does one of an unknown id, with nothing to free, fail')
+  await until(async () => (await daemon.get('/latest/meta-data/')).status === 503, 'the removal')
+  await t.rejects(fill(), /^OOM/)
+  t.same(await store.remove('srv-unknown', 3), { kind: 'unchanged', revision: 3 }, 'a removal of an unknown id, which frees nothing, is accepted too')
   t.equal(await full.client.get(KEYS.tombstone('srv-unknown')), '3')
   t.same((await store.list()).map(({ id }) => id), ['srv-other'])
 })

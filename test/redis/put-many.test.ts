@@ -1,5 +1,5 @@
 /**
- * imdsctl put with many records: input, order, refusals and exit status.
+ * `imdsctl put` with many records: input, order, refusals and exit status.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -22,7 +22,7 @@ t.teardown(() => redis.stop())
 
 async function aStore(t: Test): Promise<Publisher> {
   await redis.client.flushall()
-  await redis.client.hset('imds:{gb1}:hypervisors', 'hv1', '{}') // a daemon announced it once
+  await redis.client.hset('imds:{gb1}:hypervisors', 'hv1', '{}') // as if a daemon had announced it
   const store = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => store.close())
   return store
@@ -55,11 +55,11 @@ t.test('a directory is published with its user-data files on one connection, wit
   t.match(put, { status: 0, stderr: '', stdout: /^3 records: 3 published$/m })
   t.same(put.stdout.split('\n').slice(0, 3).sort(), ['published srv-a1 revision 1', 'published srv-a2 revision 2', 'published srv-a3 revision 1'])
   t.same(await Promise.all(['srv-a1', 'srv-a2', 'srv-a3'].map((id) => userData(store, id))), ['one', 'kept', ''])
-  t.match(await imdsctl('', 'put', directory), { status: 0, stdout: /^3 records: 3 unchanged$/m }, 'again')
+  t.match(await imdsctl('', 'put', directory), { status: 0, stdout: /^3 records: 3 unchanged$/m }, 'a repeated put changes nothing')
   t.match(await imdsctl('', 'put', t.testdir({ x: {} })), { status: 66, stderr: /there is no record/ })
 })
 
-t.test('JSON lines are records, or records with user-data that is given, absent or kept', async (t) => {
+t.test('a JSON line is a record that keeps its user-data, or a record with new user-data or none', async (t) => {
   const store = await aStore(t)
   for (const n of [1, 2, 3]) await store.put(record(n), Buffer.from(`old ${String(n)}`))
   const next = (n: number) => record(n, { revision: 2, tags: { odd: 'one\u2028line' } })
@@ -71,7 +71,7 @@ t.test('JSON lines are records, or records with user-data that is given, absent 
   t.equal(await userData(store, 'srv-a1'), null)
 })
 
-t.test('refused records are named with place and id, others are published, and the worst status wins', async (t) => {
+t.test('each refused record is named with its place and id, and the others are published', async (t) => {
   const store = await aStore(t)
   await store.put(record(1, { revision: 5 }))
   const directory = t.testdir({ 'a.json': '{ "S3CRET', 'b.json': JSON.stringify(record(7)), 'b.yaml': stringify(record(8)), 'c.json': JSON.stringify(record(9, { userData: { size: 1, sha256: '0'.repeat(64) } })), 'c.user-data': 'S3CRET' })
@@ -81,8 +81,8 @@ t.test('refused records are named with place and id, others are published, and t
   const put = await imdsctl(input, 'put', '-', directory)
   t.equal(put.status, 65)
   t.notMatch(put.stderr, /S3CRET/)
-  const said = put.stderr.split('\n').filter((line) => line !== '' && !line.startsWith('  ')).map((line) => line.replace('imdsctl: ', '').replace(`${directory}/`, '')).sort()
-  t.match(said, [
+  const errors = put.stderr.split('\n').filter((line) => line !== '' && !line.startsWith('  ')).map((line) => line.replace('imdsctl: ', '').replace(`${directory}/`, '')).sort()
+  t.match(errors, [
     /^-:1: srv-a1: the store holds revision 5 or/,
     /^-:3: srv-a3: is not a good record:$/,
     /^-:4 has a field other than "record" and "userDataBase64": "userdata"$/,
@@ -93,7 +93,7 @@ t.test('refused records are named with place and id, others are published, and t
     /^b\.json has the same name as another record: b\.yaml$/,
     /^c\.json: srv-a9: is not a good record:$/,
   ])
-  t.equal(said.length, 9)
+  t.equal(errors.length, 9)
   t.match(put.stdout, /^11 records: .*2 published/m)
   t.match(put.stdout, /2 refused/)
   t.match(put.stdout, /7 faulty/)
@@ -105,24 +105,24 @@ t.test('refused records are named with place and id, others are published, and t
   t.match(await imdsctl('', 'put', `${directory}/none`, `${directory}/b.json`), { status: 66, stderr: /none cannot be read: ENOENT/, stdout: /^2 records: 1 unreadable, 1 unchanged$/m })
 })
 
-t.test('revisions of an instance are published in order, and an address can move between lines', async (t) => {
+t.test('revisions of an instance are published in order, and a line can use an address freed by another', async (t) => {
   const store = await aStore(t)
   await store.put(record(1))
-  const handedOn = [record(1, { revision: 2, interfaces: nic(500) }), record(2, { interfaces: nic(1) }), record(2, { revision: 2, interfaces: nic(501) }), record(3, { interfaces: nic(1) })]
+  const movedAddresses = [record(1, { revision: 2, interfaces: nic(500) }), record(2, { interfaces: nic(1) }), record(2, { revision: 2, interfaces: nic(501) }), record(3, { interfaces: nic(1) })]
   const revisions = Array.from({ length: 300 }, (_, i) => record(4, { revision: i + 1, tags: { revision: String(i + 1) } }))
-  t.match(await imdsctl(lines(...revisions, ...handedOn), 'put', '-'), { status: 0, stderr: '', stdout: /^304 records: 304 published$/m })
+  t.match(await imdsctl(lines(...revisions, ...movedAddresses), 'put', '-'), { status: 0, stderr: '', stdout: /^304 records: 304 published$/m })
   t.match((await store.get('srv-a4'))?.document, { revision: 300, tags: { revision: '300' } })
   t.same((await store.list()).map(({ id, addresses }) => `${id} ${addresses.join()}`), ['srv-a1 default 10.0.7.210', 'srv-a2 default 10.0.7.214', 'srv-a3 default 10.0.0.6', 'srv-a4 default 10.0.0.18'])
 })
 
-t.test('input in flight is bounded: reading waits while the store is busy', async (t) => {
+t.test('imdsctl put stops reading its input while the store is busy', async (t) => {
   await aStore(t)
   const child = spawn(command('put', '-')[0]!, command('put', '-').slice(1), { stdio: ['pipe', 'pipe', 'inherit'], env: programEnvironment() })
   t.teardown(() => { child.kill('SIGKILL') })
-  let said = ''
-  child.stdout.setEncoding('utf8').on('data', (text: string) => { said += text })
+  let output = ''
+  child.stdout.setEncoding('utf8').on('data', (text: string) => { output += text })
   child.stdin.write(lines(record(0)))
-  await until(() => said.includes('published srv-a0'), 'the first')
+  await until(() => output.includes('published srv-a0'), 'the first record')
   await redis.client.call('CLIENT', 'PAUSE', '3000', 'WRITE')
   const count = 2000
   const userDataBase64 = Buffer.alloc(16_000).toString('base64')
@@ -130,31 +130,31 @@ t.test('input in flight is bounded: reading waits while the store is busy', asyn
   await sleep(1500)
   t.ok(child.stdin.writableLength > 30_000_000, `${String(child.stdin.writableLength)} of ${String(count * 22_000)} bytes wait`)
   await once(child, 'close')
-  t.match(said, /^2001 records: 2001 published$/m)
+  t.match(output, /^2001 records: 2001 published$/m)
 })
 
-t.test('it continues while a slow producer writes, and exits with 69 if the store is lost', async (t) => {
+t.test('imdsctl put publishes each line as it arrives, and exits with 69 if the store is lost', async (t) => {
   await aStore(t)
   const child = spawn(command('put', '-')[0]!, command('put', '-').slice(1), { stdio: ['pipe', 'pipe', 'pipe'], env: programEnvironment() })
   t.teardown(() => { child.kill('SIGKILL') })
-  let said = ''
-  for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => { said += text })
-  child.stdin.on('error', () => { /* it has stopped reading */ })
+  let output = ''
+  for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => { output += text })
+  child.stdin.on('error', () => { /* it no longer reads */ })
   for (const n of [1, 2]) {
     child.stdin.write(lines(record(n)))
-    await until(() => said.includes(`published srv-a${String(n)}`), `record ${String(n)}`)
+    await until(() => output.includes(`published srv-a${String(n)}`), `record ${String(n)}`)
   }
   await redis.kill()
   t.teardown(() => redis.restart())
   child.stdin.write(lines(record(3), record(4), record(5)))
-  await once(child, 'close') // its input is open still
+  await once(child, 'close') // though its input is still open
   t.equal(child.exitCode, 69)
-  t.match(said, /^imdsctl: -:3: srv-a3: cannot use the store: .*ECONNREFUSED/m)
-  t.match(said, /^imdsctl: stopped: the store cannot be used, and the records that follow were not tried$/m)
-  t.match(said, /^\d records: 2 published, \d failed$/m)
+  t.match(output, /^imdsctl: -:3: srv-a3: cannot use the store: .*ECONNREFUSED/m)
+  t.match(output, /^imdsctl: stopped: the store cannot be used, and the records that follow were not tried$/m)
+  t.match(output, /^\d records: 2 published, \d failed$/m)
 })
 
-t.test('--user-data is for one record without user-data', async (t) => {
+t.test('--user-data is accepted only for a single record without its own user-data', async (t) => {
   const store = await aStore(t)
   const directory = t.testdir({ data: 'from a file', 'one.json': JSON.stringify(record(1)), 'two.json': JSON.stringify(record(2)) })
   t.match(await imdsctl('', 'put', `${directory}/one.json`, '-u', `${directory}/data`), { status: 0, stdout: 'published srv-a1 revision 1\n' })

@@ -1,5 +1,5 @@
 /**
- * Sealed user-data: no guest gets it, and only an unseal lifts the seal, in Redis and in files.
+ * Sealed user-data: no guest gets it, and only an unseal removes the seal. For Redis, Redis with record keys, and files.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -37,7 +37,7 @@ const settings = (env: Record<string, string>) => ({ url: env['IMDS_STORE']!, re
 
 async function aStore(t: Test, kind: Kind): Promise<{ store: Publisher, env: Record<string, string> }> {
   await redis.client.flushall()
-  await redis.client.hset('imds:{gb1}:hypervisors', 'hv1', '{}') // a daemon announced it once
+  await redis.client.hset('imds:{gb1}:hypervisors', 'hv1', '{}') // as if a daemon had announced it
   const env = kind.env(t)
   const store = await openStore(settings(env))
   t.teardown(() => store.close())
@@ -52,11 +52,11 @@ async function aDaemon(t: Test, env: Record<string, string>): Promise<TestDaemon
 
 const serves = (daemon: TestDaemon, revision: number) =>
   until(async () => (await daemon.get('/latest/meta-data/hostname')).body.toString() === `r${String(revision)}.example.com`, `revision ${String(revision)}`)
-const bytesOf = async (store: Publisher) => Buffer.from((await store.get('srv-abcde'))?.userData ?? '').toString()
+const userDataOf = async (store: Publisher) => Buffer.from((await store.get('srv-abcde'))?.userData ?? '').toString()
 const documentOf = async (store: Publisher) => (await store.get('srv-abcde'))?.document as Record<string, unknown> | undefined
 
 for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
-  t.test(`${kind.name}: a seal and an unseal are revisions, keep user-data and apply to every alias`, async (t) => {
+  t.test(`${kind.name}: a seal and an unseal are new revisions, keep the user-data and apply to all its paths`, async (t) => {
     const { store, env } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('S3CRET'))
     const daemon = await aDaemon(t, env)
@@ -68,10 +68,10 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
       t.equal((await daemon.get(path)).status, 404, path)
     }
     for (const version of VERSIONS) t.notMatch((await daemon.get(`/${version}/`)).body.toString(), 'user-data')
-    t.equal((await daemon.get('/latest/meta-data/hostname')).body.toString(), 'r1.example.com', 'the rest is answered as before')
-    t.equal(await bytesOf(store), 'S3CRET', 'the store has it still')
+    t.equal((await daemon.get('/latest/meta-data/hostname')).body.toString(), 'r1.example.com', 'other paths are served as before')
+    t.equal(await userDataOf(store), 'S3CRET', 'the store still has the user-data')
     const before = await documentOf(store)
-    t.match(await store.seal('srv-abcde'), { kind: 'unchanged', revision: 2, sealedAt: before!['sealedAt'] }, 'sealing twice keeps the first time')
+    t.match(await store.seal('srv-abcde'), { kind: 'unchanged', revision: 2, sealedAt: before!['sealedAt'] }, 'a second seal keeps the time of the first')
     t.same(await store.unseal('srv-abcde'), { kind: 'unsealed', revision: 3 })
     await until(async () => (await daemon.get('/latest/user-data')).body.toString() === 'S3CRET', 'the user-data')
     t.same(await store.unseal('srv-abcde'), { kind: 'unchanged', revision: 3, sealedAt: undefined })
@@ -79,9 +79,9 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     t.same([await store.seal('srv-nobody'), await store.unseal('srv-nobody')], [{ kind: 'absent' }, { kind: 'absent' }])
   })
 
-  t.test(`${kind.name}: no put lifts a seal or changes its time, whatever user-data it has`, async (t) => {
+  t.test(`${kind.name}: no put removes a seal or changes its time, whatever user-data it has`, async (t) => {
     const { store, env } = await aStore(t, kind)
-    t.match(await store.put(record(1, { sealedAt: TIME }), Buffer.from('one')), { kind: 'published', instance: { sealedAt: TIME } }, 'a record that carries a seal seals')
+    t.match(await store.put(record(1, { sealedAt: TIME }), Buffer.from('one')), { kind: 'published', instance: { sealedAt: TIME } }, 'a record with sealedAt is sealed')
     const daemon = await aDaemon(t, env)
     await serves(daemon, 1)
     for (const [revision, change, userData, bytes] of [
@@ -89,23 +89,23 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     ] as const) {
       t.match(await store.put(record(revision, change), userData), { kind: 'published', instance: { revision, sealedAt: TIME } })
       t.match(await documentOf(store), { revision, sealedAt: TIME })
-      t.equal(await bytesOf(store), bytes)
+      t.equal(await userDataOf(store), bytes)
       await serves(daemon, revision)
       t.equal((await daemon.get('/latest/user-data')).status, 404)
     }
-    t.match(await store.put(record(6), Buffer.from('three')), { kind: 'unchanged', instance: { sealedAt: TIME } }, 'a repeated publish is no error')
-    t.same(await store.put(record(1)), { kind: 'stale', revision: 6 }, 'a late writer is stale')
+    t.match(await store.put(record(6), Buffer.from('three')), { kind: 'unchanged', instance: { sealedAt: TIME } }, 'a repeated publish changes nothing')
+    t.same(await store.put(record(1)), { kind: 'stale', revision: 6 }, 'an older revision is stale')
     t.match(await store.unseal('srv-abcde'), { kind: 'unsealed', revision: 7 })
     t.same(await store.put(record(6), Buffer.from('three')), { kind: 'stale', revision: 7 })
-    t.match(await store.put(record(8, { sealedAt: LATER })), { kind: 'published', instance: { sealedAt: LATER } }, 'the next seal has a time of its own')
+    t.match(await store.put(record(8, { sealedAt: LATER })), { kind: 'published', instance: { sealedAt: LATER } }, 'the next seal has its own time')
   })
 
-  t.test(`${kind.name}: a removal does not lift a seal while its tombstone exists`, async (t) => {
+  t.test(`${kind.name}: a removal does not remove a seal while its tombstone exists`, async (t) => {
     const { store } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
     const sealed = await store.seal('srv-abcde')
     t.match(await store.remove('srv-abcde'), { kind: 'removed', revision: 3 })
-    t.match(await store.remove('srv-abcde'), { kind: 'unchanged', revision: 3 }, 'nor does another')
+    t.match(await store.remove('srv-abcde'), { kind: 'unchanged', revision: 3 }, 'a second removal does not either')
     t.same(await store.unseal('srv-abcde'), { kind: 'absent' })
     t.match(await store.put(record(4), Buffer.from('two')), { kind: 'published', instance: { sealedAt: (sealed as { sealedAt: string }).sealedAt } })
     t.match(await store.unseal('srv-abcde'), { kind: 'unsealed', revision: 5 })
@@ -113,7 +113,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     t.equal((await store.put(record(7)) as { instance: { sealedAt?: string } }).instance.sealedAt, undefined)
   })
 
-  t.test(`${kind.name}: a seal set beside other writers stays and loses none of their changes`, async (t) => {
+  t.test(`${kind.name}: a seal that is set during other publishes stays and loses none of their changes`, async (t) => {
     const { store, env } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
     const other = await openStore(settings(env))
@@ -122,7 +122,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
       for (let i = 2; i < 40; i++) {
         const revision = ((await documentOf(other))!['revision'] as number) + 1
         await other.put(record(revision, { tags: { n: String(i) } }), Buffer.from(String(i)))
-        await turn() // without a pause it would overtake the seal every time, which gives up after ten attempts
+        await turn() // without a pause the seal, which gives up after ten attempts, would never succeed
       }
     }
     const [, sealed] = await Promise.all([write(), store.seal('srv-abcde')])
@@ -133,39 +133,39 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
     t.match(await documentOf(store), { tags: { n: 'last' }, sealedAt: /^2/ })
   })
 
-  t.test(`${kind.name}: after random operations an instance is sealed exactly if it was sealed last`, async (t) => {
+  t.test(`${kind.name}: after random operations an instance is sealed if and only if it was sealed last`, async (t) => {
     const { store } = await aStore(t, kind)
     const next = random(20261120)
     const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
     let [revision, isThere, isSealed, unsealed] = [0, false, false, 0]
     for (let step = 0; step < 250; step++) {
-      const act = pick(['put', 'put', 'put', 'put-sealed', 'late put', 'remove', 'seal', 'unseal'])
+      const operation = pick(['put', 'put', 'put', 'put-sealed', 'late put', 'remove', 'seal', 'unseal'])
       const userData = pick(['keep', 'none', Buffer.from(String(step))] as const)
-      if (act.startsWith('put')) {
-        const put = await store.put(record(++revision, act === 'put' ? {} : { sealedAt: TIME }), userData)
-        isSealed ||= act !== 'put'
+      if (operation.startsWith('put')) {
+        const put = await store.put(record(++revision, operation === 'put' ? {} : { sealedAt: TIME }), userData)
+        isSealed ||= operation !== 'put'
         isThere = true
-        if (put.kind !== 'published' || ('sealedAt' in put.instance) !== isSealed) t.fail(`${String(step)} ${act}: ${JSON.stringify(put)}`)
-      } else if (act === 'late put') {
+        if (put.kind !== 'published' || ('sealedAt' in put.instance) !== isSealed) t.fail(`${String(step)} ${operation}: ${JSON.stringify(put)}`)
+      } else if (operation === 'late put') {
         if (revision > 1) t.equal((await store.put(record(revision - 1), userData)).kind, 'stale')
-      } else if (act === 'remove') {
+      } else if (operation === 'remove') {
         if (isThere) revision += 1
         t.match(await store.remove('srv-abcde'), revision === 0 ? { kind: 'absent' } : { kind: isThere ? 'removed' : 'unchanged', revision })
         isThere = false
       } else {
-        const isChange = isThere && isSealed !== (act === 'seal')
+        const isChange = isThere && isSealed !== (operation === 'seal')
         if (isChange) revision += 1
-        if (isChange && act === 'unseal') unsealed += 1
-        t.match(await (act === 'seal' ? store.seal('srv-abcde') : store.unseal('srv-abcde')), isThere ? { kind: isChange ? `${act}ed` : 'unchanged', revision } : { kind: 'absent' })
-        if (isThere) isSealed = act === 'seal'
+        if (isChange && operation === 'unseal') unsealed += 1
+        t.match(await (operation === 'seal' ? store.seal('srv-abcde') : store.unseal('srv-abcde')), isThere ? { kind: isChange ? `${operation}ed` : 'unchanged', revision } : { kind: 'absent' })
+        if (isThere) isSealed = operation === 'seal'
       }
-      const held = await documentOf(store)
-      if ((held !== undefined) !== isThere || (isThere && (held!['sealedAt'] !== undefined) !== isSealed)) t.fail(`after ${String(step)} ${act}: ${JSON.stringify(held)}`)
+      const document = await documentOf(store)
+      if ((document !== undefined) !== isThere || (isThere && (document!['sealedAt'] !== undefined) !== isSealed)) t.fail(`after ${String(step)} ${operation}: ${JSON.stringify(document)}`)
     }
     t.ok(unsealed > 10, `${String(unsealed)} unseals`)
   })
 
-  t.test(`${kind.name}: imdsctl seals and unseals, and a put reports since when it is sealed`, async (t) => {
+  t.test(`${kind.name}: imdsctl seals and unseals, and a put reports since when the user-data is sealed`, async (t) => {
     const { store, env } = await aStore(t, kind)
     await store.put(record(1), Buffer.from('one'))
     const imdsctl = async (args: readonly string[], input = '') => {
@@ -182,7 +182,7 @@ for (const kind of [IN_REDIS, WITH_KEYS, IN_FILES]) {
   })
 }
 
-t.test('the script keeps a seal for publishers in any language, and lifts it on request', async (t) => {
+t.test('the script keeps a seal for publishers in any language, and removes it on request', async (t) => {
   const { store } = await aStore(t, IN_REDIS)
   const script = (...args: string[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
   t.same(await script('put', JSON.stringify(record(1)), 'none'), ['published', '1'])
@@ -197,14 +197,14 @@ t.test('the script keeps a seal for publishers in any language, and lifts it on 
     t.match(await script('put', JSON.stringify(record(5, { sealedAt })), 'none'), ['refused', 'invalid', /sealedAt is not a time/], JSON.stringify(sealedAt))
   }
   t.match(await script('unseal', JSON.stringify(record(5, { sealedAt: TIME })), 'none'), ['refused', 'invalid', /a record that unseals has no sealedAt/])
-  t.same(await script('unseal', JSON.stringify(record(4)), 'none'), ['refused', 'stale', '4'], 'an unseal is a change like any other')
+  t.same(await script('unseal', JSON.stringify(record(4)), 'none'), ['refused', 'stale', '4'], 'an unseal needs a new revision')
   await redis.client.hdel(KEYS.instances, 'srv-abcde')
-  t.same(await script('put', JSON.stringify(record(5)), 'none'), ['published', '5', TIME], 'a half restored store has lost the index, not the seal')
+  t.same(await script('put', JSON.stringify(record(5)), 'none'), ['published', '5', TIME], 'the seal in the record counts when the index is lost')
   t.same(await script('unseal', JSON.stringify(record(6)), 'none'), ['published', '6'])
   t.same(await script('put', JSON.stringify(record(7)), 'none'), ['published', '7'])
 })
 
-t.test('a seal with an invalid time, written by hand, is a fault and does not stay', async (t) => {
+t.test('a seal with an invalid time, written by hand, is a fault, and the next put removes it', async (t) => {
   const { store, env } = await aStore(t, IN_FILES)
   const directory = env['IMDS_STORE']!.slice('file:'.length)
   await store.put(record(1))
@@ -217,7 +217,7 @@ t.test('a seal with an invalid time, written by hand, is a fault and does not st
   }
 })
 
-t.test('sealed user-data leaves memory and snapshot, and the launch gate can wait for that', async (t) => {
+t.test('sealed user-data is removed from view and snapshot, and the launch gate can wait for that', async (t) => {
   const { store, env } = await aStore(t, IN_REDIS)
   await store.put(record(1), Buffer.from('S3CRET'))
   const daemon = await aDaemon(t, env)

@@ -1,5 +1,5 @@
 /**
- * Redis with users: what deploy/redis.acl allows the daemon and the control plane, and a password that changes at run time.
+ * Redis with users: what deploy/redis.acl allows the daemon and the control plane, and passwords that change at run time.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { Redis } from 'ioredis'
@@ -26,7 +26,7 @@ async function aRedisWithUsers(t: Test): Promise<TestRedis> {
 const IPV6 = { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv6Addresses: ['fd00::2/64'] }] }
 const as = (redis: TestRedis, user: string) => redis.url.replace('//', `//${user}:secret@`)
 
-/** The commands among these that Redis refuses to a user, each with its arguments as one text. */
+/** Runs commands, each with its arguments as one text, as a user. Returns those that Redis refuses. */
 async function refused(t: Test, redis: TestRedis, user: string, commands: readonly string[]): Promise<string[]> {
   const client = new Redis(as(redis, user), { enableReadyCheck: false })
   t.teardown(() => { client.disconnect() })
@@ -37,10 +37,10 @@ async function refused(t: Test, redis: TestRedis, user: string, commands: readon
   return commands.filter((_command, i) => answers[i]!.includes('NOPERM'))
 }
 
-t.test('with the users of deploy/redis.acl everything works, and Redis refuses nothing', async (t) => {
+t.test('with the users of deploy/redis.acl all functions work, and Redis refuses no command', async (t) => {
   const redis = await aRedisWithUsers(t)
   const store = await aStore(t, as(redis, 'imds-publisher'))
-  for (const n of ['3', '4']) { // several instances are read with other commands than one
+  for (const n of ['3', '4']) { // several instances are loaded with other commands than one instance
     await store.put(record(1, { id: `srv-n${n}`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:f0', ipv4Addresses: [`10.0.1.${n}/24`] }] }))
   }
   const daemon = await aDaemon(t, as(redis, 'imds-hv1'), {}, { IMDS_RESYNC_SECONDS: '1' })
@@ -63,14 +63,14 @@ t.test('with the users of deploy/redis.acl everything works, and Redis refuses n
     ['put', `${file}/record.json`], ['get', 'srv-n1'], ['user-data', 'srv-n1'], ['list'], ['hypervisors'], ['seal', 'srv-n1'], ['unseal', 'srv-n1'],
     ['--record-keys', `${file}/keys`, 'encrypt', '--from-plain'], ['--record-keys', `${file}/keys`, 'encrypt'],
   ]) await imdsctl(...args)
-  const watching = await store.watch(() => { /* it may */ })
-  await watching()
+  const stopWatch = await store.watch(() => { /* not tested */ })
+  await stopWatch()
   await imdsctl('--record-keys', `${file}/keys`, 'remove', 'srv-n1')
   await until(async () => (await daemon.get('/latest/meta-data/hostname')).status === 503, 'the removal')
   t.same(await redis.client.call('ACL', 'LOG'), [])
 })
 
-t.test('the daemon\'s user may not write, publish, read foreign keys or receive other hosts\' notices', async (t) => {
+t.test('the daemon\'s user may not write, read other regions or receive notices of other hypervisors', async (t) => {
   const redis = await aRedisWithUsers(t)
   await (await aStore(t, redis.url)).put(record(1))
   const forbidden = [
@@ -89,11 +89,11 @@ t.test('the control plane\'s user may publish to its region and nothing else', a
     'get other', 'set imds:{gb2} 1', 'publish imds:{gb2}:notices:hv1 x', 'publish other x', `subscribe ${KEYS.notices('hv1')}`, 'psubscribe *', 'shutdown', 'script flush',
   ]
   t.same(await refused(t, redis, 'imds-publisher', forbidden), forbidden)
-  const elsewhere = await openStore({ url: as(redis, 'imds-publisher'), region: 'gb2' }).then(() => 'opened', (error: unknown) => String(error))
-  t.match(elsewhere, /NOPERM/)
+  const otherRegion = await openStore({ url: as(redis, 'imds-publisher'), region: 'gb2' }).then(() => 'opened', (error: unknown) => String(error))
+  t.match(otherRegion, /NOPERM/)
 })
 
-t.test('a user without a permission is reported in the log, and the daemon keeps retrying', async (t) => {
+t.test('the daemon logs a missing permission once and retries until it is granted', async (t) => {
   const redis = await aRedisWithUsers(t)
   const errors = `${t.testdirName}/standard-error`
   for (const [change, back, reason] of [
@@ -106,7 +106,7 @@ t.test('a user without a permission is reported in the log, and the daemon keeps
     await logsReason(daemon, reason)
     await redis.client.call('ACL', 'SETUSER', 'imds-hv1', back)
     await connected(daemon)
-    t.equal(reasons(daemon).length, 1, `told once: ${change}`)
+    t.equal(reasons(daemon).length, 1, `logged once: ${change}`)
   }
   t.equal(readFileSync(errors, 'utf8'), '')
 })
@@ -114,12 +114,12 @@ t.test('a user without a permission is reported in the log, and the daemon keeps
 t.test('a missing permission is reported as the ACL rule that grants it', async (t) => {
   const redis = await aRedisWithUsers(t)
   const store = await aStore(t, as(redis, 'imds-publisher'))
-  await store.put(record(1)) // the first time the script is sent whole
+  await store.put(record(1)) // the first publish sends the script itself
   for (const [change, back, use, rule] of [
-    ['-hgetall', '+hgetall', () => store.list(), /give it \+hgetall \(deploy\/redis\.acl/], ['-psubscribe', '+psubscribe', () => store.watch(() => { /* it may not */ }), /give it \+psubscribe /],
+    ['-hgetall', '+hgetall', () => store.list(), /give it \+hgetall \(deploy\/redis\.acl/], ['-psubscribe', '+psubscribe', () => store.watch(() => { /* refused */ }), /give it \+psubscribe /],
     ['-evalsha', '+evalsha', () => store.put(record(2)), /give it \+evalsha /], ['-zadd', '+zadd', () => store.put(record(3, IPV6)), /give it all rights of the publisher, one of which the script lacks /],
     ['resetkeys', '~imds:{gb1}*', () => store.get('srv-n1'), /give it the keys ~imds:\{REGION\}\*/],
-    ['resetchannels', '&imds:{gb1}:notices:*', () => store.watch(() => { /* it may not */ }), /give it the channels &imds:/],
+    ['resetchannels', '&imds:{gb1}:notices:*', () => store.watch(() => { /* refused */ }), /give it the channels &imds:/],
   ] as [string, string, () => Promise<unknown>, RegExp][]) {
     await redis.client.call('ACL', 'SETUSER', 'imds-publisher', change)
     await t.rejects(use(), { message: rule }, change)
@@ -127,7 +127,7 @@ t.test('a missing permission is reported as the ACL rule that grants it', async 
   }
 })
 
-t.test('a password changed at run time is read again: guests notice nothing, and changes arrive', async (t) => {
+t.test('a password that changes at run time is read again: guests notice nothing, and changes arrive', async (t) => {
   const redis = await aRedisWithUsers(t)
   const directory = t.testdirName
   for (const file of ['daemon', 'publisher']) writeFileSync(`${directory}/${file}`, 'secret\n')
@@ -149,7 +149,7 @@ t.test('a password changed at run time is read again: guests notice nothing, and
   t.notMatch(JSON.stringify(daemon.log), /secret|changed/)
 })
 
-t.test('a requirepass changed at run time is read again', async (t) => {
+t.test('a requirepass that changes at run time is read again', async (t) => {
   const redis = await startRedis()
   t.teardown(() => redis.stop())
   const directory = t.testdir({ password: 'one' })
@@ -159,6 +159,6 @@ t.test('a requirepass changed at run time is read again', async (t) => {
   writeFileSync(`${directory}/password`, 'two')
   await redis.client.call('CONFIG', 'SET', 'requirepass', 'two')
   await redis.client.call('CLIENT', 'KILL', 'TYPE', 'pubsub')
-  await until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === 2, 'the daemon to come back')
+  await until(() => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === 2, 'the daemon to reconnect')
   matchAll(t, reasons(daemon), ['the server closed the connection'])
 })

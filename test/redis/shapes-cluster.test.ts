@@ -1,5 +1,5 @@
 /**
- * Redis Cluster: the region is found, followed when its slot moves, and served by a replica when its primary fails.
+ * Redis Cluster: clients find the node of the region, follow it when its slot moves, and use the replica when its primary fails.
  */
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'
@@ -10,8 +10,9 @@ import { startCluster } from '../support/redis/cluster.ts'
 import type { TestRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, guestsWithoutPause, publish, record, serves } from '../support/redis/shapes.ts'
 
-const others = (n: number, revision = 1) => record(revision, { id: `srv-x${String(n)}`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.1.${String(n)}/8`] }] })
-const names = async ({ client }: TestRedis) => Array.from(String(await client.call('CLIENT', 'LIST')).matchAll(/ name=(imds\S*) /g), ([, name]) => name!).sort()
+const otherRecord = (n: number, revision = 1) => record(revision, { id: `srv-x${String(n)}`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.1.${String(n)}/8`] }] })
+/** The names of our connections to a node. */
+const connectionNames = async ({ client }: TestRedis) => Array.from(String(await client.call('CLIENT', 'LIST')).matchAll(/ name=(imds\S*) /g), ([, name]) => name!).sort()
 
 t.test('daemon, library and imdsctl find the node of the region, and notices arrive', async (t) => {
   const { url, owner, other } = await startCluster(t)
@@ -19,12 +20,12 @@ t.test('daemon, library and imdsctl find the node of the region, and notices arr
   await store.put(record(1))
   const daemon = await aDaemon(t, url)
   await serves(daemon, 1)
-  const heard: string[] = []
-  t.teardown(await store.watch((id) => heard.push(id)))
+  const reported: string[] = []
+  t.teardown(await store.watch((id) => reported.push(id)))
   await store.put(record(2))
   await serves(daemon, 2)
-  await until(() => heard.includes('srv-n1'), 'the change to be heard')
-  matchAll(t, await names(owner), ['imds', 'imds-notices', 'imds-publisher', 'imds-watch'])
+  await until(() => reported.includes('srv-n1'), 'the change to be reported')
+  matchAll(t, await connectionNames(owner), ['imds', 'imds-notices', 'imds-publisher', 'imds-watch'])
   await t.rejects(aStore(t, `redis://127.0.0.1:${String(other.port)}`), /cannot use the store: this is a node of a Cluster: its URL begins with redis-cluster/)
   t.match((await must([process.execPath, IMDSCTL, '--store', url, '--region', 'gb1', 'list'])).toString(), /^srv-n1\t2\thv1/)
 })
@@ -34,7 +35,7 @@ t.test('while the region\'s slot moves, guests notice nothing, reads work, and a
   const { url, owner, other } = cluster
   const store = await aStore(t, url)
   await store.put(record(1))
-  for (let n = 1; n <= 50; n++) await store.put(others(n), Buffer.from(`user-data ${String(n)}`))
+  for (let n = 1; n <= 50; n++) await store.put(otherRecord(n), Buffer.from(`user-data ${String(n)}`))
   const daemon = await aDaemon(t, url, {}, { IMDS_RESYNC_SECONDS: '1' })
   await until(async () => await daemon.metric('imds_view_instances') === 51, 'all instances')
   const guests = guestsWithoutPause(t, daemon)
@@ -42,19 +43,19 @@ t.test('while the region\'s slot moves, guests notice nothing, reads work, and a
 
   await cluster.moveHalf()
   const before = await resyncs('completed')
-  await until(async () => await resyncs('completed') > before + 2, 'three resyncs of a region that is in two places')
-  const late = await aDaemon(t, url)
-  await until(async () => await late.metric('imds_view_instances') === 51, 'a daemon that starts now to have all')
-  t.equal((await late.get('/latest/user-data', '127.0.1.7')).body.toString(), 'user-data 7')
-  const putOff = async () => [...String(await owner.client.call('INFO', 'COMMANDSTATS')).matchAll(/cmdstat_eval(?:sha)?:.*rejected_calls=(\d+),failed_calls=(\d+)/g)]
+  await until(async () => await resyncs('completed') > before + 2, 'three resyncs while the region is on two nodes')
+  const newDaemon = await aDaemon(t, url)
+  await until(async () => await newDaemon.metric('imds_view_instances') === 51, 'all instances in a daemon that starts now')
+  t.equal((await newDaemon.get('/latest/user-data', '127.0.1.7')).body.toString(), 'user-data 7')
+  const refusedScripts = async () => [...String(await owner.client.call('INFO', 'COMMANDSTATS')).matchAll(/cmdstat_eval(?:sha)?:.*rejected_calls=(\d+),failed_calls=(\d+)/g)]
     .reduce((sum, [, rejected, failed]) => sum + Number(rejected) + Number(failed), 0)
-  const already = await putOff()
+  const refusedBefore = await refusedScripts()
   let done = false
-  const publishing = Promise.all([store.put(record(2)), store.put(others(51)), store.remove('srv-x1')]).then((results) => {
+  const publishing = Promise.all([store.put(record(2)), store.put(otherRecord(51)), store.remove('srv-x1')]).then((results) => {
     done = true
     return results
   })
-  await until(async () => await putOff() > already, 'the publishes to be put off')
+  await until(async () => await refusedScripts() > refusedBefore, 'Redis to refuse the script while the slot moves')
   t.equal(done, false)
 
   t.equal(await resyncs('failed'), 0)
@@ -65,8 +66,8 @@ t.test('while the region\'s slot moves, guests notice nothing, reads work, and a
   await until(async () => (await daemon.get('/latest/meta-data/instance-id', '127.0.1.1')).status === 503, 'the removal')
   t.same(await guests.stop(), [])
   t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 0)
-  await until(async () => (await names(owner)).length === 0, 'the daemons to leave where the region was')
-  t.ok((await names(other)).includes('imds-notices'), 'the daemons are where the region is')
+  await until(async () => (await connectionNames(owner)).length === 0, 'the daemons to leave the old node')
+  t.ok((await connectionNames(other)).includes('imds-notices'), 'the daemons are connected to the new node')
 })
 
 t.test('guests notice nothing when the region\'s primary fails; its replica takes over', async (t) => {
@@ -75,11 +76,11 @@ t.test('guests notice nothing when the region\'s primary fails; its replica take
   await store.put(record(1))
   const daemon = await aDaemon(t, url)
   await serves(daemon, 1)
-  await until(async () => Number(await replica.client.call('DBSIZE')) > 0, 'the replica to have it')
+  await until(async () => Number(await replica.client.call('DBSIZE')) > 0, 'the record in the replica')
   const guests = guestsWithoutPause(t, daemon)
   await owner.kill()
   await publish(store, 2)
   await serves(daemon, 2)
   t.same(await guests.stop(), [])
-  matchAll(t, await names(replica), ['imds', 'imds-notices', 'imds-publisher'])
+  matchAll(t, await connectionNames(replica), ['imds', 'imds-notices', 'imds-publisher'])
 })

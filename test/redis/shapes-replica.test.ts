@@ -1,12 +1,12 @@
 /**
- * A replica as the store, without Sentinel: it serves as long as it follows its primary, and again when it is promoted.
+ * A replica as the store, without Sentinel: the daemon uses it while it follows its primary, and again when it is promoted.
  */
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, record, serves } from '../support/redis/shapes.ts'
 
-t.test('a replica serves while it follows its primary, else it is reported; promoted, it serves again', async (t) => {
+t.test('a daemon uses a replica while it follows its primary, else logs that, and uses it again as primary', async (t) => {
   const primary = await startRedis(['--repl-diskless-sync-delay', '0'])
   t.teardown(() => primary.stop())
   const replica = await startRedis(['--replicaof', `127.0.0.1 ${String(primary.port)}`])
@@ -26,7 +26,7 @@ t.test('a replica serves while it follows its primary, else it is reported; prom
   t.same(await guests.stop(), [])
 })
 
-t.test('a primary that becomes a replica is reconnected, so that its new content is seen', async (t) => {
+t.test('a daemon reconnects to a primary that becomes a replica, and so sees its new content', async (t) => {
   const [first, second] = [await startRedis(), await startRedis(['--repl-diskless-sync-delay', '0'])]
   t.teardown(() => first.stop())
   t.teardown(() => second.stop())

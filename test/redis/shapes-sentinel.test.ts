@@ -1,5 +1,5 @@
 /**
- * Redis with Sentinel: the primary is killed, hands over or freezes, and Sentinels disappear and return.
+ * Redis with Sentinel: the primary is killed, replaced or frozen, and Sentinels are killed and restarted.
  */
 import t, { type Test } from 'tap'
 import type { RedisFiles } from '../../src/store/url.ts'
@@ -8,28 +8,29 @@ import type { TestRedis } from '../support/redis/redis.ts'
 import { startWatched, type Watched } from '../support/redis/sentinel.ts'
 import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, publish, reasons, record, serves } from '../support/redis/shapes.ts'
 
-interface Behind { readonly watched: Watched, readonly url: string, readonly servers: Watched['servers'], readonly files: RedisFiles }
+interface SentinelSetup { readonly watched: Watched, readonly url: string, readonly servers: Watched['servers'], readonly files: RedisFiles }
 
-async function behindSentinel(t: Test): Promise<Behind> {
+async function startSetup(t: Test): Promise<SentinelSetup> {
   const directory = t.testdir({ password: 'sentinels\n' })
   const watched = await startWatched(t, 'sentinels')
   return { watched, url: watched.url, servers: watched.servers, files: { sentinelPasswordFile: `${directory}/password` } }
 }
 
-const names = async ({ client }: TestRedis) => Array.from(String(await client.call('CLIENT', 'LIST')).matchAll(/ name=(imds\S*) /g), ([, name]) => name!).sort()
+/** The names of our connections to a server. */
+const connectionNames = async ({ client }: TestRedis) => Array.from(String(await client.call('CLIENT', 'LIST')).matchAll(/ name=(imds\S*) /g), ([, name]) => name!).sort()
 
 t.test('guests notice nothing of a failover after the primary is killed; later publishes arrive', async (t) => {
-  const { url, servers, files } = await behindSentinel(t)
+  const { url, servers, files } = await startSetup(t)
   const store = await aStore(t, url, files)
   await store.put(record(1))
   const daemon = await aDaemon(t, url, files)
   await serves(daemon, 1)
-  await until(async () => await servers[1].client.exists('imds:{gb1}') === 1, 'the replica to have it')
+  await until(async () => await servers[1].client.exists('imds:{gb1}') === 1, 'the record in the replica')
   const guests = guestsWithoutPause(t, daemon)
   await servers[0].kill()
   await publish(store, 2)
   await serves(daemon, 2)
-  t.match(await servers[1].client.hget('imds:{gb1}:instance:srv-n1', 'record'), '"revision":2', 'the new primary has it')
+  t.match(await servers[1].client.hget('imds:{gb1}:instance:srv-n1', 'record'), '"revision":2', 'the new primary has the publish')
   await servers[0].restart()
   await until(async () => (await servers[0].client.info('replication')).includes('role:slave'), 'the old primary to be a replica', 30_000)
   await store.put(record(3))
@@ -39,8 +40,8 @@ t.test('guests notice nothing of a failover after the primary is killed; later p
   t.same(warnings, ['the store is lost; guests are served from memory'], 'the operator is warned once')
 })
 
-t.test('a primary that hands over while alive is left for the new one', async (t) => {
-  const { watched, url, servers, files } = await behindSentinel(t)
+t.test('a daemon leaves a primary that becomes a replica by a failover, and connects to the new primary', async (t) => {
+  const { watched, url, servers, files } = await startSetup(t)
   const daemon = await aDaemon(t, url, files)
   const store = await aStore(t, url, files)
   await store.put(record(1))
@@ -48,21 +49,21 @@ t.test('a primary that hands over while alive is left for the new one', async (t
   const guests = guestsWithoutPause(t, daemon)
   await watched.failover()
   await until(async () => await watched.primary() === servers[1], 'the other to be primary', 30_000)
-  await until(async () => (await names(servers[1])).includes('imds-notices'), 'the daemon to listen there', 20_000)
-  t.notMatch(await names(servers[0]), ['imds'])
+  await until(async () => (await connectionNames(servers[1])).includes('imds-notices'), 'the daemon to be connected to it', 20_000)
+  t.notMatch(await connectionNames(servers[0]), ['imds'])
   await store.put(record(2))
   await serves(daemon, 2)
   t.same(await guests.stop(), [])
 })
 
-t.test('a frozen primary is detected and left for the new one, and changes nothing when it resumes', async (t) => {
-  const { watched, url, servers, files } = await behindSentinel(t)
+t.test('a daemon leaves a frozen primary for the new one, and the old one changes nothing when it resumes', async (t) => {
+  const { watched, url, servers, files } = await startSetup(t)
   const store = await aStore(t, url, files)
   await store.put(record(1))
   const daemon = await aDaemon(t, url, files)
   await serves(daemon, 1)
   const guests = guestsWithoutPause(t, daemon)
-  await until(async () => await servers[1].client.exists('imds:{gb1}') === 1, 'the replica to have it')
+  await until(async () => await servers[1].client.exists('imds:{gb1}') === 1, 'the record in the replica')
   servers[0].process().kill('SIGSTOP')
   await until(async () => await watched.primary() === servers[1], 'the other to be primary', 30_000)
   await publish(await aStore(t, url, files), 2)
@@ -74,8 +75,8 @@ t.test('a frozen primary is detected and left for the new one, and changes nothi
   t.same(await guests.stop(), [])
 })
 
-t.test('unreachable Sentinels do not disturb a connection; a lost one is restored once they return', async (t) => {
-  const { watched, url, servers, files } = await behindSentinel(t)
+t.test('unreachable Sentinels do not affect a connection; a lost one is restored when they return', async (t) => {
+  const { watched, url, servers, files } = await startSetup(t)
   const daemon = await aDaemon(t, url, files)
   const store = await aStore(t, url, files)
   await store.put(record(1))
@@ -92,8 +93,8 @@ t.test('unreachable Sentinels do not disturb a connection; a lost one is restore
   await serves(daemon, 3)
 })
 
-t.test('a Sentinel that requires a password or does not know the name is reported as such', async (t) => {
-  const { url, files } = await behindSentinel(t)
+t.test('an error names the cause if a Sentinel requires a password or does not know the primary', async (t) => {
+  const { url, files } = await startSetup(t)
   await t.rejects(aStore(t, url), /cannot use the store: .*NOAUTH/)
   await t.rejects(aStore(t, url.replace('/main', '/other'), files), /cannot use the store: .*knows no primary with the name other/)
 })

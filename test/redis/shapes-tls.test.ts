@@ -1,5 +1,5 @@
 /**
- * Redis over TLS: a private authority, client certificates, and their failures.
+ * Redis over TLS: a private authority, client certificates, and the errors about them.
  */
 import { copyFileSync, renameSync } from 'node:fs'
 import t, { type Test } from 'tap'
@@ -12,7 +12,7 @@ import { anAuthority, type Authority, type Certificate } from '../support/redis/
 
 interface Secure { readonly redis: TestRedis, readonly url: string, readonly directory: string, readonly ours: Authority, readonly server: Certificate }
 
-/** A redis-server with a TLS port that wants client certificates; the test's own connection is to a plain port beside it. */
+/** A redis-server with a TLS port that requires client certificates, and a plain port for the test itself. */
 async function aSecureRedis(t: Test): Promise<Secure> {
   const directory = t.testdir({})
   const ours = await anAuthority(directory, 'ours')
@@ -23,7 +23,8 @@ async function aSecureRedis(t: Test): Promise<Secure> {
   return { redis, url: `rediss://127.0.0.1:${port}`, directory, ours, server }
 }
 
-const present = (redis: TestRedis, { certFile, keyFile }: Certificate) => redis.client.call('CONFIG', 'SET', 'tls-cert-file', certFile, 'tls-key-file', keyFile)
+/** Makes the server use a certificate. */
+const useCertificate = (redis: TestRedis, { certFile, keyFile }: Certificate) => redis.client.call('CONFIG', 'SET', 'tls-cert-file', certFile, 'tls-key-file', keyFile)
 
 t.test('with a private authority and a client certificate, daemon, library and imdsctl work as usual', async (t) => {
   const { url, ours } = await aSecureRedis(t)
@@ -38,14 +39,14 @@ t.test('with a private authority and a client certificate, daemon, library and i
   t.match(JSON.parse(printed.toString()), { revision: 2 })
 })
 
-t.test('a server without TLS, or only with TLS, is reported in words that name the URL', async (t) => {
+t.test('the error for a server without TLS, or only with TLS, names the URL to use', async (t) => {
   const { redis, url } = await aSecureRedis(t)
   const open = (url: string) => openStore({ url, region: 'gb1' }).then(() => 'opened', (error: unknown) => String(error))
   t.match(await open(redis.url.replace('redis:', 'rediss:')), /no TLS handshake within 5 s: the server is away, or does not speak TLS on this port \(its URL begins with redis then, and not with rediss\)/)
   t.match(await open(url.replace('rediss:', 'redis:')), /the server hung up: does it speak TLS on this port\? Its URL begins with rediss then \(/)
 })
 
-t.test('a wrong authority is reported plainly, and the right one is accepted without a restart', async (t) => {
+t.test('the daemon logs a wrong authority and connects with the right one without a restart', async (t) => {
   const { url, directory, ours } = await aSecureRedis(t)
   const client = await ours.issue('client')
   const foreign = await anAuthority(directory, 'foreign')
@@ -54,13 +55,13 @@ t.test('a wrong authority is reported plainly, and the right one is accepted wit
   const daemon = await aDaemon(t, url, { caFile, ...client })
   await t.rejects(aStore(t, url, { caFile, ...client }), /cannot use the store: the server's certificate is signed by an authority that is not trusted/)
   await logsReason(daemon, /^the server's certificate is signed by an authority that is not trusted/)
-  copyFileSync(ours.caFile, `${caFile}.next`) // half of a file would be one more reason
+  copyFileSync(ours.caFile, `${caFile}.next`) // atomically: half a file would be another error
   renameSync(`${caFile}.next`, caFile)
   await connected(daemon)
-  t.equal(reasons(daemon).length, 1, 'told once')
+  t.equal(reasons(daemon).length, 1, 'it is logged once')
 })
 
-t.test('a missing or wrong client certificate is reported, and a good one accepted without a restart', async (t) => {
+t.test('the daemon logs a missing or wrong client certificate and uses a good one without a restart', async (t) => {
   const { redis, url, directory, ours } = await aSecureRedis(t)
   const bare = await aDaemon(t, url, { caFile: ours.caFile })
   await logsReason(bare, /^the server wants a client certificate/)
@@ -79,7 +80,7 @@ t.test('a missing or wrong client certificate is reported, and a good one accept
   for (const one of [bare, daemon]) t.match(JSON.parse((await one.operator('/readyz')).body.toString()), { connected: true })
 })
 
-t.test('with an expired server certificate guests are served and the cause is logged once', async (t) => {
+t.test('with an expired server certificate guests are served, and the cause is logged once', async (t) => {
   const { redis, url, ours, server } = await aSecureRedis(t)
   const files = { caFile: ours.caFile, ...await ours.issue('client') }
   const daemon = await aDaemon(t, url, files)
@@ -87,11 +88,11 @@ t.test('with an expired server certificate guests are served and the cause is lo
   await store.put(record(1))
   await serves(daemon, 1)
   const guests = guestsWithoutPause(t, daemon)
-  await present(redis, await ours.issue('expired', -1))
+  await useCertificate(redis, await ours.issue('expired', -1))
   await redis.client.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
   await logsReason(daemon, /^the server's certificate has expired/)
   await store.put(record(2))
-  await present(redis, server)
+  await useCertificate(redis, server)
   await serves(daemon, 2)
   t.same(await guests.stop(), [])
   t.equal(reasons(daemon).filter((reason) => reason.includes('has expired')).length, 1)

@@ -1,5 +1,5 @@
 /**
- * A distant Redis and an instance that changes faster than responses arrive: the host still follows the store.
+ * A distant Redis, and an instance that changes faster than responses arrive: the daemon still follows the store.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
@@ -19,7 +19,7 @@ const record = (n: number, revision = 1) => anInstance({
 })
 
 for (const delayMs of [40, 400]) {
-  t.test(`with a delay of ${String(delayMs)} ms and one instance that always changes, resyncs complete`, async (t) => {
+  t.test(`resyncs complete with a delay of ${String(delayMs)} ms while one instance changes without a pause`, async (t) => {
     const redis = await startRedis()
     t.teardown(() => redis.stop())
     const link = await startSlowLink(redis.port, delayMs)
@@ -28,7 +28,7 @@ for (const delayMs of [40, 400]) {
     t.teardown(() => store.close())
     for (let n = 1; n <= INSTANCES; n++) await store.put(record(n))
     const changes = { stopped: false, revision: 1 }
-    const storm = (async () => {
+    const publishing = (async () => {
       while (!changes.stopped) {
         await store.put(record(1, ++changes.revision))
         await sleep(5)
@@ -36,7 +36,7 @@ for (const delayMs of [40, 400]) {
     })()
     t.teardown(async () => {
       changes.stopped = true
-      await storm
+      await publishing
     })
     const daemon = await startDaemon({ IMDS_STORE: `redis://127.0.0.1:${String(link.port)}`, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1' })
     t.teardown(() => daemon.stop())
@@ -46,10 +46,10 @@ for (const delayMs of [40, 400]) {
     const notices = await daemon.metric('imds_notices_total')
     await redis.client.multi().del(KEYS.instance('srv-n7')).hdel(KEYS.hypervisor('hv1'), 'srv-n7').hdel(KEYS.instances, 'srv-n7')
       .hdel(KEYS.addresses('default'), '127.0.0.7').set(KEYS.tombstone('srv-n7'), '1').exec()
-    await until(async () => await daemon.metric('imds_view_instances') === INSTANCES - 1, 'a removal whose notice was missed to be seen')
-    t.ok(await daemon.metric('imds_notices_total') > notices, 'changes went on meanwhile')
-    const reached = changes.revision
+    await until(async () => await daemon.metric('imds_view_instances') === INSTANCES - 1, 'a removal without a notice')
+    t.ok(await daemon.metric('imds_notices_total') > notices, 'other changes continued meanwhile')
+    const published = changes.revision
     const hostname = async () => (await daemon.get('/latest/meta-data/hostname')).body.toString()
-    await until(async () => Number(/^r(\d+)\./.exec(await hostname())?.[1]) >= reached, 'the changes to arrive too')
+    await until(async () => Number(/^r(\d+)\./.exec(await hostname())?.[1]) >= published, 'the changes of the other instance')
   })
 }

@@ -1,5 +1,5 @@
 /**
- * A store with hardly any usable record: a wrong record key, or a control plane that writes what this version cannot read.
+ * A store with almost no usable record: the record key is wrong, or a newer control plane writes records that this version cannot read.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -29,11 +29,11 @@ const record = (n: number, revision = 1) => anInstance({
 
 interface Host {
   readonly store: Publisher
-  /** Starts the daemon, with these record keys in its file; none: without keys. */
+  /** Starts a daemon with these record keys. */
   start(names: readonly string[], env?: Record<string, string>): Promise<TestDaemon>
 }
 
-/** A store with COUNT instances, published with the key k1 or, if `isPlain`, without a key; and one host's state directory. */
+/** A store with COUNT instances, encrypted with the key k1 unless `isPlain`, and the state directory of one host. */
 async function aHost(t: Test, isPlain = false): Promise<Host> {
   const directory = t.testdir()
   const keysFile = join(directory, 'keys')
@@ -66,6 +66,7 @@ const resynced = async (daemon: TestDaemon, more = 1) => {
   const before = await resyncs(daemon)
   await until(async () => await resyncs(daemon) >= before + more, 'a resync')
 }
+/** How many guests get each status. */
 const guests = async (daemon: TestDaemon) => {
   const counts: Record<number, number> = {}
   for (let n = 1; n <= COUNT; n++) {
@@ -74,9 +75,9 @@ const guests = async (daemon: TestDaemon) => {
   }
   return counts
 }
-const refusalLog = (daemon: TestDaemon) => daemon.log.filter(({ level, msg }) => level === 'error' || /faulty|snapshot/.test(msg))
+const problemsLogged = (daemon: TestDaemon) => daemon.log.filter(({ level, msg }) => level === 'error' || /faulty|snapshot/.test(msg))
 
-t.test('with another valid key a start is not ready, offers no view and logs one cause; a fix restores all', async (t) => {
+t.test('a start with a wrong key is not ready, offers no view and logs one cause; the right key fixes it', async (t) => {
   const { start } = await aHost(t)
   const first = await start(['k1'])
   await isReady(first)
@@ -90,10 +91,10 @@ t.test('with another valid key a start is not ready, offers no view and logs one
     problem: /^50 of 50 records that the store has for this hypervisor cannot be used\. Likely cause: the record keys are not those of the publishers: .*IMDS_RECORD_KEYS_FILE and restart/,
   })
   t.same(await guests(wrong), { 503: COUNT })
-  t.equal((await wrong.operator('/instances/srv-n1')).status, 404, 'the launch gate')
+  t.equal((await wrong.operator('/instances/srv-n1')).status, 404, 'the launch gate is closed')
   t.equal((await wrong.operator('/firewall')).status, 503)
   t.same([await wrong.metric('imds_ready'), await wrong.metric('imds_store_unusable')], [0, 1])
-  matchAll(t, refusalLog(wrong), [
+  matchAll(t, problemsLogged(wrong), [
     { msg: /^the snapshot cannot be decrypted; it stays/ },
     ...Array.from({ length: 5 }, () => ({ level: 'warn', msg: 'faulty record: this instance is not served', reason: 'rejected' })),
     { level: 'error', msg: /^50 of 50 records .* Not ready; the last good state is served$/, reasons: { rejected: COUNT }, example: { instance: /^srv-n/, faults: [{ message: /not among ours: k1/ }] } },
@@ -101,7 +102,7 @@ t.test('with another valid key a start is not ready, offers no view and logs one
   await wrong.stop()
 
   const right = await start(['k1'], { IMDS_STORE: 'redis://127.0.0.1:1' })
-  t.same(await guests(right), { 200: COUNT }, 'the snapshot was kept')
+  t.same(await guests(right), { 200: COUNT }, 'the snapshot was not replaced')
   await right.stop()
   const again = await start(['k1'])
   await isReady(again)
@@ -110,7 +111,7 @@ t.test('with another valid key a start is not ready, offers no view and logs one
   t.equal(await again.metric('imds_store_unusable'), 0)
 })
 
-t.test('a few good records among faulty ones replace neither the snapshot nor the firewall rules', async (t) => {
+t.test('a few valid records among faulty ones replace neither the snapshot nor the firewall rules', async (t) => {
   const { store, start } = await aHost(t)
   const first = await start(['k1'])
   await isReady(first)
@@ -127,10 +128,10 @@ t.test('a few good records among faulty ones replace neither the snapshot nor th
   t.equal((await wrong.operator('/firewall')).status, 503)
   await wrong.stop()
   const right = await start(['k1'], { IMDS_STORE: 'redis://127.0.0.1:1' })
-  t.same(await guests(right), { 200: COUNT }, 'as of the last view that the store confirmed')
+  t.same(await guests(right), { 200: COUNT }, 'the snapshot still has the last view that the store confirmed')
 })
 
-t.test('keys introduced before the records are encrypted: the plain snapshot is served, then encrypted', async (t) => {
+t.test('a daemon whose keys come before the encryption serves the plain snapshot, and encrypts it later', async (t) => {
   const { start } = await aHost(t, true)
   const before = await start([])
   await isReady(before)
@@ -153,7 +154,7 @@ t.test('keys introduced before the records are encrypted: the plain snapshot is 
   await until(() => snapshot().startsWith('imds1 k1 0\n'), 'the encrypted snapshot')
 })
 
-t.test('records that this version cannot read keep the last good state, and readiness reports them', async (t) => {
+t.test('with records that it cannot read a daemon keeps the last good state and reports them in readyz', async (t) => {
   const { store, start } = await aHost(t)
   const daemon = await start(['k1'])
   await isReady(daemon)
@@ -165,7 +166,7 @@ t.test('records that this version cannot read keep the last good state, and read
   for (const [id] of values.slice(0, 45)) await write(id, { record: 'format 2' }, `release ${id}`)
   await until(async () => (await readiness(daemon)).faulty === 45, '45 faulty records')
   await resynced(daemon, 2)
-  t.match(await readiness(daemon), { status: 200, instances: COUNT }, 'nine in ten are not nearly all')
+  t.match(await readiness(daemon), { status: 200, instances: COUNT }, 'nine in ten faulty records do not end readiness')
   matchAll(t, daemon.log.filter(({ msg }) => msg.startsWith('faulty') || msg.startsWith('more records')).slice(-1), [{ level: 'warn', msg: /^more records are faulty/ }])
   for (const [id] of values.slice(45)) await write(id, { record: 'format 2' }, `release ${id}`)
   await until(async () => (await readiness(daemon)).status === 503, 'the end of readiness')
@@ -178,7 +179,7 @@ t.test('records that this version cannot read keep the last good state, and read
   t.match(await store.put(record(1, 2)), { kind: 'published' })
 })
 
-t.test('a new host whose only record is faulty is not ready; without a record it is ready', async (t) => {
+t.test('a host whose only record is faulty is not ready; a host without records is ready', async (t) => {
   const { start } = await aHost(t)
   const empty = await start(['k1'], { IMDS_HYPERVISOR: 'hv2' })
   await isReady(empty)
@@ -197,16 +198,16 @@ t.test('the rolling restart of docs/operations.md waits for instances and fails 
   const listen = `127.0.0.1:${String(daemon.operatorPort)}`
   let count = 0
   for (const [names, seconds, status] of [[['k1'], 60, 0], [['k2'], 5, 1]] as const) {
-    const [asked, restarted] = [join(t.testdirName, `asked-${String(++count)}`), join(t.testdirName, `restarted-${String(count)}`)]
+    const [requested, restarted] = [join(t.testdirName, `requested-${String(++count)}`), join(t.testdirName, `restarted-${String(count)}`)]
     const code = example.replace('127.0.0.1:9169', listen).replace('seq 60', `seq ${String(seconds)}`)
-      .replace('systemctl restart imds', `touch ${asked}; until [ -e ${restarted} ]; do sleep 0.1; done`)
+      .replace('systemctl restart imds', `touch ${requested}; until [ -e ${restarted} ]; do sleep 0.1; done`)
     const rollout = run(['sh', '-euc', code])
-    await until(() => existsSync(asked), 'the restart')
+    await until(() => existsSync(requested), 'the restart')
     await daemon.stop()
     daemon = await start(names, { IMDS_OPERATOR_LISTEN: listen })
     writeFileSync(restarted, '')
-    const { status: ended, stdout, stderr } = await rollout
-    t.equal(ended, status, stderr)
+    const { status: exitStatus, stdout, stderr } = await rollout
+    t.equal(exitStatus, status, stderr)
     if (status === 0) t.same(stdout.toString(), '')
     else t.match(JSON.parse(stdout.toString()), { ready: false, problem: /record keys are not those of the publishers/ })
   }

@@ -1,5 +1,5 @@
 /**
- * The daemon follows a real Redis: what reaches the guest, what stays, and what the operator is told.
+ * The daemon follows a real Redis: what guests get, what is kept, and what is logged.
  */
 import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
@@ -10,12 +10,12 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 
-t.setTimeout(300_000) // as under `tap run`; with `node` alone it would be 30 s, and this file waits for many resyncs
+t.setTimeout(300_000) // as under `tap run`: the default of `node` alone, 30 s, is too short for many resyncs
 
 const KEYS = keysOf('gb1')
 const ID = '/latest/meta-data/instance-id'
 
-/** A record for 127.0.0.N, whose host name tells the revision. */
+/** A record for 127.0.0.N, whose host name contains the revision. */
 function record(revision: number, { n = 1, id = `srv-n${String(n)}`, hypervisors = ['hv1'] }: { n?: number, id?: string, hypervisors?: string[] } = {}): Record<string, unknown> {
   return anInstance({ id, revision, hypervisors, fqdn: `r${String(revision)}.${id}.example.com`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`127.0.0.${String(n)}/8`] }] })
 }
@@ -42,7 +42,7 @@ const resynced = async (daemon: TestDaemon) => {
 t.test('a publish and its changes reach the guest\'s next GET; a removal makes it an unknown peer', async (t) => {
   const { store, daemon } = await aHost(t)
   t.equal((await daemon.get(ID)).status, 503)
-  t.equal((await daemon.operator('/readyz')).status, 503, 'a store of which nothing was published is not ready')
+  t.equal((await daemon.operator('/readyz')).status, 503, 'a daemon is not ready before anything was published')
   await store.put(record(1), Buffer.from('one'))
   await serves(daemon, 'r1.srv-n1.example.com')
   await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
@@ -53,7 +53,7 @@ t.test('a publish and its changes reach the guest\'s next GET; a removal makes i
   await until(async () => (await daemon.get(ID)).status === 503, 'the removal')
 })
 
-t.test('E2: a host holds only its own instances; both hosts do during a migration', async (t) => {
+t.test('E2: a daemon serves only its hypervisor\'s instances; during a migration both daemons serve one', async (t) => {
   const { redis, store, daemon } = await aHost(t)
   const second = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv2' })
   t.teardown(() => second.stop())
@@ -67,19 +67,19 @@ t.test('E2: a host holds only its own instances; both hosts do during a migratio
   await serves(second, 'r2.srv-n1.example.com')
   await store.put(record(3, { hypervisors: ['hv2'] }))
   await serves(second, 'r3.srv-n1.example.com')
-  await until(async () => await daemon.metric('imds_view_instances') === 0, 'the old host to forget')
+  await until(async () => await daemon.metric('imds_view_instances') === 0, 'the old host to drop the instance')
 })
 
-t.test('invariant 4: the next resync makes up for a lost notice', async (t) => {
+t.test('invariant 4: the next resync finds a change whose notice was lost', async (t) => {
   const { redis, store, daemon } = await aHost(t)
   await store.put(record(1))
   await serves(daemon, 'r1.srv-n1.example.com')
-  await redis.client.call('ACL', 'SETUSER', 'default', 'resetchannels') // the daemon's subscription is cut, and cannot come back
+  await redis.client.call('ACL', 'SETUSER', 'default', 'resetchannels') // the daemon's subscription ends and cannot be restored
   await redis.client.eval(`redis.call('HSET', KEYS[1], 'digest', 'x'); return 1`, 1, KEYS.instance('srv-n1'))
   await redis.client.call('ACL', 'SETUSER', 'default', 'allchannels')
-  const quiet = `local t = redis.call('HGET', KEYS[1], 'record'); t = string.gsub(t, '"revision":1', '"revision":2'); t = string.gsub(t, 'r1[.]', 'r2.')
+  const changeWithoutNotice = `local t = redis.call('HGET', KEYS[1], 'record'); t = string.gsub(t, '"revision":1', '"revision":2'); t = string.gsub(t, 'r1[.]', 'r2.')
     redis.call('HSET', KEYS[1], 'record', t, 'digest', 'quiet'); redis.call('HSET', KEYS[2], 'srv-n1', 'quiet')`
-  await redis.client.eval(quiet, 2, KEYS.instance('srv-n1'), KEYS.hypervisor('hv1'))
+  await redis.client.eval(changeWithoutNotice, 2, KEYS.instance('srv-n1'), KEYS.hypervisor('hv1'))
   await serves(daemon, 'r2.srv-n1.example.com')
 })
 
@@ -87,21 +87,21 @@ t.test('invariants 2 and 4: a Redis restart under load causes no error, and miss
   const { redis, store, daemon } = await aHost(t, { args: ['--appendonly', 'yes', '--appendfsync', 'always'] })
   await store.put(record(1))
   await serves(daemon, 'r1.srv-n1.example.com')
-  let asked = 0
+  let requests = 0
   const failures: unknown[] = []
-  let loading = true
+  let isRunning = true
   const load = Promise.all(Array.from({ length: 8 }, async () => {
-    while (loading) {
-      asked++
+    while (isRunning) {
+      requests++
       const answer = await daemon.get('/latest/meta-data/hostname').catch((error: unknown) => error)
       if (!(answer instanceof Object && 'status' in answer && answer.status === 200)) failures.push(answer)
     }
   }))
-  const told = daemon.log.length
+  const linesBefore = daemon.log.length
   await redis.kill()
-  await until(async () => await daemon.metric('imds_store_connected') === 0, 'the loss to be seen')
+  await until(async () => await daemon.metric('imds_store_connected') === 0, 'the daemon to notice the loss')
   const ready = JSON.parse((await daemon.operator('/readyz')).body.toString()) as Record<string, unknown>
-  t.match(ready, { ready: true, connected: false, instances: 1 }, 'G1: readyz tells')
+  t.match(ready, { ready: true, connected: false, instances: 1 }, 'G1: readyz reports it')
   const age = await daemon.metric('imds_view_age_seconds')
   await until(async () => await daemon.metric('imds_view_age_seconds') > age + 0.2, 'the age to grow')
   await redis.restart()
@@ -109,20 +109,20 @@ t.test('invariants 2 and 4: a Redis restart under load causes no error, and miss
   t.teardown(() => later.close())
   await later.put(record(2))
   await serves(daemon, 'r2.srv-n1.example.com')
-  await until(() => asked > 100, 'a hundred requests')
-  loading = false
+  await until(() => requests > 100, 'a hundred requests')
+  isRunning = false
   await load
   t.same(failures, [])
-  t.equal(daemon.log.slice(told).filter(({ level, msg }) => level === 'warn' && msg.includes('store')).length, 1, 'one warning')
+  t.equal(daemon.log.slice(linesBefore).filter(({ level, msg }) => level === 'warn' && msg.includes('store')).length, 1, 'one warning')
 })
 
-t.test('G2: without any data, 503 with Retry-After and not 404 while Redis is down from the start', async (t) => {
+t.test('G2: while Redis is down from the start, guests get 503 with Retry-After and never 404', async (t) => {
   const daemon = await startDaemon({ IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
   t.teardown(() => daemon.stop())
   for (const path of ['/', ID, '/latest/user-data', '/nothing']) t.match(await daemon.get(path), { status: 503, headers: { 'retry-after': '1' } })
   t.equal((await daemon.operator('/livez')).status, 200)
   t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: false, connected: false })
-  matchAll(t, daemon.log.filter(({ level }) => level === 'warn').filter(({ msg }) => msg.startsWith('the store')), [{ reason: /ECONNREFUSED/ }], 'the operator is told why, once')
+  matchAll(t, daemon.log.filter(({ level }) => level === 'warn').filter(({ msg }) => msg.startsWith('the store')), [{ reason: /ECONNREFUSED/ }], 'the cause is logged once')
 })
 
 t.test('invariant 8: absence is not removal', async (t) => {
@@ -144,24 +144,24 @@ t.test('invariant 8: absence is not removal', async (t) => {
     await redis.client.del(KEYS.instance('srv-n1'))
     await stillServed()
   })
-  await t.test('if it is evicted and its index names a newer one, which is reported once', async () => {
-    const told = daemon.log.length
+  await t.test('if it is evicted and its index names a newer digest, which is reported once', async () => {
+    const linesBefore = daemon.log.length
     await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n1', 'newer')
     await stillServed()
     await resynced(daemon)
-    t.equal(daemon.log.slice(told).filter(({ msg }) => msg.startsWith('the store no longer has this instance')).length, 1)
+    t.equal(daemon.log.slice(linesBefore).filter(({ msg }) => msg.startsWith('the store no longer has this instance')).length, 1)
   })
   await t.test('if its indexes are lost', async () => {
     await redis.client.del(KEYS.hypervisor('hv1'), KEYS.instances)
     await stillServed()
-    t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 1, 'srv-n2 still has its record, which is asked for')
+    t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 1, 'srv-n2 still has its record, which the resync reads')
   })
   await t.test('if the store is flushed, which is reported once', async () => {
-    const [told, resyncs] = [daemon.log.length, await emptyResyncs()]
+    const [linesBefore, resyncs] = [daemon.log.length, await emptyResyncs()]
     await redis.client.flushall()
     await until(async () => await emptyResyncs() > resyncs + 1, 'two resyncs of an empty store')
     t.equal(await hostname(daemon), 'r1.srv-n1.example.com')
-    t.equal(daemon.log.slice(told).filter(({ msg }) => msg.includes('has nothing of this region')).length, 1)
+    t.equal(daemon.log.slice(linesBefore).filter(({ msg }) => msg.includes('has nothing of this region')).length, 1)
     t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 2)
   })
   await t.test('if the store is half restored', async () => {
@@ -177,7 +177,7 @@ t.test('invariant 8: absence is not removal', async (t) => {
   })
 })
 
-t.test('a revision that goes back is accepted from the store, counted and logged', async (t) => {
+t.test('an older revision in the store is accepted, counted and logged', async (t) => {
   const { redis, store, daemon } = await aHost(t)
   await store.put(record(5))
   await serves(daemon, 'r5.srv-n1.example.com')
@@ -188,13 +188,13 @@ t.test('a revision that goes back is accepted from the store, counted and logged
   t.match(daemon.log.find(({ msg }) => msg.includes('older revision')), { level: 'warn', instance: 'srv-n1', revision: 3, heldRevision: 5 })
 })
 
-t.test('invariant 3: a faulty record leaves the last good state, is counted and reported once', async (t) => {
+t.test('invariant 3: with a faulty record the last good state stays, and the fault is reported once', async (t) => {
   const { redis, store, daemon } = await aHost(t)
   await store.put(record(1), Buffer.from('good'))
   await serves(daemon, 'r1.srv-n1.example.com')
   const key = KEYS.instance('srv-n1')
   const good = await redis.client.hget(key, 'record')
-  const break_ = async (...fields: string[]) => {
+  const writeFault = async (...fields: string[]) => {
     const digest = `broken ${fields.join()}`
     await redis.client.hset(key, ...fields, 'digest', digest)
     await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n1', digest)
@@ -202,14 +202,14 @@ t.test('invariant 3: a faulty record leaves the last good state, is counted and 
   }
   for (const [what, reason, fields] of [
     ['a record that is not JSON', 'unreadable', ['record', '{']],
-    ['a record of a foreign schema', 'record', ['record', JSON.stringify({ ...record(2), schema: 9 })]],
-    ['a record with bad fields', 'record', ['record', JSON.stringify({ ...record(2), fqdn: '' })]],
+    ['a record of an unknown schema', 'record', ['record', JSON.stringify({ ...record(2), schema: 9 })]],
+    ['a record with an invalid field', 'record', ['record', JSON.stringify({ ...record(2), fqdn: '' })]],
     ['another instance\'s record', 'id', ['record', JSON.stringify({ ...record(2), id: 'srv-other' })]],
-    ['user-data that the record does not tell of', 'user-data', ['record', good!, 'user-data', 'evil']],
+    ['user-data that the record does not describe', 'user-data', ['record', good!, 'user-data', 'evil']],
     ['user-data of another size', 'user-data', ['record', good!, 'user-data', 'goo']],
   ] as [string, string, string[]][]) {
     const before = await daemon.metric(`imds_record_faults_total{reason="${reason}"}`)
-    await break_(...fields)
+    await writeFault(...fields)
     await until(async () => await daemon.metric(`imds_record_faults_total{reason="${reason}"}`) === before + 1, what)
     await resynced(daemon)
     t.equal(await daemon.metric(`imds_record_faults_total{reason="${reason}"}`), before + 1, `${what} is counted once`)
@@ -217,13 +217,13 @@ t.test('invariant 3: a faulty record leaves the last good state, is counted and 
     t.equal(await hostname(daemon), 'r1.srv-n1.example.com')
     t.equal((await daemon.get('/latest/user-data')).body.toString(), 'good')
   }
-  await break_('user-data', 'good')
+  await writeFault('user-data', 'good')
   await until(async () => await daemon.metric('imds_view_faulty_records') === 0, 'the repair')
   t.equal(daemon.log.filter(({ msg }) => msg.startsWith('faulty record')).length, 6)
   t.notMatch(JSON.stringify(daemon.log), /evil|goo"/, 'invariant 9: no user-data in the log')
 })
 
-t.test('invariant 7: of two records that claim one address neither is served, and it is reported', async (t) => {
+t.test('invariant 7: an address that two records claim is not served, and that is reported', async (t) => {
   const { redis, store, daemon } = await aHost(t)
   await store.put(record(1))
   await serves(daemon, 'r1.srv-n1.example.com')
@@ -237,7 +237,7 @@ t.test('invariant 7: of two records that claim one address neither is served, an
   await serves(daemon, 'r1.srv-n1.example.com')
 })
 
-t.test('invariant 9: a password is read from a file and never shown', async (t) => {
+t.test('invariant 9: a password is read from a file and never logged', async (t) => {
   const directory = t.testdir({ password: 'PaSsWoRd\n' })
   const redis = await startRedis(['--requirepass', 'PaSsWoRd'])
   t.teardown(() => redis.stop())
@@ -266,7 +266,7 @@ t.test('invariant 6: one malformed record affects no other instance', async (t) 
   await resynced(daemon)
 })
 
-t.test('invariant 6: a key of the wrong type is a fault of one instance, and resyncs complete', async (t) => {
+t.test('invariant 6: a key of the wrong type is a fault of its instance only, and resyncs complete', async (t) => {
   const redis = await startRedis()
   t.teardown(() => redis.stop())
   const store = await openStore({ url: redis.url, region: 'gb1' })

@@ -10,6 +10,7 @@ import { buildMetrics } from '../../src/metrics.ts'
 import { REFUSALS, responseOf, statusOf } from '../../src/guest/refusals.ts'
 import { PATHS } from '../../src/operator/paths.ts'
 import { parseRecordKeys, RecordCipher } from '../../src/store/crypto/record-cipher.ts'
+import { STORE_SETTINGS } from '../../src/store/settings.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { DOCUMENTS, executed, read, ROOT } from '../tools/documents.ts'
 import { generated } from '../tools/generate.ts'
@@ -169,6 +170,16 @@ test('the log texts that alerts and documents search for are logged', () => {
   const sources = CITING.filter(([path]) => path.startsWith('src/'))
   expect(searched.length).toBeGreaterThan(1)
   expect(searched.filter(([, text]) => !sources.some(([, source]) => source.includes(text)))).toEqual([])
+})
+
+test('every command and option of imdsctl and imdsd that documents, alerts and units name exists', () => {
+  const texts = [...DOCS, ...CITING.filter(([path]) => /^(deploy|systemd)\//.test(path))]
+  const commands = found([['', read('src/cli/imdsctl.ts')]], /\.command\('([\w-]+)'\)/g).map(([, command]) => command)
+  expect(found(texts, /(?:^|`)imdsctl ([a-z][\w-]*)/gm).filter(([, command]) => !commands.includes(command))).toEqual([])
+  const declared = [read('src/cli/imdsctl.ts'), read('src/arguments.ts'), ...Object.values(STORE_SETTINGS).map(({ flags }) => flags)].join()
+  const options = found(found(texts, /(?:^|`)(?:imdsctl|imdsd)( [^`\n#]*)/gm), / (--[a-z][\w-]*)/g)
+  expect(options.length).toBeGreaterThan(20)
+  expect(options.filter(([, option]) => !declared.includes(option))).toEqual([])
 })
 
 describe('tables that people write have every row of the code', () => {

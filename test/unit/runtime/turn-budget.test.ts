@@ -1,13 +1,7 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { buildFileSource } from '../../../src/store/files/source.ts'
 import { sha256InSlices, SLICE_BYTES, slices, TurnBudget } from '../../../src/runtime/turn-budget.ts'
 import { sha256 } from '../../../src/metadata/user-data.ts'
-import { assemble } from '../../../src/view/validate.ts'
 import { mostBytesPerTurn } from '../../support/fixtures/bytes-per-turn.ts'
-import { anInstance } from '../../support/fixtures/instance.ts'
 
 const MIB = 1024 * 1024
 
@@ -29,7 +23,7 @@ test('a digest in slices equals the digest, with at most a mebibyte per turn of 
   expect(hashed).toBeLessThanOrEqual(MIB)
 })
 
-test('many small values share a turn of the event loop, and end it together', async () => {
+test('many small values share the bytes of a turn of the event loop', async () => {
   const budget = new TurnBudget()
   const values = Array.from({ length: 1000 }, () => Buffer.alloc(16_384))
   const { hashed } = await mostBytesPerTurn(async () => { for (const value of values) await sha256InSlices(value, budget) })
@@ -43,30 +37,4 @@ test('an exhausted time budget ends the turn, however few the bytes', async () =
   setImmediate(() => { isNextTurn = true })
   await budget.spend(1)
   expect(isNextTurn).toBe(true)
-})
-
-test('a file store hashes user-data in slices, for the index, the record and their check', async () => {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-turns-'))
-  try {
-    for (const [id, size] of [['srv-large', 16 * MIB], ['srv-small', 5]] as const) {
-      writeFileSync(join(directory, `${id}.json`), JSON.stringify(anInstance({ id })))
-      writeFileSync(join(directory, `${id}.user-data`), Buffer.alloc(size, id))
-    }
-    const source = buildFileSource(directory, 16 * MIB)
-    const found: string[] = []
-    const { hashed } = await mostBytesPerTurn(async () => {
-      const { digests } = await source.index()
-      for await (const loaded of source.load([...digests.keys()])) {
-        if (loaded.kind !== 'record') throw new Error(loaded.kind)
-        const assembled = assemble(loaded, 16 * MIB)
-        if ('reason' in assembled) throw new Error(JSON.stringify(assembled.faults))
-        found.push(assembled.instance.id)
-      }
-    })
-    expect(found.sort()).toEqual(['srv-large', 'srv-small'])
-    expect(hashed).toBeGreaterThan(0)
-    expect(hashed).toBeLessThanOrEqual(MIB + SLICE_BYTES)
-  } finally {
-    rmSync(directory, { recursive: true })
-  }
 })

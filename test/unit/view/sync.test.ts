@@ -261,7 +261,7 @@ test('a notice that arrives before the connection is complete is read as soon as
   expect(view.get(id(2))).toBeDefined()
 })
 
-test('E2: nothing is kept of a record of another hypervisor that a peer led to', async () => {
+test('E2: a lookup that finds a record of another hypervisor leaves nothing behind', async () => {
   const setup = aSync(1)
   const { source, view, sync, log } = setup
   await source.drain()

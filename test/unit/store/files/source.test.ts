@@ -4,11 +4,15 @@ import { open } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
-import { loadFiles } from '../../../../src/store/files/source.ts'
+import { buildFileSource, loadFiles } from '../../../../src/store/files/source.ts'
 import { formatPending } from '../../../../src/store/files/pending.ts'
+import { assemble } from '../../../../src/view/validate.ts'
+import { SLICE_BYTES } from '../../../../src/runtime/turn-budget.ts'
+import { mostBytesPerTurn } from '../../../support/fixtures/bytes-per-turn.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 
 const ID = 'srv-abcde'
+const MIB = 1024 * 1024
 const ROOT = mkdtempSync(join(tmpdir(), 'imds-files-'))
 afterAll(() => { rmSync(ROOT, { recursive: true }) })
 const aDirectory = () => mkdtempSync(join(ROOT, 'store-'))
@@ -68,4 +72,26 @@ test.each(['.yaml', '.yml'])('a %s file of more than 64 KiB is a fault before it
   expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'unreadable', reason: `${ID}${ending} is 65537 bytes, more than the limit of 65536 for YAML: write it as JSON` })
   renameSync(path, join(directory, `${ID}.json`))
   expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'record' })
+})
+
+test('a file store hashes user-data in slices, for the index, the record and their check', async () => {
+  const directory = aDirectory()
+  for (const [id, size] of [['srv-large', 16 * MIB], ['srv-small', 5]] as const) {
+    writeFileSync(join(directory, `${id}.json`), JSON.stringify(anInstance({ id })))
+    writeFileSync(join(directory, `${id}.user-data`), Buffer.alloc(size, id))
+  }
+  const source = buildFileSource(directory, 16 * MIB)
+  const found: string[] = []
+  const { hashed } = await mostBytesPerTurn(async () => {
+    const { digests } = await source.index()
+    for await (const loaded of source.load([...digests.keys()])) {
+      if (loaded.kind !== 'record') throw new Error(loaded.kind)
+      const assembled = assemble(loaded, 16 * MIB)
+      if ('reason' in assembled) throw new Error(JSON.stringify(assembled.faults))
+      found.push(assembled.instance.id)
+    }
+  })
+  expect(found.sort()).toEqual(['srv-large', 'srv-small'])
+  expect(hashed).toBeGreaterThan(0)
+  expect(hashed).toBeLessThanOrEqual(MIB + SLICE_BYTES)
 })

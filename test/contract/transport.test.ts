@@ -111,8 +111,8 @@ describe('every refusal', () => {
     if (refusal === 'ipv6-disabled') guest.put(anInstance({ interfaces: DUAL_STACK }))
     if (refusal === 'contested-address') guest.put(anInstance({ id: 'srv-other' }))
     if (refusal === 'internal-error') {
-      const held = guest.view.get('srv-abcde')
-      if (held) held.resolve = () => { throw new Error('a bug') }
+      const served = guest.view.get('srv-abcde')
+      if (served) served.resolve = () => { throw new Error('a bug') }
     }
     const answer = await guest.ask(injection)
     expect(answer.status).toBe(statusOf(refusal))
@@ -123,8 +123,8 @@ describe('every refusal', () => {
 
   test('that is caused by a bug is logged with its cause and has an empty body', async () => {
     const guest = server()
-    const held = guest.view.get('srv-abcde')
-    if (held) held.resolve = () => { throw new Error('a bug') }
+    const served = guest.view.get('srv-abcde')
+    if (served) served.resolve = () => { throw new Error('a bug') }
     expect(await guest.ask(ID)).toMatchObject({ status: 500, text: '' })
     expect(guest.log).toMatchObject([{ level: 50, err: { message: 'a bug' } }])
   })

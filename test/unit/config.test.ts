@@ -89,7 +89,7 @@ describe('record keys', () => {
   })
 })
 
-test('the operator API may listen elsewhere with a list of networks', () => {
+test('the operator API may listen on any address with a list of networks', () => {
   expect(parseConfig({ ...REDIS, IMDS_OPERATOR_LISTEN: '[::]:9169', IMDS_OPERATOR_ALLOW: '10.1.0.0/16, fd00::/8' }))
     .toMatchObject({ ok: true, config: { operator: { host: '::', port: 9169, allow: ['10.1.0.0/16', 'fd00::/8'] } } })
 })

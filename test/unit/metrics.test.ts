@@ -21,7 +21,7 @@ function aDaemon(change: Partial<MetricsSources> = {}) {
   return { metrics, meter, scrape }
 }
 
-test('each metric is ours or one of the process, has a help text, and a counter ends in _total', async () => {
+test('each metric is of imds or of the process, has a help text, and a counter ends in _total', async () => {
   const declared = await aDaemon().metrics.registry.getMetricsAsJSON()
   expect(declared.length).toBeGreaterThan(30)
   expect(declared.filter(({ name }) => !/^(imds|process|nodejs)_/.test(name)).map(({ name }) => name)).toEqual([])

@@ -24,9 +24,9 @@ test('a file of our installation that an upgrade has removed is named, however i
 })
 
 test.each<[string, () => unknown]>([
-  ['a file of somebody else', () => errorOf(() => readFileSync('/nowhere/view.snapshot'))],
+  ['a file of another program', () => errorOf(() => readFileSync('/nowhere/view.snapshot'))],
   ['a file beside our installation', () => errorOf(() => readFileSync(`${OURS.replace(/\/$/, '')}-old/chunk-gone.js`))],
-  ['a file of ours that is there but cannot be read', () => Object.assign(new Error(`EACCES: permission denied, open '${GONE}'`), { code: 'EACCES', path: GONE })],
+  ['a file of the installation that cannot be read', () => Object.assign(new Error(`EACCES: permission denied, open '${GONE}'`), { code: 'EACCES', path: GONE })],
   ['a package that is not installed', () => Object.assign(new Error('Cannot find package \'yaml\' imported from x'), { code: 'ERR_MODULE_NOT_FOUND' })],
   ['a module error without a name', () => Object.assign(new Error('not found'), { code: 'ERR_MODULE_NOT_FOUND' })],
   ['a bug', () => new TypeError(`${GONE} is not a function`)],

@@ -30,7 +30,7 @@ test('E2: a record of other hypervisors never enters the view and leaves it, wha
   expect(plan(record({ hypervisors: ['hv2'] }), current, 'notice', { hypervisor: 'hv1', userDataMaxBytes: 0 })).toMatchObject({ movedTo: { instance: { hypervisors: ['hv2'] } } })
 })
 
-test('without a hypervisor\'s name every instance of the store is ours', () => {
+test('without a hypervisor\'s name every instance of the store is served', () => {
   expect(kinds(record({ hypervisors: ['hv2'] }), undefined, null)).toEqual(['replace', 'replace', 'replace'])
 })
 

@@ -40,7 +40,7 @@ test('a symbolic link is refused, and its target is not touched', async () => {
   expect(readFileSync(target, 'utf8')).toBe('mine')
 })
 
-test('a directory, and a file of somebody else, are refused with the remedy', async () => {
+test('a directory, and a file of another program, are refused with the remedy', async () => {
   mkdirSync(path())
   await expect(takeLock(path())).rejects.toThrow('it is not a regular file, delete it')
   rmSync(path(), { recursive: true })

@@ -7,7 +7,7 @@
 import { splitPrefix, subnetOf } from './address.ts'
 import type { Instance, Interface } from './instance.ts'
 
-/** Facts about the cloud that no record holds; each may be absent. */
+/** Facts about the cloud that no record has; each may be absent. */
 export interface Provider {
   /** `services/domain`: the DNS domain of the provider's endpoints. */
   readonly domain?: string
@@ -59,7 +59,7 @@ function ofInterface(name: string, since: string, value: (nic: Interface, instan
   return { pattern: `meta-data/network/interfaces/macs/{mac}/${name}`, since, entries }
 }
 
-/** As `ofInterface`, for a list of addresses of which older versions show the first line only (docs/ec2.md#changed-formats). */
+/** Like `ofInterface`, for a list of addresses. Older versions show only its first line (docs/ec2.md#changed-formats). */
 function addressesOfInterface(name: string, since: string, value: (nic: Interface) => Value): Category {
   const { pattern, entries } = ofInterface(name, since, value)
   const firstLine = (text: string) => text.split('\n', 1)[0] ?? ''
@@ -85,7 +85,7 @@ const dhcpv6Addresses = (nic: Interface) => nic.dhcpv6 ? nic.ipv6Addresses : []
 const firstInterface = ({ interfaces }: Instance) => interfaces[0]
 const firstCloudIp = ({ interfaces }: Instance) => interfaces.flatMap(({ cloudIps }) => cloudIps)[0]
 
-/** Tag keys that can be a path (contract C5). `=` is not allowed: cloud-init reads `5=x` as an index of public keys. */
+/** Tag keys that the tree shows (contract C5). `=` is not allowed, because cloud-init reads `5=x` as an index of public keys. */
 const TAG_KEY = /^(?!(?:\.|\.\.|_index)$)[A-Za-z0-9+\-.,_:@]{1,255}$/
 
 const tags = ({ tags, options }: Instance) => options.instanceMetadataTags === 'enabled'
@@ -129,7 +129,7 @@ export const CATEGORIES: readonly Category[] = [
       cloudIps.map(({ publicIpv4 }) => ({ parameters: [macAddress, publicIpv4], value: address(ipv4Addresses[0]) ?? '' }))),
   },
   addressesOfInterface('ipv6s', '2016-06-30', (nic) => lines(addresses(dhcpv6Addresses(nic)))),
-  ofInterface('local-hostname', '2011-01-01', (_nic, { fqdn }) => fqdn), // EC2 dates it 2007-01-19, four years before the tree that holds it
+  ofInterface('local-hostname', '2011-01-01', (_nic, { fqdn }) => fqdn), // EC2 gives it the date 2007-01-19, but its directory is from 2011
   addressesOfInterface('local-ipv4s', '2011-01-01', ({ ipv4Addresses }) => lines(addresses(ipv4Addresses))),
   ofInterface('mac', '2011-01-01', ({ macAddress }) => macAddress),
   ofInterface('owner-id', '2011-01-01', (_nic, { account }) => account),

@@ -1,5 +1,6 @@
 /**
- * The type of a valid record. It is not in record.ts, whose check takes long to load: a daemon that starts from its own snapshot does not load that.
+ * The type of a valid record. It is not in record.ts, because the check there takes long to load, and a daemon that starts from its own snapshot
+ * does not need it.
  */
 import type { Static } from 'typebox'
 import { splitPrefix } from './address.ts'
@@ -8,7 +9,7 @@ import type { InstanceSchema } from './schema.ts'
 /** The largest size of a record as JSON, in bytes, unknown fields included. */
 export const RECORD_MAX_BYTES = 256 * 1024
 
-/** Identifies the schema: the first digits of its SHA-256. An instance that a snapshot has under another one is checked again. */
+/** Identifies the schema: the first digits of its SHA-256. An instance in a snapshot with another value is checked again. */
 export const RECORD_FORM = '0f22561873889824'
 
 type Deep<T> = T extends (infer U)[] ? readonly Deep<U>[] : T extends object ? { readonly [K in keyof T]: Deep<T[K]> } : T

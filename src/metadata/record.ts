@@ -69,7 +69,7 @@ export function sizeFaults(document: unknown): Fault[] {
   return bytes > RECORD_MAX_BYTES ? [{ path: '', message: `is ${String(bytes)} bytes as JSON, more than the limit of ${String(RECORD_MAX_BYTES)}` }] : []
 }
 
-/** The part of a JSON Schema that `known` reads. */
+/** The keywords of a JSON Schema that `known` uses. */
 interface Shape {
   readonly properties?: Readonly<Record<string, Shape>>
   readonly patternProperties?: Readonly<Record<string, Shape>>
@@ -115,7 +115,7 @@ export function restore(value: unknown): Instance | undefined {
 
 type SchemaError = ReturnType<typeof check.Errors>[number]
 
-/** A path that is longer ends in a tag key that is too long: the fault then names its parent. */
+/** A longer path ends in a tag key that is too long. The fault then has the path of its parent. */
 const LONGEST_PATH = 512
 
 function faultsOf(error: SchemaError): Fault[] {

@@ -2,7 +2,7 @@
  * Parses the target of a request into its canonical form: a version, and a path of the tree (contract A3; docs/ec2.md#urls).
  *
  * Real clients double slashes, add or omit the last one, send absolute URLs, and escape characters that need no escape. The target is split
- * before it is decoded, so an escaped slash separates nothing. The host of an absolute URL is ignored: it identifies nobody.
+ * before it is decoded, so an escaped slash does not separate segments. The host of an absolute URL is ignored.
  */
 import type { Parsed } from './parsed.ts'
 import { LATEST, versionPosition } from './versions.ts'

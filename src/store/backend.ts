@@ -1,7 +1,9 @@
 /**
- * The two parts of a Publisher. A Backend is a place where records go: Redis, or a directory of files. A Codec is the form in which they go
- * there: plain or encrypted. A store that can read a plain record applies the rules of seals and user-data itself, atomically; for an encrypted
- * record the codec applies them, and the store compares what it is given.
+ * The two parts of a Publisher. A Backend is the place that stores records: Redis, or a directory of files. A Codec is the form in which records
+ * are stored: plain or encrypted.
+ *
+ * A store can read plain records, and applies the rules of seals and user-data itself, atomically. It cannot read encrypted records: the codec
+ * applies the rules, and the store compares the facts that the codec sends with them.
  */
 import type { Instance } from '../metadata/instance.ts'
 import type { Seal } from './seal.ts'
@@ -17,14 +19,14 @@ export interface Change {
   readonly dryRun: boolean
 }
 
-/** The outcome of a write, with the seal that the record has now. `user-data-changed`: the user-data to keep is not the expected one any more. */
+/** The outcome of a write, with the seal that the record has now. `user-data-changed`: the user-data to keep is no longer the expected one. */
 export type Written =
   | { readonly kind: 'published', readonly sealedAt: Seal }
   | { readonly kind: 'unchanged', readonly sealedAt: Seal }
   | { readonly kind: 'user-data-changed' }
   | PutRefusal
 
-/** A place where records go. Writing needs a `Writer`; the plain and the encrypted codec each name the one that they need. */
+/** A place that stores records. Each codec declares the `Writer` that it needs. */
 export interface Backend<Writer> {
   /** The region that every record must name; undefined: any. */
   readonly region: string | undefined
@@ -41,7 +43,7 @@ export interface Backend<Writer> {
   close(): Promise<void>
 }
 
-/** The form in which records go to a backend. */
+/** The form in which records are stored. */
 export interface Codec<Reader, Writer extends Reader> {
   get(reader: Reader, id: string): Promise<Published | undefined>
   write(writer: Writer, change: Change): Promise<Written>
@@ -68,7 +70,7 @@ export interface PlainWriter extends PlainReader {
   remove(id: string, revision: number | undefined): Promise<RemoveResult>
 }
 
-/** The plain codec: the store does everything. */
+/** The plain codec: the store applies all rules. */
 export const PLAIN: Codec<PlainReader, PlainWriter> = {
   get: (reader, id) => reader.get(id),
   write: (writer, change) => writer.write(change),

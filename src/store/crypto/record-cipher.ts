@@ -1,8 +1,8 @@
 /**
  * Authenticated encryption of records, user-data and snapshots.
  *
- * With keys, the values in Redis and the snapshot on the disk are encrypted. Who can read them learns nothing from them, and who can write them can
- * neither forge a value nor put one in the place of another. A value is bytes, which a publisher in any language can make:
+ * With keys, the values in Redis and the snapshot on disk are encrypted. An attacker who can read them learns nothing, and one who can write them
+ * can neither forge a value nor put one in the place of another. A publisher in any language can make a value:
  *
  *   imds1 NAME REVISION LF  nonce (12 bytes)  ciphertext  tag (16 bytes)
  *
@@ -13,7 +13,7 @@
  * Nonces are random, so a derived key is good for 2^32 values (NIST SP 800-38D, 8.3), which is 100 publishes a second for 16 months. The first key
  * encrypts and every key decrypts, so that keys can be replaced one after the other.
  *
- * Left out: freshness. An older value of the same place is authentic too, with its own revision.
+ * It does not protect against a replay: an older value of the same instance is authentic too, with its own revision.
  */
 import { createCipheriv, createDecipheriv, createSecretKey, hkdfSync, randomBytes, type KeyObject } from 'node:crypto'
 import type { Parsed } from '../../metadata/parsed.ts'
@@ -29,7 +29,7 @@ export const TAG_BYTES = 16
 /** An encrypted value is longer than its contents by at most this, in bytes. */
 export const ENCRYPTION_MAX_OVERHEAD_BYTES = HEAD_BYTES + TAG_BYTES
 
-/** A key and the name that values call it by. */
+/** A key and its name, which every value that it encrypted contains. */
 export interface RecordKey { readonly name: string, readonly key: KeyObject }
 /** The keys of a region: the first encrypts, all decrypt. */
 export type RecordKeys = readonly [RecordKey, ...RecordKey[]]

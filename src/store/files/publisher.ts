@@ -35,7 +35,7 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
   readonly whyPlain = 'records in files are not encrypted'
   readonly #directory: string
   readonly #operations: FileOperations
-  /** The last write of this publisher: its writes take turns here, and wait for the lock of other publishers only. */
+  /** The last write of this publisher. Its writes wait for each other here, so that only other publishers compete for the lock. */
   #last: Promise<unknown> = Promise.resolve()
 
   constructor(directory: string, operations: FileOperations) {
@@ -93,7 +93,7 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
     const watcher = watch(this.#directory, (_event, name) => {
       const id = name === null ? undefined : idOfFile(name)
       if (id === undefined || pending.has(id)) return
-      pending.set(id, setTimeout(() => { // covers every change until then: the last one is never left out
+      pending.set(id, setTimeout(() => { // reports all changes until then, so the last one is never missed
         pending.delete(id)
         changed(id)
       }, REPORT_INTERVAL_MS))

@@ -25,12 +25,12 @@ import { sha256InSlices, TurnBudget } from '../../runtime/turn-budget.ts'
 /** How long to wait for more changes: a writer may put record and user-data one after the other. */
 const QUIET_MS = 10
 const RETRY_MS = 1000
-/** Files that keep changing while they are read are taken as they are; a notice follows the last change. */
+/** After so many attempts, files that change while they are read are used as read: a notice follows the last change. */
 const ATTEMPTS = 10
 
 /** A file may be longer than its record: it may be indented, or have comments. */
 const FILE_MAX_BYTES = 4 * RECORD_MAX_BYTES
-/** YAML is parsed in one turn of the event loop, much slower than JSON, and slower again for maps with many keys. */
+/** The limit for YAML is lower, because it is parsed in one turn of the event loop and much slower than JSON. */
 const YAML_MAX_BYTES = 64 * 1024
 
 const ENDINGS = [...RECORD_ENDINGS, '.user-data', '.removed', '.pending']
@@ -103,7 +103,7 @@ class FileSource implements Source {
     for (const id of ids) yield await loadFiles(this.#directory, id, this.#userDataMaxBytes).then(bounded, (error: unknown) => unreadable(id, error))
   }
 
-  /** Never finds an owner: a resync reads every file, so the view has them all. */
+  /** Always finds no owner: a resync reads every file, so the view has all owners. */
   owner(): Promise<null> {
     return Promise.resolve(null)
   }

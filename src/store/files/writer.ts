@@ -99,7 +99,7 @@ export class FileWriter implements PlainWriter {
     await this.#finish(id)
   }
 
-  /** Brings the files of an instance in line with a change. Can be done any number of times. */
+  /** Updates the files of an instance according to a pending change. Repeating it changes nothing more. */
   async #apply(id: string, change: PendingChange): Promise<void> {
     if (change.kind === 'remove') {
       await this.#replace(`${id}.removed`, `${change.tombstone}\n`)

@@ -2,9 +2,9 @@
  * Connects to the Redis that has a region, in each of its shapes.
  *
  * One server has a region: the server of the URL, the primary that Sentinels name, or the primary of the Cluster's slot of the region's hash tag.
- * A connection is always to that one server, and is found anew each time: by asking a Sentinel, or by following the redirections of any node.
- * Nothing here reconnects. The holder of a connection sees it end, with the reason, and makes another, which reads passwords and certificates
- * again, so that replacing them needs no restart.
+ * A connection is always to that one server, which is searched for each time: by asking a Sentinel, or by following the redirections of any node.
+ * Nothing here reconnects. The caller is notified of the end of a connection with its reason, and opens another one. That reads passwords and
+ * certificates again, so that replacing them needs no restart.
  *
  * ioredis has clients for Sentinel and Cluster, but they reconnect and redirect on their own: the daemon could not tell when notices were lost, and
  * the reasons for operators would be gone. A region needs one server only, which makes finding it short.
@@ -88,8 +88,8 @@ export async function attempt(redis: Redis, commands: (string | number)[][]): Pr
 }
 
 /**
- * Runs one session after the other until `signal` aborts. Reports the reason for the end of each to `ended`. Waits 25 ms to 2 s before the next,
- * the longer the more of them have failed in a row.
+ * Runs one session after the other until `signal` aborts. Reports the reason for the end of each to `ended`. The pause before the next one
+ * increases with each failure in a row, from 25 ms to 2 s.
  */
 export async function again(session: () => Promise<string>, ended: (reason: string) => void, signal: AbortSignal): Promise<void> {
   for (let failures = 0; ; failures++) {

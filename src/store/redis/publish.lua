@@ -224,7 +224,7 @@ local function claims_of(record)
         if name ~= 'ipv6Prefixes' then range = string.match(range, '^[^/]*') end
         local claim = (interface.network or 'default') .. ' ' .. range
         if not split_claim(claim) then return nil, 'an address or a network is empty or holds white space' end
-        if (name ~= 'ipv4Addresses' or is_ipv6(range)) and not digits_of(range) then return nil, 'interfaces[].' .. name .. ' holds what is no IPv6 address or no prefix that an interface may own' end
+        if (name ~= 'ipv4Addresses' or is_ipv6(range)) and not digits_of(range) then return nil, 'interfaces[].' .. name .. ' has an entry that is neither an IPv6 address nor a prefix that an interface may own' end
         claims[#claims + 1] = claim
       end
     end
@@ -257,7 +257,7 @@ end
 -- Returns the revision that an encrypted value was made for; nil for a plain value (src/store/crypto/record-cipher.ts).
 local function encrypted_for(value) return string.match(value or '', '^imds1 %S+ (%d+)\n') end
 
--- True if an instance may be changed with keys only. The record decides in regions that were encrypted before there was a mark.
+-- True if an instance may be changed only with keys. In a region that was encrypted before the mark existed, its record decides.
 local function needs_keys(id)
   return redis.call('EXISTS', base .. ':encrypted') == 1 or encrypted_for(redis.call('HGET', base .. ':instance:' .. id, 'record')) ~= nil
 end
@@ -306,13 +306,13 @@ local function put(text, mode, bytes, lifts)
     bytes = redis.call('HGET', instance, 'user-data') or nil
     local held = decoded(redis.call('HGET', instance, 'record'))
     local before = held and is_table(held.userData) and held.userData or nil
-    if (before and before.sha256) ~= (expected and expected.sha256) then return refused('user-data', 'the store holds other user-data than the record tells') end
+    if (before and before.sha256) ~= (expected and expected.sha256) then return refused('user-data', 'the user-data in the store is not the one that the record describes') end
   elseif mode == 'none' then
     bytes = nil
   elseif mode ~= 'set' or not bytes then
     return refused('invalid', 'say what becomes of the user-data: set BYTES, keep or none')
   end
-  if (bytes and #bytes) ~= (expected and expected.size) then return refused('user-data', 'the record tells another size than the bytes have') end
+  if (bytes and #bytes) ~= (expected and expected.size) then return refused('user-data', 'the record describes another size than that of the bytes') end
 
   local before = known(id)
   local sealed_at = not lifts and seal_of(id, before) or record.sealedAt

@@ -62,7 +62,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     return this.#connection
   }
 
-  /** Needs no lock: each run of the script is atomic, and refuses a write whose premise no longer holds. */
+  /** Needs no lock: each run of the script is atomic, and refuses a write if the instance changed meanwhile. */
   transaction<T>(task: (writer: this) => Promise<T>): Promise<T> {
     return task(this)
   }

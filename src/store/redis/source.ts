@@ -3,8 +3,8 @@
  *
  * A session is two connections to the server that has the region: one for commands, one subscribed to the channel of this hypervisor. The source
  * reports `connected` when both are ready, so the resync that follows misses nothing. When either is lost, both are closed; the next session
- * finds the server again, and its resync makes up for lost notices. Both connections are checked every few seconds: otherwise a server that
- * disappears without closing them, loses its role as primary, or gives the region away would look like a store without changes.
+ * finds the server again, and its resync finds the changes whose notices were lost. Both connections are checked every few seconds, because a
+ * server may disappear without closing them, lose its role as primary, or give the region away, which else would look like a store without changes.
  */
 import type { Redis } from 'ioredis'
 import { ipv6Digits } from '../../metadata/address.ts'

@@ -14,7 +14,7 @@ import { Links } from './link.ts'
 import { parseRefusals, type FirewallRefusal } from './refusal.ts'
 import type { FirewallGuest, FirewallListener, FirewallDocument } from './document.ts'
 
-/** What the firewall is made of. */
+/** The parts of the firewall. */
 export interface FirewallParts {
   /** The launch gate waits for the rules. */
   readonly required: boolean

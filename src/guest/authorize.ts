@@ -14,8 +14,8 @@ import type { RequestMeter } from './meter.ts'
 import type { Tokens } from './token.ts'
 
 /**
- * What happens to a request that was forwarded (it has `X-Forwarded-For` or `Forwarded`): each gets 403; only those that have or want
- * a session token, as on EC2; or it is only counted.
+ * The rule for forwarded requests, which have `X-Forwarded-For` or `Forwarded`: all of them get 403; or only those that have or request
+ * a session token, as on EC2; or they are only counted.
  */
 export const FORWARDED_RULES = ['refuse', 'refuse-tokens', 'count'] as const
 
@@ -58,7 +58,7 @@ export function authorize(
     meter.session(ttlSeconds === undefined ? 'refused' : 'token')
     return ttlSeconds === undefined ? refused('token-invalid', target.route) : { kind: 'authorized', guest, target, ttlSeconds }
   }
-  // Scripts that failed to get a token send an empty one: it counts as none.
+  // A script that failed to get a token sends an empty one, which counts as no token.
   const isRequired = guest.instance.options.httpTokens === 'required'
   meter.session(isRequired ? 'refused' : 'none')
   return isRequired ? refused('token-required', target.route) : { kind: 'authorized', guest, target, ttlSeconds: undefined }

@@ -1,9 +1,9 @@
 /**
- * Protects a listener from its connections: it admits each by the share of its peer, answers what is no request, ends connections in
- * order, and resets the ones that cost too much.
+ * Protects a listener from its connections: it admits each by the share of its peer, refuses bytes that are not a request, closes connections
+ * gracefully, and resets those that cost too much.
  *
- * A peer with too many connections, or with too many requests, is held for HOLD_MS before it is refused. While it is held, its connection may
- * not send further requests (pipelining). A connection that ends lingers (linger.ts), so that the peer receives the last response.
+ * A peer with too many connections or too many requests is refused only after REFUSAL_DELAY_MS. During the delay its connection may not send
+ * further requests (pipelining). A connection that ends lingers (linger.ts), so that the peer receives the last response.
  *
  * It guarantees that no refusal overtakes the response to an earlier request of the same connection: the peer would take it for that response.
  * The limit of open connections and the time-outs of idle and slow ones are Node's.
@@ -32,9 +32,9 @@ export interface ConnectionGuardParts {
   readonly refusalLog: RefusalLog
 }
 
-/** A refused peer is held for so long, in ms: a peer that exceeds its share then costs next to nothing. */
-const HOLD_MS = 100
-/** Connections beyond a peer's share are held and refused; beyond so many times the share they are reset. */
+/** The delay of a refusal, in ms. It limits how much a peer that exceeds its share and retries can cost. */
+const REFUSAL_DELAY_MS = 100
+/** Connections beyond a peer's share are refused after the delay; beyond so many times the share they are reset. */
 const RESET_ABOVE = 4
 /** Connections beyond a share, and those whose request did not arrive in time, linger for so long, in ms. */
 const SHORT_LINGER_MS = 1_000
@@ -51,7 +51,7 @@ const UNREADABLE: Readonly<Record<string, Refusal | undefined>> = {
 export class ConnectionGuard {
   readonly #parts: ConnectionGuardParts
   readonly #connections = new Connections()
-  readonly #held = new Set<Socket>()
+  readonly #delayed = new Set<Socket>()
   #checks: NodeJS.Timeout | undefined
   #madeRoomAtMs = -Infinity
 
@@ -80,7 +80,7 @@ export class ConnectionGuard {
     clearInterval(this.#checks)
   }
 
-  /** Whether a request is to be answered. False where its connection is gone, had its last response, or pipelines while it is held. */
+  /** Whether a request is to be answered. False where its connection is gone, had its last response, or pipelines during a delayed refusal. */
   accepts({ address, found, request: { socket }, response }: Exchange): boolean {
     if (address === '') { // reset by the peer
       socket.destroy()
@@ -88,7 +88,7 @@ export class ConnectionGuard {
     }
     if (socket.writableEnded) return false
     this.#connections.setLastResponse(socket, response)
-    if (!this.#held.has(socket)) return true
+    if (!this.#delayed.has(socket)) return true
     this.#resetPipelining(socket, this.#shareOf(found, address))
     return false
   }
@@ -98,13 +98,13 @@ export class ConnectionGuard {
     return this.#shareOf(found, address).spend(startedMs, found.kind === 'owned' ? found.owner : undefined)
   }
 
-  /** Holds a connection for HOLD_MS, then refuses it. */
-  hold(socket: Socket, refuse: () => void): void {
-    this.#held.add(socket)
+  /** Refuses a connection after REFUSAL_DELAY_MS. */
+  refuseLater(socket: Socket, refuse: () => void): void {
+    this.#delayed.add(socket)
     setTimeout(() => {
-      this.#held.delete(socket)
+      this.#delayed.delete(socket)
       refuse()
-    }, HOLD_MS)
+    }, REFUSAL_DELAY_MS)
   }
 
   /** After the last response Node closes a connection at once, by `destroySoon`. Makes it linger instead. */
@@ -120,7 +120,7 @@ export class ConnectionGuard {
     if (response.socket?.writableLength === 0) this.#connections.forgetResponse(response.socket, response)
   }
 
-  /** Refuses what is no request: Node's parser rejected it, or it did not arrive in time. */
+  /** Refuses bytes that are not a request: Node's parser rejected them, or the rest did not arrive in time. */
   refuseUnreadable(error: NodeJS.ErrnoException, socket: Socket): void {
     const address = peerAddress(socket)
     if (error.code === 'ECONNRESET' || address === '') {
@@ -136,7 +136,7 @@ export class ConnectionGuard {
     this.#refuse(socket, found, refusalOf(found, address) ?? refusal, '', refusal === 'request-timeout' ? SHORT_LINGER_MS : LINGER_MS)
   }
 
-  /** Counts a new connection in the share of its peer. One that exceeds the share is held and refused, or reset. */
+  /** Counts a new connection in the share of its peer. One that exceeds the share is refused after a delay, or reset. */
   #admit(socket: Socket): void {
     const { network, directory, meter } = this.#parts
     const found = directory.find(network, peerAddress(socket))
@@ -147,7 +147,7 @@ export class ConnectionGuard {
       socket.resetAndDestroy()
     } else if (used > 1 || share.isPenalized(performance.now())) {
       process.nextTick(() => { socket.pause() }) // after Node has started to read, and before it reads
-      this.hold(socket, () => { this.#refuse(socket, found, used > 1 ? 'too-many-connections' : 'over-share', '', SHORT_LINGER_MS) })
+      this.refuseLater(socket, () => { this.#refuse(socket, found, used > 1 ? 'too-many-connections' : 'over-share', '', SHORT_LINGER_MS) })
     }
   }
 
@@ -171,8 +171,8 @@ export class ConnectionGuard {
   }
 
   /**
-   * Resets all connections of a peer that sends requests on a connection that is held, and reads no new ones during the penalty. Node reads
-   * 64 KiB at a time, so up to 3,600 requests may follow in this turn; they are not parsed.
+   * Resets all connections of a peer that pipelines during a delayed refusal, and reads no new ones during the penalty. Node reads 64 KiB at a
+   * time, so up to 3,600 requests may follow in this turn; they are not parsed.
    */
   #resetPipelining(socket: Socket, share: Share): void {
     stopParsing(socket)

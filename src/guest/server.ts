@@ -53,7 +53,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
     const exchange = identify(request, reply.raw)
     if (!guard.accepts(exchange)) return
     if (!guard.hasShare(exchange)) {
-      guard.hold(exchange.request.socket, () => { responder.send(exchange, refused('over-share', 'unknown')) })
+      guard.refuseLater(exchange.request.socket, () => { responder.send(exchange, refused('over-share', 'unknown')) })
       return
     }
     const lookup = exchange.found.kind === 'unknown' ? directory.ask(network, exchange.address) : undefined

@@ -142,7 +142,7 @@ export class Shares {
     return share
   }
 
-  /** Forgets the shares that are whole. */
+  /** Forgets the shares that are full. */
   sweep(nowMs: number): void {
     for (const shares of [this.#guests, this.#unknown]) {
       for (const [key, share] of shares) {

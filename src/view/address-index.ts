@@ -16,7 +16,7 @@ export type Ownership<T> = { readonly kind: 'owned', readonly owner: T } | { rea
 export const UNKNOWN = Object.freeze({ kind: 'unknown' })
 const CONTESTED = Object.freeze({ kind: 'contested' })
 
-/** A range that is claimed. `ownership`: by all who claim it or a range that contains it. */
+/** A claimed range. `ownership` considers all claims of this range and of the ranges that contain it. */
 interface Claim<T> { readonly range: string, readonly digits: string | null, claimants: readonly T[], ownership: Ownership<T> }
 
 /** The claims of one network. `settled` is called when the owners of a range may have changed, with an empty list once nobody claims it. */

@@ -21,14 +21,14 @@ export interface ApplierParts extends PlanContext {
 /** Applies loaded records to the view, one at a time. */
 export class Applier {
   readonly #parts: ApplierParts
-  /** Id -> digest of what was read last, for ids that the index names although they run elsewhere: an unchanged one need not be read again. */
+  /** Id -> digest of the last record read, for ids in our index whose record names other hypervisors. Unchanged ones are not read again. */
   readonly #elsewhere = new Map<string, string>()
 
   constructor(parts: ApplierParts) {
     this.#parts = parts
   }
 
-  /** True when what was applied last for an id had this digest, so that a resync need not read it. */
+  /** True if the record that was applied last for an id had this digest, so a resync can skip it. */
   isCurrent(id: string, digest: string): boolean {
     return (this.#parts.view.get(id)?.digest ?? this.#elsewhere.get(id)) === digest
   }
@@ -40,7 +40,7 @@ export class Applier {
     }
   }
 
-  /** Applies a loaded record. A record that runs into a bug of ours costs one instance, not the host's sync with the store. */
+  /** Applies a loaded record. A bug in our handling of a record affects only its instance, not the sync with the store. */
   apply(loaded: Loaded, origin: Origin): void {
     try {
       this.#apply(loaded, origin)
@@ -81,7 +81,7 @@ export class Applier {
     }
   }
 
-  /** What the store has of an id is good. */
+  /** The store has a valid record of this id, or its removal. */
   #found(id: string): void {
     const { health } = this.#parts
     health.present(id)
@@ -95,11 +95,11 @@ export class Applier {
     const before = view.get(id)
     if (before !== undefined && revision < before.instance.revision) {
       revisionsBack.inc()
-      log.warn({ instance: id, revision, heldRevision: before.instance.revision }, 'the store went back to an older revision: taken as it is')
+      log.warn({ instance: id, revision, heldRevision: before.instance.revision }, 'the store went back to an older revision, which is served now')
     }
     view.replace(assembled)
     changed()
-    log.debug({ instance: id, revision }, 'instance taken into the view')
+    log.debug({ instance: id, revision }, 'instance added to the view, or replaced')
   }
 
   #remove(id: string, movedTo: Instance | undefined): void {

@@ -1,11 +1,10 @@
 /**
  * Asks the store about a peer that the view does not know.
  *
- * This is the one case in which a guest's request may ask the store: the notice of its instance was missed. Each address is looked up once
- * however many requests wait for it, for at most a second, and the answer is remembered for a second. The peer is answered only if the
- * record that owns its address names this hypervisor, so that a guest that forges its address learns nothing of other hypervisors'
- * instances. Beyond a fixed rate, or while the store is away, nothing is asked: a flood from unknown addresses costs the store no more
- * than that rate.
+ * This is the only case in which a guest's request may ask the store: the notice of its instance was missed. However many requests wait for an
+ * address, it is looked up once, for at most a second, and the result is remembered for a second. The peer is served only if the record that owns
+ * its address names this hypervisor, so that a guest that forges its address learns nothing about the instances of other hypervisors. The rate of
+ * lookups is limited, so that a flood from unknown addresses does not overload the store; while the store is not connected there are none.
  */
 import { LRUCache } from 'lru-cache'
 import { TokenBucket } from '../runtime/token-bucket.ts'
@@ -13,9 +12,9 @@ import type { Found } from './view.ts'
 
 /** Lookups per second, and the burst. A host has some hundred guests, and they do not all boot in the same second. */
 const RATE = 100
-const PATIENCE_MS = 1000
+const TIMEOUT_MS = 1000
 const MEMORY_MS = 1000
-/** Ten times what RATE allows within PATIENCE_MS and MEMORY_MS: no answer is forgotten too early. */
+/** Ten times what RATE allows within TIMEOUT_MS and MEMORY_MS: no answer is forgotten too early. */
 const MAX_REMEMBERED = 4096
 
 /** What a lookup needs. `lookUp` reads the instance that owns an address into the view, `find` is the view's; `now` is monotonic, in milliseconds. */
@@ -60,7 +59,7 @@ export class PeerLookup {
     const { lookUp, find, lookups } = this.#parts
     let timer: NodeJS.Timeout | undefined
     const tooLate = new Promise<never>((_resolve, reject) => {
-      timer = setTimeout(() => { reject(new Error('no answer in time')) }, PATIENCE_MS)
+      timer = setTimeout(() => { reject(new Error('no answer in time')) }, TIMEOUT_MS)
     })
     try {
       await Promise.race([lookUp(network, address), tooLate])

@@ -8,8 +8,8 @@ import { assemble, type Assembled, type AssemblyFault } from './validate.ts'
 import type { Loaded } from '../store/source.ts'
 
 /**
- * Why an id was read: the store's index or a notice names it for this hypervisor, or its record owns the address of an unknown peer. Only a
- * record that names this hypervisor concerns it in the last case: anybody can send a packet from any address.
+ * Why an id was read: the store's index or a notice names it for this hypervisor, or its record owns the address of an unknown peer. In the last
+ * case only a record that names this hypervisor counts, because anybody can send a packet from any address.
  */
 export type Origin = 'index' | 'notice' | 'peer'
 
@@ -18,7 +18,7 @@ export type Plan =
   | { readonly kind: 'replace', readonly assembled: Assembled }
   /** Gone from this hypervisor: removed, or `movedTo` others. It may not have been in the view. */
   | { readonly kind: 'remove', readonly movedTo: Assembled | null }
-  /** What the view has is what the store has. */
+  /** The view already has this record. */
   | { readonly kind: 'keep' }
   /** The store no longer knows what the view has: kept. */
   | { readonly kind: 'keep-absent' }

@@ -1,5 +1,5 @@
 /**
- * The ids whose records sync has to read: those of unknown peers, those that notices named, and those of the resync under way.
+ * The ids whose records sync has to read: those of unknown peers, those that notices named, and those of the resync in progress.
  *
  * A batch takes ids from the three kinds in turn, so each kind has a third of it, whatever arrives in the others. Within a kind the order is
  * first come, first served. An id that is named again while it waits is read once.
@@ -14,7 +14,7 @@ export interface Batch {
 
 /** The three kinds of work, without duplicates. */
 export class ReadQueue {
-  /** Ids that own the addresses of unknown peers, and who waits for each. */
+  /** Ids that own the addresses of unknown peers, and the promises that wait for each. */
   readonly #lookUps = new Map<string, PromiseWithResolvers<void>>()
   /** Ids that notices named. */
   readonly #dirty = new Set<string>()
@@ -25,7 +25,7 @@ export class ReadQueue {
     return this.#stale === undefined && this.#dirty.size === 0 && this.#lookUps.size === 0
   }
 
-  /** A resync is under way. It is complete when everything that it queued has been read. */
+  /** True while a resync is in progress. It is complete when everything that it queued has been read. */
   get isResyncing(): boolean {
     return this.#stale !== undefined
   }
@@ -50,7 +50,7 @@ export class ReadQueue {
     this.#stale = new Set()
   }
 
-  /** Queues an id of the resync under way. */
+  /** Queues an id of the resync in progress. */
   addStale(id: string): void {
     this.#stale?.add(id)
   }

@@ -1,5 +1,5 @@
 /**
- * Decides whether the store as a whole can be used, and names the likely cause where it cannot. Pure.
+ * Decides whether the store as a whole can be used, and names the likely cause if it cannot. Pure.
  *
  * When more than UNUSABLE_SHARE of the records are faulty, the cause is a wrong record key or an incompatible version, not single bad records.
  */
@@ -16,7 +16,7 @@ export interface StoreProblem {
   readonly cause: string
 }
 
-const RELEASE = 'the control plane writes records that this version of imds cannot read: upgrade imds, or go back to the former release of the control plane'
+const RELEASE = 'the control plane writes records that this version of imds cannot read: upgrade imds, or go back to the previous release of the control plane'
 const CAUSES: Readonly<Record<AssemblyFault['reason'], string>> = {
   rejected: 'the record keys are not those of the publishers: put the right keys into IMDS_RECORD_KEYS_FILE and restart imds. '
     + 'If the records are not encrypted yet, run `imdsctl encrypt --from-plain`',

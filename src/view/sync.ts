@@ -1,8 +1,8 @@
 /**
  * Keeps the view in step with the store.
  *
- * A notice is a hint, the key is the truth (invariant 4): a notice only queues an id; what counts is what is then read. Every (re)connect and
- * a slow timer start a resync, which compares digests and reads what differs. The instance of an unknown peer, whose notice may have been
+ * A notice is a hint, the key is the truth (invariant 4): a notice only queues an id, and the record that is then read decides. Every (re)connect
+ * and a slow timer start a resync, which compares digests and reads what differs. The instance of an unknown peer, whose notice may have been
  * missed, is looked up by the peer's address.
  *
  *     notice ------\                                                            replace -> view
@@ -40,7 +40,7 @@ const BATCH = 100
 const BATCH_BYTES = 64 * 1024 * 1024
 const SMALL_BATCH = 10
 const RETRY_MS = 1000
-/** After a reconnect a host that has a view waits up to this long, so that a thousand hosts do not storm a new primary. */
+/** After a reconnect a daemon with a view waits up to this long, so that a thousand hypervisors do not all read from a new primary at once. */
 const RESYNC_JITTER_MS = 2000
 
 /** The counters that sync increments. */
@@ -51,7 +51,7 @@ export interface SyncMetrics {
   readonly revisionsBack: { inc(): void }
 }
 
-/** What sync is made of. */
+/** The parts of sync. */
 export interface SyncParts {
   readonly source: Source
   readonly view: View

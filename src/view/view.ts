@@ -13,10 +13,10 @@ import { AddressIndex, UNKNOWN, type Ownership } from './address-index.ts'
 
 /** The grace period: how long a removed path still answers. */
 const GRACE_MS = 60_000
-/** The most former states that are kept of an instance, however often it changes. */
+/** The largest number of former states of an instance that are kept, however often it changes. */
 const MAX_FORMER_STATES = 64
 
-/** What a (network, address) is to this host. `contested`: more than one instance claims it, or a prefix that it is in. */
+/** The owner of a (network, address) on this host. `contested`: more than one instance claims it, or a prefix that it is in. */
 export type Found = Ownership<ServedInstance>
 
 /** One instance of the view, with its tree. */
@@ -55,12 +55,12 @@ export class ServedInstance {
     return this.#built().size
   }
 
-  /** Built at the guest's first request: most instances of a host are quiet. */
+  /** Built at the guest's first request, because most guests send none. */
   #built(): Tree {
     return this.#tree ??= buildTree(this.instance, this.userData, this.#provider)
   }
 
-  /** What the guest may have listed in former states and this state lacks, latest first. Nothing where it never asked. */
+  /** Paths that former states listed to the guest and this state lacks, latest first. Empty if the guest has sent no request. */
   #formerStates(before: ServedInstance): FormerState[] {
     const now = this.#now()
     const still = before.#former.filter(({ untilMs }) => now < untilMs)

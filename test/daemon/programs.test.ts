@@ -84,7 +84,7 @@ t.test('imdsctl firewall --watch keeps running when its installation is deleted'
   await host.putAndWait(alpha)
   t.equal(await curl(alpha), 200)
   await host.nft('flush ruleset')
-  await until(() => firewall.output().endsWith('somebody changed the rules: they are put back\n'), 'the rules to be restored')
+  await until(() => firewall.output().endsWith('another program changed the rules; they are restored\n'), 'the rules to be restored')
   t.equal(await curl(alpha), 200)
   await firewall.stop()
   t.equal(firewall.process.exitCode, 0)

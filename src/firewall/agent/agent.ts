@@ -14,7 +14,7 @@ import { EXIT, Failure } from '../../runtime/failure.ts'
 import { Refusal, removeTable, Table } from './nft.ts'
 import { findRefused } from './refused.ts'
 
-/** What `imdsctl firewall` is reporter. */
+/** The options of `imdsctl firewall`. */
 export interface FirewallOptions {
   readonly apply?: boolean
   readonly watch?: boolean
@@ -96,7 +96,7 @@ async function keep(operator: string): Promise<void> {
         isReady = true
       } else if (performance.now() - checkedAtMs >= CHECK_MS) {
         checkedAtMs = performance.now()
-        if (await table.restore()) console.error('imdsctl: somebody changed the rules: they are put back')
+        if (await table.restore()) console.error('imdsctl: another program changed the rules; they are restored')
       }
     } catch (error) {
       applied = ''

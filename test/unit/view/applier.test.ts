@@ -45,7 +45,7 @@ test('an older revision is taken as it is, and is counted and logged', () => {
   put({ revision: 7 })
   messages()
   put({ revision: 3 })
-  expect([view.get(ID)?.instance.revision, counts.back, messages()[0]]).toEqual([3, 1, '40 the store went back to an older revision: taken as it is'])
+  expect([view.get(ID)?.instance.revision, counts.back, messages()[0]]).toEqual([3, 1, '40 the store went back to an older revision, which is served now'])
 })
 
 test('invariant 3: a faulty record leaves the last good one in place, until a good one replaces it', () => {

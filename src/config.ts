@@ -22,10 +22,10 @@ import type { InheritedSocket } from './runtime/systemd.ts'
 /** Where guests of one network are answered. */
 export type GuestListener = Listener & { readonly network: string }
 
-/** Where records come from. `hypervisor` null: all records of the store are ours. `recordKeys` null: records are plain. */
+/** Where records come from. `hypervisor` undefined: all records of the store are ours. `recordKeys` undefined: records are plain. */
 export type StoreConfig =
-  | { readonly kind: 'redis', readonly url: string, readonly region: string, readonly hypervisor: string, readonly recordKeys: RecordKeys | null } & RedisFiles
-  | { readonly kind: 'files', readonly directory: string, readonly hypervisor: string | null }
+  | { readonly kind: 'redis', readonly url: string, readonly region: string, readonly hypervisor: string, readonly recordKeys: RecordKeys | undefined } & RedisFiles
+  | { readonly kind: 'files', readonly directory: string, readonly hypervisor: string | undefined }
 
 /** The whole configuration of a daemon. */
 export interface Config {
@@ -37,10 +37,10 @@ export interface Config {
   readonly userDataMaxBytes: number
   readonly resyncMs: number
   readonly snapshotMaxAgeMs: number
-  /** The value of IMDS_LISTEN where sockets of systemd replace it; null where it is not set, or is used. */
-  readonly overruledListen: readonly { readonly network: string, readonly host: string, readonly port: number }[] | null
-  /** Keys of session tokens; the first one mints. Null: the key in this host's state directory. */
-  readonly tokenKeys: readonly Uint8Array[] | null
+  /** The value of IMDS_LISTEN where sockets of systemd replace it; undefined where it is not set, or is used. */
+  readonly overruledListen: readonly { readonly network: string, readonly host: string, readonly port: number }[] | undefined
+  /** Keys of session tokens; the first one mints. Undefined: the key in this host's state directory. */
+  readonly tokenKeys: readonly Uint8Array[] | undefined
   /** The rate limits of each guest. */
   readonly share: Allowance
   readonly forwarded: typeof FORWARDED_RULES[number]
@@ -53,7 +53,7 @@ export interface Config {
 export interface ConfigFault { readonly variable: string, readonly message: string }
 /** The result of `parseConfig`. `unknown`: variables that start with IMDS_ and do not exist, for a warning. */
 export type ParsedConfig =
-  | { readonly ok: true, readonly config: Config, readonly unknown: readonly string[] }
+  | { readonly ok: true, readonly value: Config, readonly unknown: readonly string[] }
   | { readonly ok: false, readonly faults: readonly ConfigFault[] }
 
 /** What a file of keys holds, or what it should. */
@@ -118,9 +118,9 @@ export function parseConfig(
     return value
   }
 
-  const keysOf = <T>(variable: Variable, parse: (text: string) => Parsed<T, string>): T | null => {
+  const keysOf = <T>(variable: Variable, parse: (text: string) => Parsed<T, string>): T | undefined => {
     const path = read(variable)
-    if (path === undefined) return null
+    if (path === undefined) return undefined
     try {
       const parsed = parse(readText(path))
       if (parsed.ok) return parsed.value
@@ -128,7 +128,7 @@ export function parseConfig(
     } catch (error) {
       fault(variable, `cannot be read: ${(error as NodeJS.ErrnoException).code ?? 'error'}`)
     }
-    return null
+    return undefined
   }
 
   const inherited = sockets.map(({ fd, name: socket }): GuestListener => ({ fd, network: UNNAMED.test(socket) ? DEFAULT_NETWORK : socket }))
@@ -179,30 +179,30 @@ export function parseConfig(
   const config: Config = {
     listen: inherited.length > 0 ? inherited : listed,
     operator: { ...operator, allow },
-    overruledListen: inherited.length > 0 && (env['IMDS_LISTEN'] ?? '') !== '' ? listed : null,
+    overruledListen: inherited.length > 0 && (env['IMDS_LISTEN'] ?? '') !== '' ? listed : undefined,
     store, stateDirectory, logLevel, userDataMaxBytes, share, forwarded, tokenKeys,
     resyncMs: resyncSeconds * 1000, snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
     firewall: { required: firewall === 'required', link },
     provider: { ...domain !== undefined && { domain }, ...partition !== undefined && { partition } },
   }
   const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_') && !(variable in SETTINGS))
-  return { ok: true, config: Object.freeze(config), unknown }
+  return { ok: true, value: Object.freeze(config), unknown }
 }
 
 function parseStore(
-  read: (variable: Variable) => string | undefined, name: (variable: Variable) => string | undefined, recordKeys: RecordKeys | null,
+  read: (variable: Variable) => string | undefined, name: (variable: Variable) => string | undefined, recordKeys: RecordKeys | undefined,
   fault: (variable: Variable, message: string) => void,
 ): StoreConfig | undefined {
   const hypervisor = name('IMDS_HYPERVISOR')
   const settings: Partial<StoreSettings> = Object.fromEntries(Object.entries(STORE_SETTINGS).map(([setting, { variable }]) => [setting, read(variable)]))
-  const parsed = parseStoreSettings({ ...settings, recordKeysFile: recordKeys === null ? undefined : settings.recordKeysFile })
+  const parsed = parseStoreSettings({ ...settings, recordKeysFile: recordKeys && settings.recordKeysFile })
   const kind = parsed.ok ? parsed.value.kind : parsed.kind
   if (kind === 'files') name('IMDS_REGION') // it is not needed, but a bad one is a mistake
   if (!parsed.ok) for (const { setting, message } of parsed.faults) fault(STORE_SETTINGS[setting].variable, message)
   if (kind === 'redis' && hypervisor === undefined) fault('IMDS_HYPERVISOR', 'is not set: Redis needs the name of this host as the records have it')
   if (!parsed.ok) return undefined
   const { value: store } = parsed
-  if (store.kind === 'files') return { kind: 'files', directory: store.directory, hypervisor: hypervisor ?? null }
+  if (store.kind === 'files') return { kind: 'files', directory: store.directory, hypervisor }
   return { kind: 'redis', url: settings.url ?? '', region: store.region, hypervisor: hypervisor ?? '', recordKeys, ...redisFilesOf(settings) }
 }
 

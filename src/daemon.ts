@@ -247,14 +247,14 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<(allow: read
 
 function snapshotOwner(store: StoreConfig): SnapshotOwner {
   const { hypervisor } = store
-  return store.kind === 'redis' ? { store: 'redis', region: store.region, hypervisor } : { store: `file:${store.directory}`, region: null, hypervisor }
+  return store.kind === 'redis' ? { store: 'redis', region: store.region, hypervisor } : { store: `file:${store.directory}`, region: undefined, hypervisor }
 }
 
-function cipherOf(store: StoreConfig): RecordCipher | null {
-  return store.kind === 'files' || store.recordKeys === null ? null : new RecordCipher(store.recordKeys, store.region)
+function cipherOf(store: StoreConfig): RecordCipher | undefined {
+  return store.kind === 'files' || store.recordKeys === undefined ? undefined : new RecordCipher(store.recordKeys, store.region)
 }
 
-async function buildSource(store: StoreConfig, cipher: RecordCipher | null, userDataMaxBytes: number, announcement: Announcement): Promise<Source> {
+async function buildSource(store: StoreConfig, cipher: RecordCipher | undefined, userDataMaxBytes: number, announcement: Announcement): Promise<Source> {
   if (store.kind === 'files') return (await import('./store/files/source.ts')).buildFileSource(store.directory, userDataMaxBytes)
   const { buildRedisSource } = await import('./store/redis/source.ts')
   return buildRedisSource({ settings: store, region: store.region, hypervisor: store.hypervisor, cipher, userDataMaxBytes, announcement })

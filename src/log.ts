@@ -17,7 +17,7 @@ const SECRETS = ['password', 'userData', 'publicKeys', 'token', 'headers', 'docu
 export function buildLog(level: LogLevel, destination: DestinationStream): Logger {
   return pino({
     level,
-    base: null,
+    base: {},
     timestamp: pino.stdTimeFunctions.isoTime,
     formatters: { level: (label) => ({ level: label }) },
     redact: { paths: SECRETS.flatMap((name) => [name, `*.${name}`]), censor: '[redacted]' },

@@ -33,7 +33,7 @@ if (!parsed.ok) {
   if (sockets.length > 0) await sleep(EX_CONFIG_DELAY_MS)
   process.exit(EX_CONFIG)
 }
-const log = buildLog(parsed.config.logLevel, demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput())
+const log = buildLog(parsed.value.logLevel, demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput())
 if (parsed.unknown.length > 0) log.warn({ variables: parsed.unknown }, 'unknown variables: ignored')
 
 const end = (status: number) => {
@@ -44,7 +44,7 @@ process.on('uncaughtException', (error) => {
   log.fatal({ err: error }, 'unexpected error')
   end(1)
 })
-const starting = startDaemon(parsed.config, log)
+const starting = startDaemon(parsed.value, log)
 let stopping = false as boolean // TypeScript does not see that `stop` sets it
 const stop = (signal: string) => {
   if (stopping) return

@@ -6,7 +6,7 @@ import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import { parse } from '../metadata/record.ts'
 import { getExplanation, valueOf } from '../operator/client.ts'
 import { waitForInstance } from '../operator/wait.ts'
-import { openStore, type Publisher, type SealResult, type StoreSettings } from '../store/open.ts'
+import { openStore, type Published, type Publisher, type SealResult, type StoreSettings } from '../store/open.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
 
 /** The global options of every command. */
@@ -20,7 +20,7 @@ export function addressOwned({ address, network, owner }: { address: string, net
 /** Prints the record of an instance. */
 export async function get({ store }: Context, id: string): Promise<void> {
   await withStore(store, async (publisher) => {
-    console.log(JSON.stringify((await existing(publisher, id)).document, null, 2))
+    console.log(JSON.stringify((await existing(publisher, id)).document, undefined, 2))
   })
 }
 
@@ -28,8 +28,8 @@ export async function get({ store }: Context, id: string): Promise<void> {
 export async function userData({ store, json }: Context, id: string): Promise<void> {
   await withStore(store, async (publisher) => {
     const { userData: bytes } = await existing(publisher, id)
-    if (json) console.log(JSON.stringify({ id, userDataBase64: bytes === null ? null : Buffer.from(bytes).toString('base64') }))
-    else if (bytes !== null) process.stdout.write(bytes)
+    if (json) console.log(JSON.stringify({ id, userDataBase64: bytes === undefined ? null : Buffer.from(bytes).toString('base64') }))
+    else if (bytes !== undefined) process.stdout.write(bytes)
   })
 }
 
@@ -67,10 +67,10 @@ async function changeSeal(store: StoreSettings, json: boolean, id: string, chang
     const changed = await change(publisher)
     if (changed.kind === 'absent') throw new Failure(EXIT.notFound, `the store has no ${id}`, { id })
     if (changed.kind === 'address-owned') throw new Failure(EXIT.refused, addressOwned(changed), jsonOf(changed))
-    const sealedAt = changed.kind === 'unsealed' ? null : changed.sealedAt ?? null
-    const state = sealedAt === null ? 'is not sealed' : `has been sealed since ${sealedAt}`
+    const sealedAt = changed.kind === 'unsealed' ? undefined : changed.sealedAt
+    const state = sealedAt === undefined ? 'is not sealed' : `has been sealed since ${sealedAt}`
     const text = changed.kind === 'unchanged' ? `the user-data of ${id} ${state}: nothing to do` : `${changed.kind} ${id} at revision ${String(changed.revision)}`
-    print(json, { id, ...jsonOf(changed), sealedAt }, text)
+    print(json, { id, ...jsonOf(changed), sealedAt: sealedAt ?? null }, text)
   })
 }
 
@@ -144,7 +144,7 @@ export async function wait(json: boolean | undefined, id: string, options: { rev
     throw new Failure(EXIT.badData, `the guest of ${id} can never start with revision ${String(waited.revision)}: ${waited.reason}`, { id, result, ...details })
   }
   if (waited.kind === 'timeout') {
-    throw new Failure(EXIT.timeout, `the daemon does not answer for revision ${String(revision)} of ${id}: ${waited.reason}`, { id, result, ...details })
+    throw new Failure(EXIT.timeout, `the daemon does not answer for revision ${String(revision)} of ${id}: ${waited.reason}`, { id, result, ...details, revision: waited.revision ?? null })
   }
   print(json === true, { id, revision: waited.revision }, `${id} is answered for at revision ${String(waited.revision)}`)
 }
@@ -197,13 +197,13 @@ export async function list({ store, json }: Context): Promise<void> {
   })
 }
 
-/** Prints the id and the revision of each instance that changes (null: removed), until SIGINT or SIGTERM. */
+/** Prints the id and the revision of each instance that changes (as JSON null: removed), until SIGINT or SIGTERM. */
 export async function watch({ store, json }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const stop = await publisher.watch((id) => {
       publisher.get(id).then((published) => {
-        const revision = (published?.document as { revision?: number } | undefined)?.revision ?? null
-        print(json, { id, revision }, revision === null ? `${id}\tremoved` : `${id}\t${String(revision)}`)
+        const revision = (published?.document as { revision?: number } | undefined)?.revision
+        print(json, { id, revision: revision ?? null }, revision === undefined ? `${id}\tremoved` : `${id}\t${String(revision)}`)
       }, (error: unknown) => { console.error(`imdsctl: ${id}: ${String(error)}`) })
     })
     await new Promise((resolve) => {
@@ -223,7 +223,7 @@ async function withStore<T>(settings: StoreSettings, use: (publisher: Publisher)
   }
 }
 
-async function existing(publisher: Publisher, id: string): Promise<{ document: unknown, userData: Uint8Array | null }> {
+async function existing(publisher: Publisher, id: string): Promise<Published> {
   checkId(id)
   const published = await publisher.get(id)
   if (published === undefined) throw new Failure(EXIT.notFound, `the store has no ${id}`, { id })

@@ -148,7 +148,7 @@ function buildProgram(): Command {
     .action(() => withStore(({ watch }, context) => watch(context)))
   program.command('schema')
     .description('print the JSON Schema of a record')
-    .action(() => ending(async () => { console.log(JSON.stringify((await import('../metadata/json-schema.ts')).jsonSchema(), null, 2)) }))
+    .action(() => ending(async () => { console.log(JSON.stringify((await import('../metadata/json-schema.ts')).jsonSchema(), undefined, 2)) }))
   program.command('wait')
     .description('wait until the daemon of this hypervisor serves an instance: the last step before its guest is started')
     .argument('<id>', ID)

@@ -44,7 +44,7 @@ export async function put(
     const ended = await publishMany(publisher, itemsOf(records, otherwise, report), most, options, ({ input }, outcome) => {
       report.add(putOutcome(input, outcome, options))
     })
-    if (ended === 'unavailable') report.stopped()
+    if (ended.kind === 'unavailable') report.stopped()
   } finally {
     await publisher.close()
     if (paths.includes('-')) process.stdin.destroy() // an open one keeps the process running
@@ -56,7 +56,7 @@ export async function put(
 export async function validate(json: boolean, paths: readonly string[], userDataMaxBytes = USER_DATA_MAX_BYTES): Promise<void> {
   const report = new Report(json)
   for await (const read of readRecords(paths)) {
-    if (!read.ok) report.add(faultOutcome(read.fault))
+    if (!read.ok) report.add(faultOutcome(read.faults[0]))
     else report.add(checked(read.value, userDataMaxBytes))
   }
   report.end()
@@ -64,8 +64,7 @@ export async function validate(json: boolean, paths: readonly string[], userData
 
 function checked(input: RecordInput, userDataMaxBytes: number): Outcome {
   const { userData } = input
-  const bytes = userData instanceof Uint8Array ? userData : userData === 'none' ? null : undefined // none given: the store may have it
-  const record = checkRecord(input.document, bytes, { region: undefined, userDataMaxBytes })
+  const record = checkRecord(input.document, userData === 'keep' ? undefined : userData, { region: undefined, userDataMaxBytes })
   if (!record.ok) return invalid(input, record.faults)
   const { id, revision } = record.value.instance
   return { status: EXIT.done, kind: 'valid', text: `${input.place}: valid, ${id} revision ${String(revision)}`, json: { place: input.place, result: 'valid', id, revision } }
@@ -77,7 +76,7 @@ interface Item extends ToPublish { readonly input: RecordInput }
 /** The records that can be read; reports the others. `otherwise`: the user-data of a record that comes without. */
 async function* itemsOf(records: AsyncIterable<ReadRecord>, otherwise: UserDataChange, report: Report): AsyncGenerator<Item> {
   for await (const read of records) {
-    if (!read.ok) report.add(faultOutcome(read.fault))
+    if (!read.ok) report.add(faultOutcome(read.faults[0]))
     else yield { id: idOf(read.value), document: read.value.document, userData: read.value.userData ?? otherwise, input: read.value }
   }
 }
@@ -129,7 +128,7 @@ function faultOutcome({ place, status, message }: RecordFault): Outcome {
 
 /** The id in an unchecked record, for messages and for the order of publishes. */
 function idOf({ document }: RecordInput): string {
-  const id = (document as { id?: unknown } | null | undefined)?.id
+  const id = (document as { id?: unknown } | undefined)?.id
   return typeof id === 'string' && isId(id) ? id : '(no id)'
 }
 

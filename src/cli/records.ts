@@ -16,7 +16,7 @@ export interface RecordInput { readonly place: string, readonly document: unknow
 export interface RecordFault { readonly place: string, readonly status: number, readonly message: string }
 
 /** One result of `readRecords`. */
-export type ReadRecord = { readonly ok: true, readonly value: RecordInput } | { readonly ok: false, readonly fault: RecordFault }
+export type ReadRecord = { readonly ok: true, readonly value: RecordInput } | { readonly ok: false, readonly faults: readonly [RecordFault] }
 
 /** Reads every record of some paths, in order. */
 export async function* readRecords(paths: readonly string[]): AsyncGenerator<ReadRecord> {
@@ -128,5 +128,5 @@ function unreadable(path: string, error: unknown): ReadRecord {
 }
 
 function faulty(place: string, status: number, message: string): ReadRecord {
-  return { ok: false, fault: { place, status, message } }
+  return { ok: false, faults: [{ place, status, message }] }
 }

@@ -1,9 +1,9 @@
 /** The base rules: sets, chains and counters, which do not depend on instances. rules.ts says what they are for. */
 
-/** What the base rules depend on. `operatorPort` 0: none. `linkHead`: the common beginning of guests' link names, if there is one. */
+/** What the base rules depend on. `operatorPort` undefined: none. `linkHead`: the common beginning of guests' link names, if there is one. */
 export interface BaseRulesParts {
   readonly listeners: readonly { readonly address: string, readonly port: number }[]
-  readonly operatorPort: number
+  readonly operatorPort: number | undefined
   readonly linkHead: string | undefined
 }
 
@@ -85,7 +85,7 @@ ${[...served(four, 'ip saddr . tcp sport', 'goto answer4'), ...served(six, 'ip6 
 
   chain input {
     type filter hook input priority filter; policy accept;
-${operatorPort === 0 ? '' : [...linkHead === undefined ? [] : [`"${linkHead}*"`], '@links'].map((links) => `    iifname ${links} tcp dport ${String(operatorPort)} counter name operators reject with tcp reset\n`).join('')}  }
+${operatorPort === undefined ? '' : [...linkHead === undefined ? [] : [`"${linkHead}*"`], '@links'].map((links) => `    iifname ${links} tcp dport ${String(operatorPort)} counter name operators reject with tcp reset\n`).join('')}  }
 }
 `
 }

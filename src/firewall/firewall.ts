@@ -121,25 +121,25 @@ export class Firewall {
     return isKept && this.isApplied(instance) && this.status().ageSeconds <= STALE_SECONDS
   }
 
-  /** Why the guest of this record cannot be started yet, or null. */
-  holds(instance: Instance): string | null {
-    if (!this.#parts.required) return null
+  /** Why the guest of this record cannot be started yet, or undefined. */
+  holds(instance: Instance): string | undefined {
+    if (!this.#parts.required) return undefined
     const fault = this.linkFault(instance)
-    if (fault !== null) return fault
+    if (fault !== undefined) return fault
     const refusal = this.#refusalOf(instance)
     if (refusal !== undefined) return `the firewall keeps interface ${refusal.interface} out: ${refusal.message}`
-    return this.isApplied(instance) ? null : 'the firewall has not let it in yet'
+    return this.isApplied(instance) ? undefined : 'the firewall has not let it in yet'
   }
 
-  /** Why the guest of this record can never be started, or null: the rule for links gives one of its links no valid name. */
-  linkFault(instance: Instance): string | null {
-    if (!this.#parts.required) return null
+  /** Why the guest of this record can never be started, or undefined: the rule for links gives one of its links no valid name. */
+  linkFault(instance: Instance): string | undefined {
+    if (!this.#parts.required) return undefined
     const links = this.#versions.at(-1)?.links ?? new Links(this.#parts.link, instance.interfaces)
     for (const one of instance.interfaces) {
       const link = links.of(one)
-      if (!link.ok) return `the firewall keeps interface ${one.id} out: ${link.message}`
+      if (!link.ok) return `the firewall keeps interface ${one.id} out: ${link.faults.join('; ')}`
     }
-    return null
+    return undefined
   }
 
   status(): FirewallStatus {

@@ -4,12 +4,13 @@
  * Each cloud names its taps by a rule; here it is a text with placeholders (IMDS_LINK). Linux allows 15 characters in a name. If a name is
  * longer, it is not shortened: the firewall keeps that interface out until the rule fits.
  */
+import type { Parsed } from '../metadata/parsed.ts'
 
 /** What the placeholders of a rule stand for. */
 export interface LinkOf { readonly id: string, readonly network: string }
 
 /** A name, or why there is none. */
-export type LinkName = { readonly ok: true, readonly link: string } | { readonly ok: false, readonly message: string }
+export type LinkName = Parsed<string, string>
 
 /** Linux: IFNAMSIZ less the final zero. */
 const MOST = 15
@@ -46,7 +47,7 @@ export class Links {
     // Without the id the rule names a bridge, which all guests of a network share.
     const named = rule.includes('{interfaceId') ? [...interfaces].flatMap((one) => {
       const name = linkOf(rule, one)
-      return name.ok ? [{ link: name.link, id: one.id }] : []
+      return name.ok ? [{ link: name.value, id: one.id }] : []
     }) : []
     const byLink = Map.groupBy(named, ({ link }) => link)
     this.#shared = new Map([...byLink].filter(([, sharing]) => sharing.length > 1).map(([link, sharing]) => [link, sharing.map(({ id }) => id)]))
@@ -55,11 +56,11 @@ export class Links {
   /** The link of an interface. */
   of(one: LinkOf): LinkName {
     const name = linkOf(this.#rule, one)
-    const ids = name.ok ? this.#shared.get(name.link) : undefined
+    const ids = name.ok ? this.#shared.get(name.value) : undefined
     if (!name.ok || ids === undefined) return name
     const [first = '', ...others] = new Set(ids)
     const whose = others.length === 0 ? `${String(ids.length)} interfaces with the id ${first}` : `interfaces ${[first, ...others].join(' and ')}`
-    return { ok: false, message: `its link ${name.link} by the rule ${this.#rule} would be that of ${whose}` }
+    return { ok: false, faults: [`its link ${name.value} by the rule ${this.#rule} would be that of ${whose}`] }
   }
 }
 
@@ -72,7 +73,7 @@ export function linkHead(rule: string): string | undefined {
 
 function linkOf(rule: string, { id, network }: LinkOf): LinkName {
   const link = rule.replaceAll(PLACEHOLDER, (_, name: string, length?: string) => (name === 'network' ? network : id).slice(0, length === undefined ? Infinity : Number(length)))
-  if (isLinkName(link)) return { ok: true, link }
+  if (isLinkName(link)) return { ok: true, value: link }
   const length = link.length > MOST ? ` has ${String(link.length)} characters, and Linux allows ${String(MOST)}; {interfaceId:11} takes the first 11 of an id` : ' is no name of an interface'
-  return { ok: false, message: `its link by the rule ${rule}${length}` }
+  return { ok: false, faults: [`its link by the rule ${rule}${length}`] }
 }

@@ -19,8 +19,8 @@ import type { FirewallRefusal } from './refusal.ts'
 import { hopChain, formatBaseRules, TABLE } from './base-rules.ts'
 import type { FirewallGuest, FirewallInterface, FirewallListener, FirewallDocument } from './document.ts'
 
-/** A part of the document that is left out of the rules. `instance` null: a part of the host's configuration. */
-export interface FirewallFault { readonly instance: string | null, readonly message: string }
+/** A part of the document that is left out of the rules. `instance` undefined: a part of the host's configuration. */
+export interface FirewallFault { readonly instance: string | undefined, readonly message: string }
 
 /** Key of an element -> its verdict, empty in a set. */
 type Elements = ReadonlyMap<string, string>
@@ -48,7 +48,7 @@ export function buildRules(view: FirewallDocument, refused: readonly FirewallRef
   const refusals = new Map(refused.map(({ instance, interface: id, message }) => [`${instance} ${id}`, `interface ${id}: ${message}`]))
   const listeners = view.listeners.filter(({ address, port }) => isOneAddress(address) && isPort(port))
   for (const { address } of view.listeners.filter((listener) => !listeners.includes(listener))) {
-    faults.push({ instance: null, message: `a listener on ${JSON.stringify(address)} cannot be protected: it needs one IPv4 or IPv6 address of its own` })
+    faults.push({ instance: undefined, message: `a listener on ${JSON.stringify(address)} cannot be protected: it needs one IPv4 or IPv6 address of its own` })
   }
   const sets = new Sets()
   let interfaces = 0
@@ -66,7 +66,7 @@ export function buildRules(view: FirewallDocument, refused: readonly FirewallRef
       addInterface(sets, links, listeners, guest.httpPutResponseHopLimit, one)
     }
   }
-  const baseRules = formatBaseRules({ listeners, operatorPort: isPort(view.operator.port) ? view.operator.port : 0, linkHead: linkHead(view.link) })
+  const baseRules = formatBaseRules({ listeners, operatorPort: isPort(view.operator.port) ? view.operator.port : undefined, linkHead: linkHead(view.link) })
   return { baseRules, hops, limitedDscp: view.limitedDscp, sets: sets.all(), interfaces, faults }
 }
 
@@ -109,7 +109,7 @@ function faultOf(
   links: Links, guest: FirewallGuest, { id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }: FirewallInterface,
 ): string | undefined {
   const link = links.of({ id, network })
-  if (!link.ok) return `interface ${id}: ${link.message}`
+  if (!link.ok) return `interface ${id}: ${link.faults.join('; ')}`
   const { httpPutResponseHopLimit: limit } = guest
   const isGood = MAC.test(macAddress) && ipv4Addresses.every(isIpv4) && ipv6Addresses.every(isIpv6) && ipv6Prefixes.every(isIpv6Prefix)
     && Number.isInteger(limit) && limit >= HOPS.least && limit <= HOPS.most
@@ -119,7 +119,7 @@ function faultOf(
 function addInterface(sets: Sets, links: Links, listeners: readonly FirewallListener[], limit: number, one: FirewallInterface): void {
   const name = links.of(one)
   if (!name.ok) return
-  const { link } = name
+  const { value: link } = name
   sets.add('links', `"${link}"`)
   for (const { network, address, port } of listeners) {
     if (network !== one.network) continue

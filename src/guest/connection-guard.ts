@@ -228,6 +228,6 @@ export class ConnectionGuard {
  * Makes Node's parser drop all but one of the requests that it has read already. Undocumented: 2 is what Node's own listener returns for an
  * upgrade. A version of Node that ignores it parses the requests, and `accepts` refuses them since their connection is gone.
  */
-function stopParsing(socket: Socket & { parser?: { onIncoming: unknown } | null }): void {
+function stopParsing(socket: Socket & { parser?: { onIncoming: unknown } }): void {
   if (socket.parser) socket.parser.onIncoming = () => 2
 }

@@ -53,7 +53,7 @@ export class Responder {
   respond(exchange: Exchange, result: Result): void {
     const { response } = exchange
     // Send now: batching is slower for connections that close, and Node must know which pipelined responses are ready.
-    if (!response.shouldKeepAlive || response.socket === null) this.send(exchange, result)
+    if (!response.shouldKeepAlive || !response.socket) this.send(exchange, result)
     else if (this.#batch.push(() => { this.send(exchange, result) }) === 1) setImmediate(this.#sendBatch)
     else if (this.#batch.length === BATCH) this.#sendBatch()
   }

@@ -44,7 +44,7 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
 
   const server = buildFastify(guard)
   server.addHook('onRequest', serve)
-  server.all('/', () => null) // never reached: `serve` responds
+  server.all('/', () => undefined) // never reached: `serve` responds
   return server
 
   /** The steps of a request: identify, admit by share, look up an unknown peer, then authorize, resolve and respond. */

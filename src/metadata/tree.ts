@@ -31,9 +31,9 @@ export type Tree = ReadonlyMap<string, Node>
 export const VERSION_LIST: Content = textContent(VERSIONS.join('\n'))
 
 /**
- * Builds the tree of an instance. `userData` is null where it has none. Sealed user-data is left out.
+ * Builds the tree of an instance. `userData` is undefined where it has none. Sealed user-data is left out.
  */
-export function buildTree(instance: Instance, userData: Uint8Array | null, provider: Provider): Tree {
+export function buildTree(instance: Instance, userData: Uint8Array | undefined, provider: Provider): Tree {
   const nodes = new Map<string, Node>()
   for (const { pattern, since, entries } of CATEGORIES) {
     for (const { parameters, value, earlier } of entries({ instance, provider })) {
@@ -43,7 +43,7 @@ export function buildTree(instance: Instance, userData: Uint8Array | null, provi
       add(nodes, fill(pattern, parameters), leaf, instance)
     }
   }
-  if (userData !== null && instance.sealedAt === undefined) {
+  if (userData !== undefined && instance.sealedAt === undefined) {
     add(nodes, 'user-data', { kind: 'leaf', from: 0, content: { body: userData, headers: headers('application/octet-stream', userData.length) } }, instance)
   }
   instance.publicKeys.forEach(({ user }, index) => { alias(nodes, `meta-data/public-keys/${user}`, `meta-data/public-keys/${String(index)}`) })

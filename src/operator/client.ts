@@ -35,15 +35,16 @@ export function getExplanation(base: string, network: string, address: string, s
   return get(base, PATHS.explain, { address, network }, [200], parserOf(ExplanationSchema), signal)
 }
 
-/** What the firewall agent reports with its request: the version that its rules are made from ('' for none), and what it left out. */
-export interface AgentReport { readonly applied: string, readonly refused: readonly FirewallRefusal[] }
+/** What the firewall agent reports with its request: the version that its rules are made from (undefined for none), and what it left out. */
+export interface AgentReport { readonly applied: string | undefined, readonly refused: readonly FirewallRefusal[] }
 
 /**
  * Asks for the firewall's document. With a report the daemon answers once it has another version than the applied one, or after 5 s.
  * Status 503: the daemon has none yet.
  */
 export function getFirewallDocument(base: string, report: AgentReport | undefined, signal: AbortSignal): Promise<Answer<FirewallDocument>> {
-  const query: Record<string, string> = report === undefined ? {} : { after: report.applied, applied: report.applied, refused: formatRefusals(report.refused) }
+  const applied = report?.applied ?? '' // an agent whose rules are not applied says so by an empty version
+  const query: Record<string, string> = report === undefined ? {} : { after: applied, applied, refused: formatRefusals(report.refused) }
   return get(base, PATHS.firewall, query, [200], parseFirewallDocument, signal)
 }
 

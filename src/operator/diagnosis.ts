@@ -21,8 +21,8 @@ export interface DiagnosisParts extends PlanContext {
 
 /** Diagnoses an instance, or an address that no instance of the view has. */
 export interface Diagnosis {
-  /** Null: the instance is served as the store has it. */
-  instance(id: string): Promise<string | null>
+  /** Undefined: the instance is served as the store has it. */
+  instance(id: string): Promise<string | undefined>
   address(network: string, address: string): Promise<string>
 }
 
@@ -39,7 +39,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     const planned = plan(loaded, undefined, 'index', parts)
     if (planned.kind === 'fault') return formatFault(id, planned.fault)
     if (planned.kind !== 'remove') return `the record of ${id} names this hypervisor and was not read yet`
-    return planned.movedTo === null
+    return planned.movedTo === undefined
       ? `${id} was removed from the store`
       : `the record of ${id} names ${planned.movedTo.instance.hypervisors.join(' and ')}, not this hypervisor (${String(hypervisor)})`
   }
@@ -57,22 +57,22 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
       ...isAnswered ? [] : [`this daemon serves ${networks.join(', ')}, and none of its interfaces is on one of these networks`],
     ]
   }
-  const explained = async (known: readonly string[], lookUp: () => Promise<string | null>) => {
+  const explained = async (known: readonly string[], lookUp: () => Promise<string | undefined>) => {
     const status = sync.status()
     const state = formatStoreState(status, now())
-    const found = known.length > 0 || !status.connected ? null : await lookUp().catch((error: unknown) => `the store does not answer: ${(error as Error).message}`)
-    return [...known, ...found === null ? [] : [found], ...state === null ? [] : [state]].join('; ')
+    const found = known.length > 0 || !status.connected ? undefined : await lookUp().catch((error: unknown) => `the store does not answer: ${(error as Error).message}`)
+    return [...known, found, state].filter((text) => text !== undefined).join('; ')
   }
   const instance = async (id: string) => {
-    const text = await explained(problemsOf(id), () => view.get(id) === undefined ? lookedUp(id) : Promise.resolve(null))
-    return text === '' ? null : text
+    const text = await explained(problemsOf(id), () => view.get(id) === undefined ? lookedUp(id) : Promise.resolve(undefined))
+    return text === '' ? undefined : text
   }
   return {
     instance,
     address: async (network, address) => {
       const lookUp = async () => {
         const id = await inTime(source.owner(network, address))
-        if (id === null) return `the store has no instance with this address on network ${network}: was it published?`
+        if (id === undefined) return `the store has no instance with this address on network ${network}: was it published?`
         const known = problemsOf(id)
         const why = known.length > 0 ? known.join('; ') : view.get(id) === undefined ? await lookedUp(id) : 'its record has other addresses'
         return `the store gives it to ${id}: ${why}`
@@ -82,13 +82,13 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
   }
 }
 
-/** The state of the connection to the store; null if the daemon is connected and ready. */
-export function formatStoreState({ connected, wasConnected, changedAtMs, lossReason, problem }: SyncStatus, nowMs: number): string | null {
+/** The state of the connection to the store; undefined if the daemon is connected and ready. */
+export function formatStoreState({ connected, wasConnected, changedAtMs, lossReason, problem }: SyncStatus, nowMs: number): string | undefined {
   const seconds = `${String(Math.round((nowMs - changedAtMs) / 1000))} s`
   const reason = lossReason === undefined ? '' : `: ${lossReason}`
-  const connection = connected ? null : wasConnected ? `the store was lost ${seconds} ago${reason}` : `the store was never reached since the start ${seconds} ago${reason}`
-  if (problem === null) return connection
-  if (connection !== null) return `not ready: ${connection}`
+  const connection = connected ? undefined : wasConnected ? `the store was lost ${seconds} ago${reason}` : `the store was never reached since the start ${seconds} ago${reason}`
+  if (problem === undefined) return connection
+  if (connection !== undefined) return `not ready: ${connection}`
   return `not ready (connected for ${seconds}): ${problem}`
 }
 

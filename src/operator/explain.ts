@@ -11,13 +11,13 @@ import type { View } from '../view/view.ts'
 import type { Explanation } from './api.ts'
 import type { Diagnosis } from './diagnosis.ts'
 
-/** What an explanation is made from. `networks`: those that are served here; `unreachable`: why a guest cannot reach its listeners, or null. */
+/** What an explanation is made from. `networks`: those that are served here; `unreachable`: why a guest cannot reach its listeners, or undefined. */
 export interface ExplainParts {
   readonly view: View
   readonly firewall: Firewall
   readonly networks: readonly string[]
   readonly diagnosis: Diagnosis
-  readonly unreachable: (instance: Instance) => string | null
+  readonly unreachable: (instance: Instance) => string | undefined
 }
 
 /** Explains; undefined where `text` is not an address. */
@@ -47,11 +47,11 @@ export async function explain(
     because: refusal === undefined ? `it is ${instance.id}'s` : OPTIONS[refusal] ?? refusal,
     instance: { id: instance.id, revision: instance.revision, hypervisors: [...instance.hypervisors] },
     sessionTokens: httpTokens,
-    userData: instance.sealedAt !== undefined ? `sealed since ${instance.sealedAt}` : userData === null ? 'none' : `${String(userData.length)} bytes`,
+    userData: instance.sealedAt !== undefined ? `sealed since ${instance.sealedAt}` : userData === undefined ? 'none' : `${String(userData.length)} bytes`,
     hopLimit: { limit, enforced: firewall.limitsHops(instance) },
-    ...heldBy !== null && { firewall: heldBy },
-    ...listener !== null && { listener },
-    ...store !== null && { store },
+    ...heldBy !== undefined && { firewall: heldBy },
+    ...listener !== undefined && { listener },
+    ...store !== undefined && { store },
   }
 }
 

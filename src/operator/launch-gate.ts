@@ -6,13 +6,13 @@ import type { Firewall } from '../firewall/firewall.ts'
 import type { Instance } from '../metadata/instance.ts'
 import type { View } from '../view/view.ts'
 
-/** What the gate depends on. `unreachable`: why a guest cannot reach its listeners, or null. */
+/** What the gate depends on. `unreachable`: why a guest cannot reach its listeners, or undefined. */
 export interface LaunchGateParts {
   readonly view: View
   readonly firewall: Pick<Firewall, 'linkFault' | 'holds'>
   /** Networks that this daemon serves. */
   readonly networks: readonly string[]
-  readonly unreachable: (instance: Instance) => string | null
+  readonly unreachable: (instance: Instance) => string | undefined
 }
 
 /** `held`: guests would get this revision, but the guest must not be started yet; with `isFinal` it never can be, with this record. */
@@ -30,22 +30,22 @@ export function buildLaunchGate({ view, firewall, networks, unreachable }: Launc
     if (instance === undefined || !isServed || isContested) return { kind: 'not-served' }
     const { revision } = instance
     const fault = firewall.linkFault(instance)
-    if (fault !== null) return { kind: 'held', revision, reason: fault, isFinal: true }
+    if (fault !== undefined) return { kind: 'held', revision, reason: fault, isFinal: true }
     const reason = unreachable(instance) ?? firewall.holds(instance)
-    return reason === null ? { kind: 'open', revision } : { kind: 'held', revision, reason, isFinal: false }
+    return reason === undefined ? { kind: 'open', revision } : { kind: 'held', revision, reason, isFinal: false }
   }
 }
 
 /**
- * Why a guest cannot reach the listeners of its networks, or null. `missing` are the addresses of listeners that no interface of this host
+ * Why a guest cannot reach the listeners of its networks, or undefined. `missing` are the addresses of listeners that no interface of this host
  * has now, and `format` makes a sentence of one.
  */
 export function unreachableBy(
   listeners: readonly { readonly network: string, readonly host: string }[], missing: () => readonly string[], format: (address: string) => string,
-): (instance: Instance) => string | null {
+): (instance: Instance) => string | undefined {
   return ({ interfaces }) => {
     const gone = missing()
     const listener = listeners.find(({ network, host }) => gone.includes(host) && interfaces.some((one) => one.network === network))
-    return listener === undefined ? null : format(listener.host)
+    return listener && format(listener.host)
   }
 }

@@ -17,7 +17,7 @@ export interface ReadinessParts {
 /** Builds the document. */
 export function buildReadiness({ sync, store, instances, contestedAddresses, viewAgeSeconds, missingAddresses, firewall }: ReadinessParts): Readiness {
   const { ready, problem, connected, unconfirmed, faulty } = sync
-  const problems = [...problem === null ? [] : [problem], ...missingAddresses]
+  const problems = [...problem === undefined ? [] : [problem], ...missingAddresses]
   return {
     ready: ready && missingAddresses.length === 0,
     ...problems.length > 0 && { problem: problems.join('; ') },

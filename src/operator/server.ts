@@ -28,8 +28,8 @@ export interface OperatorServerParts {
   readonly firewall: OperatorFirewall
   /** What a guest at an address on a network would get, and why; undefined where it is not an address. */
   readonly explain: (network: string, address: string) => Promise<Explanation | undefined>
-  /** Why an instance is not served as the store has it, or null. */
-  readonly diagnose: (id: string) => Promise<string | null>
+  /** Why an instance is not served as the store has it, or undefined. */
+  readonly diagnose: (id: string) => Promise<string | undefined>
 }
 
 /** imdsctl and the firewall agent on this host may always ask. */
@@ -71,7 +71,7 @@ export function buildOperatorServer({ allow, metrics, readiness, launchGate, fir
   })
   server.get<{ Params: { id: string }, Querystring: { reason?: string } }>(PATHS.instance, async (request, reply) => {
     const { id } = request.params
-    const why = request.query.reason === undefined ? null : await diagnose(id)
+    const why = request.query.reason === undefined ? undefined : await diagnose(id)
     const { status, ...state } = formatGateState(id, launchGate(id), why)
     return reply.code(status).send(state)
   })
@@ -86,8 +86,8 @@ export function buildOperatorServer({ allow, metrics, readiness, launchGate, fir
   return server
 }
 
-function formatGateState(id: string, state: GateState, why: string | null): InstanceState & { readonly status: number } {
-  const reasons = [...state.kind === 'held' ? [state.reason] : [], ...why === null ? [] : [why]]
+function formatGateState(id: string, state: GateState, why: string | undefined): InstanceState & { readonly status: number } {
+  const reasons = [...state.kind === 'held' ? [state.reason] : [], ...why === undefined ? [] : [why]]
   const reason = reasons.length > 0 && { reason: reasons.join('; ') }
   switch (state.kind) {
     case 'not-served': return { status: 404, id, revision: null, ...reason }

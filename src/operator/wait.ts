@@ -14,7 +14,7 @@ export interface WaitFor { readonly operator: string, readonly id: string, reado
  */
 export type Waited =
   | { readonly kind: 'answers', readonly revision: number }
-  | { readonly kind: 'timeout', readonly revision: number | null, readonly reason: string }
+  | { readonly kind: 'timeout', readonly revision: number | undefined, readonly reason: string }
   | { readonly kind: 'impossible', readonly revision: number, readonly reason: string }
 
 const POLL_MS = 25
@@ -24,30 +24,31 @@ const REASON_TIMEOUT_MS = 1500
 /** Resolves once the daemon serves `revision` of the instance or a later one, or never can, or when the time is over. */
 export async function waitForInstance({ operator, id, revision, timeoutMs }: WaitFor): Promise<Waited> {
   const deadline = performance.now() + timeoutMs
-  let gate: Gate = { served: null, reason: 'it does not answer' }
+  let gate: Gate = { served: undefined, reason: 'it does not answer' }
   for (;;) {
     gate = await askGate(operator, id, Math.max(1, deadline - performance.now())) ?? gate
     const { served, reason, impossibleAt } = gate
     if (impossibleAt !== undefined && impossibleAt >= revision) return { kind: 'impossible', revision: impossibleAt, reason }
-    if (served !== null && served >= revision) return { kind: 'answers', revision: served }
+    if (served !== undefined && served >= revision) return { kind: 'answers', revision: served }
     if (performance.now() + POLL_MS >= deadline) return { kind: 'timeout', revision: served, reason: await askReason(operator, id) ?? reason }
     await sleep(POLL_MS)
   }
 }
 
 /** The gate's last answer. `served`: the revision whose guest may be started; `impossibleAt`: the one whose guest never can. */
-interface Gate { readonly served: number | null, readonly reason: string, readonly impossibleAt?: number }
+interface Gate { readonly served: number | undefined, readonly reason: string, readonly impossibleAt?: number }
 
 /** Undefined when the time was over first: the answer before it still holds. */
 async function askGate(operator: string, id: string, timeoutMs: number): Promise<Gate | undefined> {
   const answer = await getInstanceState(operator, id, false, AbortSignal.timeout(Math.ceil(timeoutMs)))
   if (answer.kind === 'timeout') return undefined
-  if (answer.kind === 'unreachable') return { served: null, reason: `it cannot be asked: ${answer.reason}` }
-  if (answer.status === 404) return { served: null, reason: 'it does not know the instance' }
-  if (answer.kind === 'refused') return { served: null, reason: `it answered with status ${String(answer.status)}` }
-  const { revision, reason = '', final } = answer.value
+  if (answer.kind === 'unreachable') return { served: undefined, reason: `it cannot be asked: ${answer.reason}` }
+  if (answer.status === 404) return { served: undefined, reason: 'it does not know the instance' }
+  if (answer.kind === 'refused') return { served: undefined, reason: `it answered with status ${String(answer.status)}` }
+  const { reason = '', final } = answer.value
+  const revision = answer.value.revision ?? undefined
   if (answer.status === 200) return { served: revision, reason: `it answers for revision ${String(revision)}` }
-  return { served: null, reason, ...final === true && revision !== null && { impossibleAt: revision } }
+  return { served: undefined, reason, ...final === true && revision !== undefined && { impossibleAt: revision } }
 }
 
 /** The daemon's reason, asked once since it may ask the store; undefined where there is none. */
@@ -55,5 +56,5 @@ async function askReason(operator: string, id: string): Promise<string | undefin
   const answer = await getInstanceState(operator, id, true, AbortSignal.timeout(REASON_TIMEOUT_MS))
   if (answer.kind !== 'answered' || answer.value.reason === undefined) return undefined
   const { reason, revision } = answer.value
-  return revision === null ? reason : `it has revision ${String(revision)}; ${reason}`
+  return typeof revision === 'number' ? `it has revision ${String(revision)}; ${reason}` : reason
 }

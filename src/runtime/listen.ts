@@ -5,7 +5,7 @@ import { Server } from 'node:net'
 import { formatHostPort, type HostPort } from './host-port.ts'
 
 /** Where a server listens: a canonical address with a port (0: any free one), or a socket that systemd passed to us. */
-export type Listener = { readonly host: string, readonly port: number } | { readonly fd: number }
+export type Listener = { readonly host: string, readonly port: number, readonly fd?: undefined } | { readonly fd: number }
 /** The service cannot start. The message names the variable and the remedy, so the log needs no stack trace. */
 export class StartFailure extends Error {}
 
@@ -40,11 +40,11 @@ export async function listen(server: FastifyInstance, listener: Listener, variab
     await once(server.server, 'listening')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    const where = 'fd' in listener ? `the socket from systemd (file descriptor ${String(listener.fd)})` : formatHostPort(listener)
+    const where = listener.fd === undefined ? formatHostPort(listener) : `the socket from systemd (file descriptor ${String(listener.fd)})`
     throw new StartFailure(`${variable}: cannot listen on ${where}: ${remedy(code, variable) ?? String(error)}`, { cause: error })
   }
   const address = server.server.address()
-  return typeof address === 'object' && address !== null ? { host: address.address, port: address.port } : { host: '', port: 0 }
+  return address && typeof address === 'object' ? { host: address.address, port: address.port } : { host: '', port: 0 }
 }
 
 /**

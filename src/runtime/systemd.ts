@@ -29,7 +29,7 @@ export function superviseBy(env: Readonly<Record<string, string | undefined>>, l
   const notify = (state: string) => {
     spawn('systemd-notify', [state], { stdio: 'ignore', env: { PATH: env['PATH'], NOTIFY_SOCKET: env['NOTIFY_SOCKET'] } })
       .on('error', (error) => { warn({ err: error }) })
-      .on('exit', (status) => { if (status !== 0 && status !== null) warn({ status }) }) // null: a stop of the unit ends it too
+      .on('exit', (status) => { if (typeof status === 'number' && status !== 0) warn({ status }) }) // a signal: a stop of the unit ends it too
   }
   notify('READY=1')
   const watchdogMs = Number(env['WATCHDOG_USEC'] ?? 0) / 1000

@@ -3,7 +3,7 @@ import type { Instance } from '../metadata/instance.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { parse, sizeFaults, type Fault } from '../metadata/record.ts'
 import { sha256, userDataFaults } from '../metadata/user-data.ts'
-import { fillUserData } from './user-data.ts'
+import { fillUserData, type UserDataChange } from './user-data.ts'
 
 /** A record without faults: the complete document and what it parses to. */
 export interface CheckedRecord { readonly instance: Instance, readonly document: unknown }
@@ -11,14 +11,17 @@ export interface CheckedRecord { readonly instance: Instance, readonly document:
 /** What a record is checked against. `region`: the one that it must name; undefined: any. */
 export interface CheckLimits { readonly region: string | undefined, readonly userDataMaxBytes: number }
 
-/** Checks an untrusted document and its user-data (null: it has none; undefined: unknown, not checked), and reports every fault. */
-export function checkRecord(untrusted: unknown, bytes: Uint8Array | null | undefined, { region, userDataMaxBytes }: CheckLimits): Parsed<CheckedRecord, Fault> {
-  const digest = bytes == null ? null : sha256(bytes)
-  const document = fillUserData(untrusted, bytes ?? null, digest)
+/** Checks an untrusted document and its user-data (undefined: unknown, not checked), and reports every fault. */
+export function checkRecord(
+  untrusted: unknown, userData: Exclude<UserDataChange, 'keep'> | undefined, { region, userDataMaxBytes }: CheckLimits,
+): Parsed<CheckedRecord, Fault> {
+  const bytes = userData === 'none' ? undefined : userData
+  const digest = bytes && sha256(bytes)
+  const document = fillUserData(untrusted, bytes, digest)
   const parsed = parse(document)
   if (!parsed.ok) return parsed
   const { value: instance } = parsed
-  const ofUserData = bytes === undefined ? [] : userDataFaults(instance, bytes, digest, userDataMaxBytes)
+  const ofUserData = userData === undefined ? [] : userDataFaults(instance, bytes, digest, userDataMaxBytes)
   const faults = [...regionFaults(instance, region), ...sizeFaults(document), ...ofUserData]
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value: { instance, document } }
 }

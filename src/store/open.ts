@@ -22,7 +22,7 @@ export async function openStore(settings: StoreSettings): Promise<Publisher> {
   const { url, userDataMaxBytes = USER_DATA_MAX_BYTES, recordKeysFile } = settings
   if (store.kind === 'files') return (await import('./files/publisher.ts')).openFilePublisher(store.directory, userDataMaxBytes, FILE_SYSTEM)
   const { openRedisPublisher } = await import('./redis/publisher.ts')
-  const cipher = recordKeysFile === undefined ? null : cipherOf(recordKeysFile, store.region)
+  const cipher = recordKeysFile === undefined ? undefined : cipherOf(recordKeysFile, store.region)
   return openRedisPublisher({ url, ...redisFilesOf(settings) }, store.region, userDataMaxBytes, cipher)
 }
 

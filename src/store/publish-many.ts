@@ -11,16 +11,19 @@ export interface ToPublish { readonly id: string, readonly document: unknown, re
 /** The outcome of one record. `failed`: the publish was rejected. */
 export type Settled = PutResult | { readonly kind: 'failed', readonly error: unknown }
 
+/** How publishing ended. `unavailable`: the store cannot be used. */
+export interface PublishedAll { readonly kind: 'done' | 'unavailable' }
+
 /**
  * Publishes records with at most `atOnce` in flight, and calls `settled` for each. Resolves with `unavailable` as soon as the store cannot be used
  * and nothing is in flight, also while it waits for a record; the records that follow are not tried.
  */
 export async function publishMany<T extends ToPublish>(
   publisher: Publisher, records: AsyncIterator<T>, atOnce: number, options: PutOptions, settled: (record: T, outcome: Settled) => void,
-): Promise<'done' | 'unavailable'> {
+): Promise<PublishedAll> {
   const inFlight = new Set<Promise<void>>()
   const lastOf = new Map<string, Promise<void>>()
-  const { promise: unavailable, resolve: stop } = Promise.withResolvers<'unavailable'>()
+  const { promise: unavailable, resolve: stop } = Promise.withResolvers<undefined>()
 
   const publish = async (record: T, before: Promise<void> | undefined, earlier: readonly Promise<void>[]): Promise<Settled> => {
     const attempt = () => publisher.put(record.document, record.userData, options)
@@ -31,7 +34,7 @@ export async function publishMany<T extends ToPublish>(
       await Promise.all(earlier)
       return await attempt()
     } catch (error) {
-      if (error instanceof StoreUnavailable) stop('unavailable')
+      if (error instanceof StoreUnavailable) stop(undefined)
       return { kind: 'failed', error }
     }
   }
@@ -39,9 +42,9 @@ export async function publishMany<T extends ToPublish>(
   for (;;) {
     if (inFlight.size >= atOnce) await Promise.race(inFlight)
     const next = await Promise.race([unavailable, records.next()])
-    if (next === 'unavailable' || next.done === true) {
+    if (next === undefined || next.done === true) {
       await Promise.all(inFlight)
-      return next === 'unavailable' ? next : 'done'
+      return { kind: next === undefined ? 'unavailable' : 'done' }
     }
     const { value: record } = next
     const work = publish(record, lastOf.get(record.id), [...inFlight]).then((outcome) => {

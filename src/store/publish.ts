@@ -107,14 +107,14 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
   }
 
   async #check(reader: Reader, document: unknown, userData: UserDataChange): Promise<Parsed<CheckedRecord, Fault>> {
-    const bytes = userData === 'none' ? null : userData === 'keep' ? await this.#userDataOf(reader, document) : userData
+    const bytes = userData === 'keep' ? await this.#userDataOf(reader, document) ?? 'none' : userData
     return checkRecord(document, bytes, { region: this.#backend.region, userDataMaxBytes: this.#userDataMaxBytes })
   }
 
-  async #userDataOf(reader: Reader, document: unknown): Promise<Uint8Array | null> {
-    const id = (document as { id?: unknown } | null | undefined)?.id
+  async #userDataOf(reader: Reader, document: unknown): Promise<Uint8Array | undefined> {
+    const id = (document as { id?: unknown } | undefined)?.id
     const published = typeof id === 'string' ? await this.#codec.get(reader, id) : undefined
-    return published?.userData ?? null
+    return published?.userData
   }
 
   async #changeSeal(writer: Writer, id: string, sealedAt: Seal): Promise<SealResult> {

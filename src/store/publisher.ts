@@ -58,8 +58,8 @@ export interface PutOptions { readonly dryRun?: boolean }
 /** A hypervisor whose daemon has connected to the store: its version, the number of its instances, and when it last reported (RFC 3339). */
 export interface AnnouncedHypervisor { readonly name: string, readonly version: string, readonly instances: number, readonly seenAt: string }
 
-/** A published instance: its document as published, and its user-data (null: none). */
-export interface Published { readonly document: unknown, readonly userData: Uint8Array | null }
+/** A published instance: its document as published, and its user-data (undefined: none). */
+export interface Published { readonly document: unknown, readonly userData: Uint8Array | undefined }
 
 /** The error of a Publisher when the whole store cannot be reached or used, and not only one instance in it. */
 export class StoreUnavailable extends Error {}

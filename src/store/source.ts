@@ -5,22 +5,22 @@
 
 /**
  * One instance as loaded. The `document` is not checked yet. `unreadable`: there is no document. `rejected`: the cipher does not accept the values.
- * `user-data`: the user-data is too long to read.
+ * `user-data`: the user-data is too long to read. `digest`: that of the record, as `index` has it; undefined where the store has none.
  */
 export type Loaded =
   | LoadedRecord
-  | { readonly kind: 'unreadable' | 'rejected' | 'user-data', readonly id: string, readonly digest: string, readonly reason: string }
+  | { readonly kind: 'unreadable' | 'rejected' | 'user-data', readonly id: string, readonly digest: string | undefined, readonly reason: string }
   | { readonly kind: 'removed', readonly id: string }
   | { readonly kind: 'absent', readonly id: string }
 
-/** A record and its user-data with its SHA-256 (lower-case hexadecimal), which a source computes in slices. Null: no user-data. */
+/** A record and its user-data with its SHA-256 (lower-case hexadecimal), which a source computes in slices; undefined: no user-data. */
 export interface LoadedRecord {
   readonly kind: 'record'
   readonly id: string
-  readonly digest: string
+  readonly digest: string | undefined
   readonly document: unknown
-  readonly userData: Uint8Array | null
-  readonly userDataSha256: string | null
+  readonly userData: Uint8Array | undefined
+  readonly userDataSha256: string | undefined
 }
 
 /** The index of this hypervisor's instances, without their records. */
@@ -51,7 +51,7 @@ export interface Source {
   index(): Promise<Index>
   /** Loads instances in the given order, a few at a time, as fast as the caller takes them. Rejects when the store does not answer. */
   load(ids: readonly string[]): AsyncIterable<Loaded>
-  /** Returns the owner of an address by the store's index, which is only a hint; null: none. Rejects when the store does not answer. */
-  owner(network: string, address: string): Promise<string | null>
+  /** Returns the owner of an address by the store's index, which is only a hint; undefined: none. Rejects when the store does not answer. */
+  owner(network: string, address: string): Promise<string | undefined>
   stop(): Promise<void>
 }

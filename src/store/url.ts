@@ -29,8 +29,8 @@ export interface RedisStore {
   readonly password: string | undefined
   /** The number of the database; always 0 unless `standalone`. */
   readonly database: number
-  /** The primary's name in the Sentinels; empty in other shapes. */
-  readonly master: string
+  /** The primary's name in the Sentinels; undefined in other shapes. */
+  readonly master: string | undefined
 }
 
 /** A directory of files. */
@@ -81,21 +81,22 @@ function parseRedisUrl(url: string): RedisStore | undefined {
   const { scheme, shape = 'standalone', user, password, nodes: list = '', path = '' } = match.groups
   const nodes = list.split(',').map((text) => parseNode(text, shape === 'sentinel' ? 26379 : 6379))
   if (nodes.includes(undefined) || (shape === 'standalone' && nodes.length > 1)) return undefined
-  const decoded = [user, password, path].map((text) => text === undefined || text === '' ? undefined : decode(text))
-  if (decoded.includes(null)) return undefined
+  const decoded = decode([user, password, path])
+  if (decoded === undefined) return undefined
   if (shape === 'standalone' ? !/^\d{0,5}$/.test(path) : (shape === 'sentinel') !== (path !== '')) return undefined
   return {
     kind: 'redis', shape: shape as RedisStore['shape'], tls: scheme === 'rediss', nodes: nodes as Node[],
-    username: decoded[0] ?? undefined, password: decoded[1] ?? undefined,
-    database: shape === 'standalone' ? Number(path) : 0, master: shape === 'sentinel' ? decoded[2] ?? '' : '',
+    username: decoded[0], password: decoded[1],
+    database: shape === 'standalone' ? Number(path) : 0, master: shape === 'sentinel' ? decoded[2] : undefined,
   }
 }
 
-function decode(text: string): string | null {
+/** The texts without their escapes, undefined for an empty one; undefined in all where an escape is malformed. */
+function decode(texts: readonly (string | undefined)[]): (string | undefined)[] | undefined {
   try {
-    return decodeURIComponent(text)
+    return texts.map((text) => text === undefined || text === '' ? undefined : decodeURIComponent(text))
   } catch {
-    return null
+    return undefined
   }
 }
 

@@ -17,7 +17,7 @@ export const UNKNOWN = Object.freeze({ kind: 'unknown' })
 const CONTESTED = Object.freeze({ kind: 'contested' })
 
 /** A claimed range. `ownership` considers all claims of this range and of the ranges that contain it. */
-interface Claim<T> { readonly range: string, readonly digits: string | null, claimants: readonly T[], ownership: Ownership<T> }
+interface Claim<T> { readonly range: string, readonly digits: string | undefined, claimants: readonly T[], ownership: Ownership<T> }
 
 /** The claims of one network. `settled` is called when the owners of a range may have changed, with an empty list once nobody claims it. */
 export class AddressIndex<T> {
@@ -58,8 +58,8 @@ export class AddressIndex<T> {
 
   #settle(claim: Claim<T>): void {
     const { digits, claimants } = claim
-    if (digits === null || claimants.length === 0) this.#setOwners(claim, claimants)
-    if (digits === null) return
+    if (digits === undefined || claimants.length === 0) this.#setOwners(claim, claimants)
+    if (digits === undefined) return
     for (const inside of this.#within(digits)) {
       this.#setOwners(inside, [...new Set(this.#around(inside.digits!).flatMap((around) => around.claimants))])
     }
@@ -90,10 +90,10 @@ export class AddressIndex<T> {
   }
 
   #add(range: string): Claim<T> {
-    const digits = range.includes(':') ? ipv6Digits(range) : null
+    const digits = range.includes(':') ? ipv6Digits(range) : undefined
     const claim: Claim<T> = { range, digits, claimants: [], ownership: UNKNOWN }
     this.#claims.set(range, claim)
-    if (digits !== null) {
+    if (digits !== undefined) {
       this.#ipv6.set(digits, claim)
       this.#order.splice(this.#place(digits), 0, digits)
       this.#count(digits.length, 1)
@@ -103,7 +103,7 @@ export class AddressIndex<T> {
 
   #drop({ range, digits }: Claim<T>): void {
     this.#claims.delete(range)
-    if (digits === null) return
+    if (digits === undefined) return
     this.#ipv6.delete(digits)
     this.#order.splice(this.#place(digits), 1)
     this.#count(digits.length, -1)

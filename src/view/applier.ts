@@ -22,7 +22,7 @@ export interface ApplierParts extends PlanContext {
 export class Applier {
   readonly #parts: ApplierParts
   /** Id -> digest of the last record read, for ids in our index whose record names other hypervisors. Unchanged ones are not read again. */
-  readonly #elsewhere = new Map<string, string>()
+  readonly #elsewhere = new Map<string, string | undefined>()
 
   constructor(parts: ApplierParts) {
     this.#parts = parts
@@ -47,7 +47,7 @@ export class Applier {
     } catch (error) {
       const { log, health } = this.#parts
       log.error({ err: error, instance: loaded.id }, 'a record could not be processed')
-      health.fault(loaded.id, 'digest' in loaded ? loaded.digest : '', { reason: 'record', faults: [{ path: '', message: 'could not be processed' }] })
+      health.fault(loaded.id, loaded.kind === 'removed' || loaded.kind === 'absent' ? undefined : loaded.digest, { reason: 'record', faults: [{ path: '', message: 'could not be processed' }] })
     }
   }
 
@@ -75,7 +75,7 @@ export class Applier {
       case 'remove': {
         const { movedTo } = planned
         this.#found(id)
-        if (movedTo !== null && origin === 'index') this.#elsewhere.set(id, movedTo.digest)
+        if (movedTo !== undefined && origin === 'index') this.#elsewhere.set(id, movedTo.digest)
         this.#remove(id, movedTo?.instance)
       }
     }

@@ -17,17 +17,17 @@ export type Origin = 'index' | 'notice' | 'peer'
 export type Plan =
   | { readonly kind: 'replace', readonly assembled: Assembled }
   /** Gone from this hypervisor: removed, or `movedTo` others. It may not have been in the view. */
-  | { readonly kind: 'remove', readonly movedTo: Assembled | null }
+  | { readonly kind: 'remove', readonly movedTo: Assembled | undefined }
   /** The view already has this record. */
   | { readonly kind: 'keep' }
   /** The store no longer knows what the view has: kept. */
   | { readonly kind: 'keep-absent' }
-  | { readonly kind: 'fault', readonly digest: string, readonly fault: AssemblyFault }
+  | { readonly kind: 'fault', readonly digest: string | undefined, readonly fault: AssemblyFault }
   /** It is not in the view and is not for this hypervisor to report. */
   | { readonly kind: 'ignore' }
 
-/** What a plan depends on besides the record. `hypervisor`: our name, or null where every instance of the store is ours. */
-export interface PlanContext { readonly hypervisor: string | null, readonly userDataMaxBytes: number }
+/** What a plan depends on besides the record. `hypervisor`: our name; undefined where every instance of the store is ours. */
+export interface PlanContext { readonly hypervisor: string | undefined, readonly userDataMaxBytes: number }
 
 const MISSING: AssemblyFault = { reason: 'unreadable', faults: [{ path: '', message: 'is missing although the index names it' }] }
 
@@ -35,12 +35,16 @@ const MISSING: AssemblyFault = { reason: 'unreadable', faults: [{ path: '', mess
 export function plan(loaded: Loaded, current: Assembled | undefined, origin: Origin, { hypervisor, userDataMaxBytes }: PlanContext): Plan {
   if (loaded.kind === 'absent') {
     if (current !== undefined) return { kind: 'keep-absent' }
-    return origin === 'index' ? { kind: 'fault', digest: '', fault: MISSING } : { kind: 'ignore' }
+    return origin === 'index' ? { kind: 'fault', digest: undefined, fault: MISSING } : { kind: 'ignore' }
   }
-  if (loaded.kind === 'removed') return { kind: 'remove', movedTo: null }
+  if (loaded.kind === 'removed') return { kind: 'remove', movedTo: undefined }
   const { digest } = loaded
-  const assembled = assemble(loaded, userDataMaxBytes)
-  if ('reason' in assembled) return origin === 'peer' && current === undefined ? { kind: 'ignore' } : { kind: 'fault', digest, fault: assembled }
-  if (hypervisor !== null && !assembled.instance.hypervisors.includes(hypervisor)) return { kind: 'remove', movedTo: assembled }
+  const validated = assemble(loaded, userDataMaxBytes)
+  if (!validated.ok) {
+    const { reason, faults } = validated
+    return origin === 'peer' && current === undefined ? { kind: 'ignore' } : { kind: 'fault', digest, fault: { reason, faults } }
+  }
+  const { value: assembled } = validated
+  if (hypervisor !== undefined && !assembled.instance.hypervisors.includes(hypervisor)) return { kind: 'remove', movedTo: assembled }
   return current?.digest === digest ? { kind: 'keep' } : { kind: 'replace', assembled }
 }

@@ -55,13 +55,13 @@ export class RecordHealth {
   }
 
   /** Reports a faulty record; a new `digest` is a new state. */
-  fault(id: string, digest: string, { reason, faults }: AssemblyFault): void {
+  fault(id: string, digest: string | undefined, { reason, faults }: AssemblyFault): void {
     const state = JSON.stringify([digest, reason, faults])
     if (this.#faults.get(id)?.state === state) return
     this.#faults.set(id, { state, reason, faults })
     this.#faultCounter.inc({ reason })
     const served = this.#view.get(id)
-    this.#log[this.#levelOf(id, reason)]({ instance: id, reason, faults, servedRevision: served?.instance.revision ?? null },
+    this.#log[this.#levelOf(id, reason)]({ instance: id, reason, faults, servedRevision: served?.instance.revision },
       served === undefined ? 'faulty record: this instance is not served' : 'faulty record: the last good one is still served')
   }
 

@@ -23,8 +23,8 @@ export function torn(): Rejection {
 export class SnapshotInput {
   readonly #fd: number
   readonly #buffer = Buffer.allocUnsafeSlow(SLICE_BYTES)
-  /** Null: the file is plain. */
-  readonly #decryption: Decryption | null
+  /** Undefined: the file is plain. */
+  readonly #decryption: Decryption | undefined
   readonly #hash = createHash('sha256')
   /** Where the next slice begins in the file, and where the last one ends. */
   #position: number
@@ -40,7 +40,7 @@ export class SnapshotInput {
   #earlier: Buffer[] = []
 
   /** Opens a file; `close` closes it. `hypervisor` is the one that the file was encrypted for. */
-  constructor(path: string, hypervisor: string, cipher: RecordCipher | null) {
+  constructor(path: string, hypervisor: string, cipher: RecordCipher | undefined) {
     this.#fd = openSync(path, 'r')
     try {
       const { size } = fstatSync(this.#fd)
@@ -48,7 +48,7 @@ export class SnapshotInput {
       const tag = Buffer.from(this.#read(Math.max(0, size - TAG_BYTES), TAG_BYTES))
       this.#decryption = decryptionOf(hypervisor, cipher, { head, tag, length: size })
       this.#position = this.#decryption?.start ?? 0
-      this.#limit = this.#decryption === null ? size : size - TAG_BYTES
+      this.#limit = this.#decryption === undefined ? size : size - TAG_BYTES
     } catch (error) {
       this.close()
       throw error
@@ -56,7 +56,7 @@ export class SnapshotInput {
   }
 
   get isEncrypted(): boolean {
-    return this.#decryption !== null
+    return this.#decryption !== undefined
   }
 
   close(): void {
@@ -106,7 +106,7 @@ export class SnapshotInput {
 
   /** Throws an Undecryptable if the file is encrypted and not authentic. Reads what is left of it. */
   authenticate(): void {
-    if (this.#decryption === null) return
+    if (this.#decryption === undefined) return
     while (this.#position < this.#limit) this.#fill()
     const rejected = this.#decryption.end()
     if (rejected !== undefined) throw new Undecryptable(`it ${rejected.reason}`)
@@ -135,10 +135,10 @@ export class SnapshotInput {
   }
 }
 
-/** Null: the file is plain. */
-function decryptionOf(hypervisor: string, cipher: RecordCipher | null, value: Ends): Decryption | null {
-  if (!isEncrypted(value.head)) return null
-  if (cipher === null) throw new Undecryptable('it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)')
+/** Undefined: the file is plain. */
+function decryptionOf(hypervisor: string, cipher: RecordCipher | undefined, value: Ends): Decryption | undefined {
+  if (!isEncrypted(value.head)) return undefined
+  if (cipher === undefined) throw new Undecryptable('it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)')
   const decryption = cipher.decrypting('snapshot', hypervisor, value)
   if (decryption.kind === 'rejected') throw new Undecryptable(`it ${decryption.reason}`)
   return decryption

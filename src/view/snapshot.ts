@@ -37,11 +37,11 @@ const LEFTOVERS = ['.tmp', '.rejected']
 const PLAIN = { head: Buffer.alloc(0), update: (part: Buffer) => part, end: () => Buffer.alloc(0) }
 
 /** The owner of a snapshot. A file of another hypervisor, region or store is rejected. */
-export interface SnapshotOwner { readonly store: string, readonly region: string | null, readonly hypervisor: string | null }
+export interface SnapshotOwner { readonly store: string, readonly region: string | undefined, readonly hypervisor: string | undefined }
 
 /**
  * A snapshot as it was read. `ageMs`: time since the view was compared with the store; negative if the clock was set back since. `isCurrent`: it
- * is encrypted or plain as we would write it now. If it is not, or another host or schema wrote it, digests are empty, so the first resync reads
+ * is encrypted or plain as we would write it now. If it is not, or another host or schema wrote it, there are no digests, so the first resync reads
  * and checks every record.
  */
 export interface Snapshot { readonly instances: readonly Assembled[], readonly ageMs: number, readonly isCurrent: boolean }
@@ -51,8 +51,8 @@ export function snapshotPath(stateDirectory: string): string {
   return join(stateDirectory, 'view.snapshot')
 }
 
-/** `cipher` encrypts the snapshot (null: it is plain); `key`, of any length, is this host's secret for the MAC. */
-export interface SnapshotKeys { readonly cipher: RecordCipher | null, readonly key: Uint8Array }
+/** `cipher` encrypts the snapshot (undefined: it is plain); `key`, of any length, is this host's secret for the MAC. */
+export interface SnapshotKeys { readonly cipher: RecordCipher | undefined, readonly key: Uint8Array }
 
 /** Reads the snapshot. Undefined where there is none that may be served. Never throws. A rejected file is deleted. */
 export async function readSnapshot(
@@ -67,7 +67,7 @@ export async function readSnapshot(
     if (ageMs > maxAgeMs) throw new Rejection('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS')
     const input = new SnapshotInput(path, owner.hypervisor ?? '', keys.cipher)
     try {
-      const isCurrent = input.isEncrypted === (keys.cipher !== null)
+      const isCurrent = input.isEncrypted === (keys.cipher !== undefined)
       return { instances: await decode(input, owner, keys.key, !isCurrent), ageMs, isCurrent }
     } finally {
       input.close()
@@ -96,7 +96,7 @@ async function decode(input: SnapshotInput, owner: SnapshotOwner, key: Uint8Arra
   const { header, entries, trailer, sha256 } = structureOf(input)
   if (trailer['sha256'] !== sha256 || trailer['instances'] !== entries.length) throw torn()
   if (header['imds'] !== 'snapshot' || header['format'] !== FORMAT) throw new Rejection('it has another format')
-  for (const [key, value] of Object.entries(owner)) {
+  for (const [key, value] of Object.entries(headerOf(owner))) {
     if (header[key] !== value) throw new Rejection(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
   }
   const isOurs = trailer['mac'] === macOf(sha256, key)
@@ -105,14 +105,14 @@ async function decode(input: SnapshotInput, owner: SnapshotOwner, key: Uint8Arra
   return entries.map(({ document, digest, userData }) => {
     const instance = restore(document)
     if (instance === undefined || typeof digest !== 'string') throw new Rejection('it holds a record that is not valid')
-    return { instance, userData, digest: isOurs && !mustBeOurs ? digest : '' }
+    return { instance, userData, digest: isOurs && !mustBeOurs ? digest : undefined }
   })
 }
 
 /** The content of a file. Only its form is checked. */
 interface Structure {
   readonly header: Record<string, unknown>
-  readonly entries: readonly { readonly document: unknown, readonly digest: unknown, readonly userData: Buffer | null }[]
+  readonly entries: readonly { readonly document: unknown, readonly digest: unknown, readonly userData: Buffer | undefined }[]
   readonly trailer: Record<string, unknown>
   /** Of everything before the trailer. */
   readonly sha256: string
@@ -134,13 +134,13 @@ function structureOf(input: SnapshotInput): Structure {
 
 function readStructure(input: SnapshotInput): Structure {
   const header = input.object()
-  const entries: { document: unknown, digest: unknown, userData: Buffer | null }[] = []
+  const entries: { document: unknown, digest: unknown, userData: Buffer | undefined }[] = []
   for (;;) {
     const line = input.object()
     if (!('instance' in line)) return { header, entries, trailer: line, sha256: input.digest() }
     const { instance: document, digest, userDataBytes } = line
     const userData = input.bytes(userDataBytes === null ? 0 : userDataBytes)
-    entries.push({ document, digest, userData: userDataBytes === null ? null : userData })
+    entries.push({ document, digest, userData: userDataBytes === null ? undefined : userData })
   }
 }
 
@@ -280,12 +280,12 @@ export class SnapshotWriter {
         }
       }
       await file.writeFile(head)
-      await append(lineOf({ imds: 'snapshot', format: FORMAT, ...owner }))
+      await append(lineOf({ imds: 'snapshot', format: FORMAT, ...headerOf(owner) }))
       let count = 0
       for (const { instance, userData, digest } of instances()) { // each as it is at this moment: no copy of the view is kept for the file
         count += 1
-        await append(lineOf({ instance, digest, userDataBytes: userData === null ? null : userData.length }))
-        if (userData !== null) await append(userData)
+        await append(lineOf({ instance, digest: digest ?? '', userDataBytes: userData?.length ?? null }))
+        if (userData !== undefined) await append(userData)
         await append(LF)
       }
       await flush()
@@ -298,6 +298,11 @@ export class SnapshotWriter {
       await file.close()
     }
   }
+}
+
+/** The owner as the first line has it. */
+function headerOf({ store, region, hypervisor }: SnapshotOwner): Readonly<Record<string, string | null>> {
+  return { store, region: region ?? null, hypervisor: hypervisor ?? null }
 }
 
 function lineOf(value: object): Buffer {

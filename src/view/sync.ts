@@ -55,8 +55,8 @@ export interface SyncMetrics {
 export interface SyncParts {
   readonly source: Source
   readonly view: View
-  /** Our name, or null to serve every instance of the store (files on a single host). */
-  readonly hypervisor: string | null
+  /** Our name; undefined to serve every instance of the store (files on a single host). */
+  readonly hypervisor: string | undefined
   readonly userDataMaxBytes: number
   readonly resyncMs: number
   /** Called after the view changed. */
@@ -78,8 +78,8 @@ export interface SyncStatus {
   readonly lossReason: string | undefined
   /** A full resync has completed since the start, and the last one found records that can be used. */
   readonly ready: boolean
-  /** Why it is not ready, as a sentence; null when it is. */
-  readonly problem: string | null
+  /** Why it is not ready, as a sentence; undefined when it is. */
+  readonly problem: string | undefined
   /** Nearly all records that the store has for this hypervisor are faulty. */
   readonly isStoreUnusable: boolean
   /** When the view was last found to be in step with the store by a full resync, in milliseconds of `performance.now()`; undefined before the first. */
@@ -168,7 +168,7 @@ export class Sync {
   /** Reads the instance that owns an address into the view, if its record names this hypervisor. Rejects when the store does not answer. */
   async lookUp(network: string, address: string): Promise<void> {
     const id = await this.#parts.source.owner(network, address)
-    if (id === null) return
+    if (id === undefined) return
     const read = this.#queue.addLookUp(id)
     void this.#work()
     await read
@@ -183,14 +183,14 @@ export class Sync {
     const problem = this.#problem()
     return {
       connected: this.#connected, wasConnected: this.#wasConnected, changedAtMs: this.#changedAtMs, lossReason: this.#lossReason,
-      ready: problem === null, problem, isStoreUnusable: this.#health.problem !== undefined,
+      ready: problem === undefined, problem, isStoreUnusable: this.#health.problem !== undefined,
       resyncedAtMs: this.#resyncedAtMs, resyncTookMs: this.#resyncTookMs, unconfirmed: this.#health.unconfirmed, faulty: this.#health.faulty,
     }
   }
 
-  #problem(): string | null {
+  #problem(): string | undefined {
     if (this.#health.problem !== undefined) return formatStoreProblem(this.#health.problem)
-    if (this.#resyncedAtMs !== undefined) return null
+    if (this.#resyncedAtMs !== undefined) return undefined
     if (!this.#connected) return `${this.#wasConnected ? 'the store was lost before the first resync' : 'the store was not reached yet'}: ${this.#lossReason ?? 'connecting'}`
     if (!this.#isUninitialised) return 'the first resync is not complete'
     return 'the store has nothing of this region: is it the right one (IMDS_STORE, IMDS_REGION), or was it emptied?'

@@ -22,8 +22,8 @@ export type Found = Ownership<ServedInstance>
 /** One instance of the view, with its tree. */
 export class ServedInstance {
   readonly instance: Instance
-  readonly userData: Uint8Array | null
-  readonly digest: string
+  readonly userData: Uint8Array | undefined
+  readonly digest: string | undefined
   readonly #provider: Provider
   readonly #now: () => number
   readonly #former: readonly FormerState[]

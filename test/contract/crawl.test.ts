@@ -78,7 +78,7 @@ test(`B3: in ${String(RECORDS)} generated records, exactly what is listed answer
     const isSealed = seed % 5 === 0
     const instance = parsed({ ...generateRecord(seed), ...isSealed && { sealedAt: '2026-11-20T15:04:05Z' } })
     const provider = PROVIDERS[seed % PROVIDERS.length]!
-    const userData = seed % 3 === 0 ? Buffer.from([seed & 255]) : null
+    const userData = seed % 3 === 0 ? Buffer.from([seed & 255]) : undefined
     const tree = buildTree(instance, userData, provider)
     let older = new Set<string>()
     for (const version of VERSIONS) {
@@ -91,7 +91,7 @@ test(`B3: in ${String(RECORDS)} generated records, exactly what is listed answer
       older = paths
       leaves += paths.size
     }
-    expect([seed, [...older].sort()]).toEqual([seed, [...expectedLeaves(instance, provider), ...userData === null || isSealed ? [] : ['user-data']].sort()])
+    expect([seed, [...older].sort()]).toEqual([seed, [...expectedLeaves(instance, provider), ...userData === undefined || isSealed ? [] : ['user-data']].sort()])
   }
   expect(leaves).toBeGreaterThan(RECORDS * VERSIONS.length * 10)
 })
@@ -101,7 +101,7 @@ const addressOf = ({ interfaces }: Instance) => interfaces[0]!.ipv4Addresses[0]!
 test('B3: every listed path answers over the server, and only a tag may be empty', async () => {
   for (let seed = 1; seed <= 40; seed++) {
     const guest = aGuestServer({ provider: PROVIDERS[seed % PROVIDERS.length]! })
-    const from = addressOf(guest.put(generateRecord(seed), seed % 2 === 0 ? Buffer.from('x') : null))
+    const from = addressOf(guest.put(generateRecord(seed), seed % 2 === 0 ? Buffer.from('x') : undefined))
     const version = VERSIONS[seed % VERSIONS.length]!
     const fetchAll = async (path: string, isDirectory: boolean): Promise<void> => {
       const { status, text } = await guest.ask({ url: `/${version}/${path}`, from })
@@ -116,7 +116,7 @@ test('B3: every listed path answers over the server, and only a tag may be empty
 test('B2: no value of the cloud ends in a newline, except an SSH key, which ends in exactly one', () => {
   const wrong: string[] = []
   for (let seed = 1; seed <= 40; seed++) {
-    const tree = buildTree(parsed(seed === 1 ? aFullInstance() : generateRecord(seed)), null, PROVIDERS[2]!)
+    const tree = buildTree(parsed(seed === 1 ? aFullInstance() : generateRecord(seed)), undefined, PROVIDERS[2]!)
     for (const [position, version] of VERSIONS.entries()) {
       for (const [path, body] of crawl((at) => resolve(tree, position, at.replace(/\/$/, ''))?.body.toString())) {
         const isTag = path.startsWith('meta-data/tags/') // the owner of the instance chose its value

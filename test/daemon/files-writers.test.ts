@@ -35,7 +35,7 @@ async function stateOf(directory: string): Promise<string> {
   const loaded = await loadFiles(directory, ID)
   if (loaded.kind === 'removed' || loaded.kind === 'absent') return loaded.kind
   const assembled = assemble(loaded, 16384)
-  return 'reason' in assembled ? JSON.stringify(assembled) : `${assembled.instance.fqdn} ${Buffer.from(assembled.userData ?? []).toString()}`
+  return !assembled.ok ? JSON.stringify(assembled) : `${assembled.value.instance.fqdn} ${Buffer.from(assembled.value.userData ?? []).toString()}`
 }
 
 /** The same state as a guest gets it. */

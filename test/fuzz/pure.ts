@@ -50,7 +50,7 @@ export async function fuzzFiles(seed: number, count: number): Promise<RunReport>
 
 /** Reads mutated snapshots as at a start. Every other one is encrypted. */
 export async function fuzzSnapshots(seed: number, count: number): Promise<RunReport> {
-  const [plain, encrypted] = [await prepareSnapshots(null), await prepareSnapshots(CIPHER)]
+  const [plain, encrypted] = [await prepareSnapshots(undefined), await prepareSnapshots(CIPHER)]
   try {
     const found: Found[] = []
     for (let n = 0; n < count; n++) {
@@ -71,9 +71,8 @@ async function checkFile(directory: string, id: string): Promise<Omit<Found, 'wh
     const loaded = await loadFiles(directory, id)
     if (loaded.kind !== 'record') return { good: false, ...loaded.kind === 'unreadable' && loaded.reason.replaceAll(id, '').includes(RECORD_MARK) && { wrong: `a reason with content of the record: ${loaded.reason}` } }
     const assembled = assemble(loaded, USER_DATA_MAX_BYTES)
-    const isFaulty = 'reason' in assembled
-    if (isFaulty && assembled.faults.length === 0) return { good: false, wrong: 'rejected without a fault' }
-    return { good: !isFaulty, wrong: checkRecord(loaded.document).wrong }
+    if (!assembled.ok && assembled.faults.length === 0) return { good: false, wrong: 'rejected without a fault' }
+    return { good: assembled.ok, wrong: checkRecord(loaded.document).wrong }
   } catch (error) {
     return { good: false, wrong: `it threw ${String(error)}` }
   }

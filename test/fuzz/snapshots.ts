@@ -24,7 +24,7 @@ const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
 const KEY = Buffer.alloc(32, 1)
 const DAY_MS = 86_400_000
 const CLEAR_REASON = /"reason":"(?:it is torn|it has another format|it holds a record|its (?:store|region|hypervisor) is|it is (?:not )?encrypted|it was encrypted with a key|it is cut off|it is not authentic)/
-const USER_DATA = [null, Buffer.alloc(0), Buffer.from(`${RECORD_MARK}\nnull\n{}\n\0\xff`, 'latin1'), Buffer.from('{"instances":0,"sha256":"x"}\n')] as const
+const USER_DATA = [undefined, Buffer.alloc(0), Buffer.from(`${RECORD_MARK}\nnull\n{}\n\0\xff`, 'latin1'), Buffer.from('{"instances":0,"sha256":"x"}\n')] as const
 
 /** Two snapshots of one host, of which mutated copies are read. */
 export interface MutatedSnapshots {
@@ -37,13 +37,13 @@ export interface MutatedSnapshots {
 export const CIPHER = new RecordCipher([{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 7)) }], OWNER.region)
 
 /** Writes the two snapshots; encrypts them if there is a cipher. */
-export async function prepareSnapshots(cipher: RecordCipher | null): Promise<MutatedSnapshots> {
+export async function prepareSnapshots(cipher: RecordCipher | undefined): Promise<MutatedSnapshots> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-snapshots-'))
   const path = snapshotPath(directory)
   const lines: string[] = []
   const log = pino({}, { write: (line: string) => { lines.push(line) } })
   const write = async (from: number) => {
-    const instances = Array.from({ length: 8 }, (_, i) => assembled(from + i, USER_DATA[i % USER_DATA.length]!))
+    const instances = Array.from({ length: 8 }, (_, i) => assembled(from + i, USER_DATA[i % USER_DATA.length]))
     const writer = new SnapshotWriter({ path, owner: OWNER, keys: { cipher, key: KEY }, asOfMs: Date.now(), wasRead: false, instances: () => instances, writes: { inc: () => { /* not counted */ } }, log })
     writer.changed()
     await writer.stop()
@@ -53,7 +53,7 @@ export async function prepareSnapshots(cipher: RecordCipher | null): Promise<Mut
 
   return {
     tryOne: async (dice) => {
-      const isForged = cipher === null && dice.chance(0.3)
+      const isForged = cipher === undefined && dice.chance(0.3)
       const mutated = mutate(dice, one.bytes, two.bytes)
       const bytes = isForged ? forgeDigest(mutated, dice) : mutated
       writeFileSync(path, bytes)
@@ -75,7 +75,7 @@ export async function prepareSnapshots(cipher: RecordCipher | null): Promise<Mut
   }
 }
 
-function assembled(seed: number, userData: Buffer | null): Assembled {
+function assembled(seed: number, userData: Buffer | undefined): Assembled {
   const parsed = parse(fillUserData(generateRecord(seed), userData, userData && sha256(userData)))
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
   return { instance: parsed.value, userData, digest: sha256(Buffer.from(String(seed))) }

@@ -39,7 +39,7 @@ async function publish(t: Test, sizes: readonly number[], isEncrypted = false): 
 }
 
 /** A connected source, as a daemon has it. */
-async function aSource(t: Test, cipher: RecordCipher | null, userDataMaxBytes = LIMIT): Promise<Source> {
+async function aSource(t: Test, cipher: RecordCipher | undefined, userDataMaxBytes = LIMIT): Promise<Source> {
   const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', cipher, userDataMaxBytes, announcement: ANNOUNCEMENT })
   let isConnected = false
   const connected = () => { isConnected = true }
@@ -58,11 +58,11 @@ for (const isEncrypted of [false, true]) {
   t.test(`${what} user-data of any length is read completely, and one turn handles only a small part of it`, async (t) => {
     const sizes = [LIMIT, 16_384, 0, 3 * MIB, ...Array.from({ length: 60 }, () => 65_536)]
     await publish(t, sizes, isEncrypted)
-    const source = await aSource(t, isEncrypted ? aCipher('gb1', 'k1') : null)
+    const source = await aSource(t, isEncrypted ? aCipher('gb1', 'k1') : undefined)
     const found: Loaded[] = []
     const { hashed, ciphered } = await mostBytesPerTurn(async () => {
       for await (const loaded of source.load(sizes.map((_size, i) => id(i + 1)))) {
-        if (loaded.kind === 'record') t.notMatch(assemble(loaded, LIMIT), { reason: String })
+        if (loaded.kind === 'record') t.match(assemble(loaded, LIMIT), { ok: true })
         found.push(loaded)
       }
     })
@@ -75,7 +75,7 @@ for (const isEncrypted of [false, true]) {
 
 t.test('one read has at most 4 MiB or one instance, and the next one waits until it is consumed', async (t) => {
   await publish(t, [1.5 * MIB, 1.5 * MIB, 1.5 * MIB, 6 * MIB, 16, 16])
-  const source = await aSource(t, null)
+  const source = await aSource(t, undefined)
   await redis.client.config('RESETSTAT')
   const reads: [string, number][] = []
   for await (const loaded of source.load([1, 2, 3, 4, 5, 6].map(id))) reads.push([loaded.id, await calls('hmget')])
@@ -84,7 +84,7 @@ t.test('one read has at most 4 MiB or one instance, and the next one waits until
 
 t.test('user-data beyond the limit is a fault, and is not read if several instances are loaded', async (t) => {
   await publish(t, [8 * MIB, 16])
-  const source = await aSource(t, null, 16_384)
+  const source = await aSource(t, undefined, 16_384)
   await redis.client.config('RESETSTAT')
   const found: Loaded[] = []
   for await (const loaded of source.load([id(1), id(2)])) found.push(loaded)
@@ -96,7 +96,7 @@ t.test('user-data beyond the limit is a fault, and is not read if several instan
 
 t.test('one instance is read in one round trip, several in two', async (t) => {
   await publish(t, [16, 16])
-  const source = await aSource(t, null)
+  const source = await aSource(t, undefined)
   for (const [ids, lengths] of [[[id(1)], 0], [[id(1), id(2)], 4]] as const) {
     await redis.client.config('RESETSTAT')
     for await (const loaded of source.load(ids)) t.equal(loaded.kind, 'record')

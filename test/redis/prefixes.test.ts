@@ -30,7 +30,7 @@ async function aStore(t: Test): Promise<Publisher> {
 
 /** A connected source, as a daemon has it. */
 async function aSource(t: Test): Promise<Source> {
-  const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', cipher: null, userDataMaxBytes: 16_384, announcement: ANNOUNCEMENT })
+  const source = buildRedisSource({ settings: { url: redis.url }, region: 'gb1', hypervisor: 'hv1', cipher: undefined, userDataMaxBytes: 16_384, announcement: ANNOUNCEMENT })
   let isConnected = false
   const connected = () => { isConnected = true }
   source.start({ notice: () => { /* not tested */ }, connected, disconnected: (reason) => { t.fail(reason) } })
@@ -160,7 +160,7 @@ t.test('invariant 7: random publishes and removals leave each address with exact
     const address = pick(addresses)
     const owner = [...owned].find(([, theirs]) => theirs.some((range) => overlap(range, address)))?.[0]
     const answer = await source.owner('default', address)
-    if (answer !== (owner === undefined ? null : `srv-${owner}`)) t.fail(`the owner of ${address} is ${String(answer)}, not ${String(owner)}`)
+    if (answer !== (owner && `srv-${owner}`)) t.fail(`the owner of ${address} is ${String(answer)}, not ${String(owner)}`)
   }
   t.ok(refused > 50 && refused < 350, `${String(refused)} of 400 were refused`)
 })
@@ -172,7 +172,7 @@ t.test('the owner of an IPv4 or IPv6 address can be looked up, on its network on
   const source = await aSource(t)
   for (const [address, owner] of [
     ['2a02:1348:178:1::', 'srv-first'], ['2a02:1348:178:1:5054:ff:fe12:3456', 'srv-first'], ['2a02:1348:178:1:ffff:ffff:ffff:ffff', 'srv-first'], ['fd00::7', 'srv-first'], ['10.0.0.2', 'srv-second'],
-    ['2a02:1348:178:2::1', null], ['2a02:1348:178::1', null], ['fd00::70', null], ['fd00::', null], ['ffff::', null], ['::1', null], ['10.0.0.20', null],
+    ['2a02:1348:178:2::1', undefined], ['2a02:1348:178::1', undefined], ['fd00::70', undefined], ['fd00::', undefined], ['ffff::', undefined], ['::1', undefined], ['10.0.0.20', undefined],
   ] as const) t.equal(await source.owner('default', address), owner, address)
-  t.equal(await source.owner('red', 'fd00::7'), null)
+  t.equal(await source.owner('red', 'fd00::7'), undefined)
 })

@@ -129,7 +129,7 @@ t.test('a publish keeps, replaces or removes the user-data, as requested', async
   await store.put(anInstance({ revision: 3 }), Buffer.alloc(0))
   t.match(await store.get('srv-abcde'), { userData: Buffer.alloc(0), document: { userData: { size: 0 } } })
   await store.put(anInstance({ revision: 4 }), 'none')
-  t.match(await store.get('srv-abcde'), { userData: null })
+  t.equal((await store.get('srv-abcde'))!.userData, undefined)
   t.equal(await redis.client.hexists(KEYS.instance('srv-abcde'), 'user-data'), 0)
 })
 

@@ -38,7 +38,7 @@ const record = (n: number, change: Record<string, unknown> = {}) => anInstance({
 const lines = (...values: unknown[]) => values.map((value) => `${JSON.stringify(value)}\n`).join('')
 const userData = async (store: Publisher, id: string) => {
   const published = await store.get(id)
-  return published === undefined ? 'absent' : published.userData === null ? null : Buffer.from(published.userData).toString()
+  return published === undefined ? 'absent' : published.userData && Buffer.from(published.userData).toString()
 }
 
 t.test('a directory is published with its user-data files on one connection, with a summary', async (t) => {
@@ -65,10 +65,10 @@ t.test('a JSON line is a record that keeps its user-data, or a record with new u
   const next = (n: number) => record(n, { revision: 2, tags: { odd: 'one\u2028line' } })
   const input = `\n${lines(next(1), { record: next(2), userDataBase64: Buffer.from('new').toString('base64') }, { record: next(3), userDataBase64: null })}`
   t.match(await imdsctl(input, 'put', '-'), { status: 0, stderr: '', stdout: /^3 records: 3 published$/m })
-  t.same(await Promise.all(['srv-a1', 'srv-a2', 'srv-a3'].map((id) => userData(store, id))), ['old 1', 'new', null])
+  t.same(await Promise.all(['srv-a1', 'srv-a2', 'srv-a3'].map((id) => userData(store, id))), ['old 1', 'new', undefined])
   t.match((await store.get('srv-a1'))?.document, { tags: { odd: 'one\u2028line' } })
   t.match(await imdsctl(lines(record(1, { revision: 3 })), 'put', '-', '--no-user-data'), { status: 0, stdout: 'published srv-a1 revision 3\n' }, 'one record has no summary')
-  t.equal(await userData(store, 'srv-a1'), null)
+  t.equal(await userData(store, 'srv-a1'), undefined)
 })
 
 t.test('each refused record is named with its place and id, and the others are published', async (t) => {

@@ -10,7 +10,7 @@ function faultsOf(env: Record<string, string>): string[] {
 }
 
 test('the minimal configuration for Redis has the documented defaults', () => {
-  expect(parseConfig(REDIS)).toMatchObject({ ok: true, unknown: [], config: {
+  expect(parseConfig(REDIS)).toMatchObject({ ok: true, unknown: [], value: {
     listen: [{ network: 'default', host: '169.254.169.254', port: 80 }],
     operator: { host: '127.0.0.1', port: 9169, allow: [] },
     store: { kind: 'redis', url: 'redis://r:6379', region: 'gb1', hypervisor: 'hv1' },
@@ -20,25 +20,25 @@ test('the minimal configuration for Redis has the documented defaults', () => {
 
 test('a file store needs no hypervisor and accepts every instance', () => {
   for (const url of ['file:/srv/imds', 'file:///srv/imds']) {
-    expect(parseConfig({ IMDS_STORE: url })).toMatchObject({ ok: true, config: { store: { kind: 'files', directory: '/srv/imds', hypervisor: null } } })
+    expect(parseConfig({ IMDS_STORE: url })).toMatchObject({ ok: true, value: { store: { kind: 'files', directory: '/srv/imds', hypervisor: undefined } } })
   }
 })
 
 test('several listeners may have their own networks, IPv6 included', () => {
-  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '169.254.169.254:80, red=10.0.0.1:80,[FD00:ec2:0::254]:80' })).toMatchObject({ config: { listen: [
+  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '169.254.169.254:80, red=10.0.0.1:80,[FD00:ec2:0::254]:80' })).toMatchObject({ value: { listen: [
     { network: 'default', host: '169.254.169.254', port: 80 }, { network: 'red', host: '10.0.0.1', port: 80 }, { network: 'default', host: 'fd00:ec2::254', port: 80 },
   ] } })
 })
 
 test('Redis may have any deployment shape, with files for its credentials', () => {
   const files = { IMDS_REDIS_PASSWORD_FILE: '/p', IMDS_REDIS_SENTINEL_PASSWORD_FILE: '/s', IMDS_REDIS_CA_FILE: '/ca', IMDS_REDIS_CERT_FILE: '/c', IMDS_REDIS_KEY_FILE: '/k' }
-  expect(parseConfig({ ...REDIS, ...files, IMDS_STORE: 'rediss-sentinel://imds@s1,s2:1/main' })).toMatchObject({ ok: true, config: {
+  expect(parseConfig({ ...REDIS, ...files, IMDS_STORE: 'rediss-sentinel://imds@s1,s2:1/main' })).toMatchObject({ ok: true, value: {
     store: { url: 'rediss-sentinel://imds@s1,s2:1/main', passwordFile: '/p', sentinelPasswordFile: '/s', caFile: '/ca', certFile: '/c', keyFile: '/k' },
   } })
 })
 
 test('an empty variable counts as unset', () => {
-  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '', IMDS_LOG_LEVEL: ' ' })).toMatchObject({ ok: true, config: { logLevel: 'info' } })
+  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '', IMDS_LOG_LEVEL: ' ' })).toMatchObject({ ok: true, value: { logLevel: 'info' } })
 })
 
 test('all bad variables are reported at once, by name', () => {
@@ -73,8 +73,8 @@ describe('record keys', () => {
     return text
   })
   test('are read once, from their file', () => {
-    expect(withKeys(keyLines('k2', 'k1'))).toMatchObject({ ok: true, config: { store: { recordKeys: [{ name: 'k2' }, { name: 'k1' }] } } })
-    expect(parseConfig(REDIS)).toMatchObject({ ok: true, config: { store: { recordKeys: null } } })
+    expect(withKeys(keyLines('k2', 'k1'))).toMatchObject({ ok: true, value: { store: { recordKeys: [{ name: 'k2' }, { name: 'k1' }] } } })
+    expect(parseConfig(REDIS)).toMatchObject({ ok: true, value: { store: { recordKeys: undefined } } })
   })
   test('that cannot be used are a fault among the others, which reveals nothing of them', () => {
     const faults = withKeys('k1:S3CRET', { ...REDIS, IMDS_LOG_LEVEL: 'loud' })
@@ -91,7 +91,7 @@ describe('record keys', () => {
 
 test('the operator API may listen on any address with a list of networks', () => {
   expect(parseConfig({ ...REDIS, IMDS_OPERATOR_LISTEN: '[::]:9169', IMDS_OPERATOR_ALLOW: '10.1.0.0/16, fd00::/8' }))
-    .toMatchObject({ ok: true, config: { operator: { host: '::', port: 9169, allow: ['10.1.0.0/16', 'fd00::/8'] } } })
+    .toMatchObject({ ok: true, value: { operator: { host: '::', port: 9169, allow: ['10.1.0.0/16', 'fd00::/8'] } } })
 })
 
 test('an unknown variable is named, not refused: an older daemon may start with a newer environment', () => {

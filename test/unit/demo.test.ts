@@ -20,13 +20,13 @@ test('the demo\'s record is valid, is found at 127.0.0.1, and has user-data', as
   const loaded = await loadFiles(fileURLToPath(env['IMDS_STORE']!), 'srv-demo1')
   if (loaded.kind !== 'record') throw new Error(loaded.kind)
   const assembled = assemble(loaded, 16_384)
-  expect(assembled).toMatchObject({ instance: { id: 'srv-demo1', interfaces: [{ network: 'default', ipv4Addresses: ['127.0.0.1/8'] }] } })
+  expect(assembled).toMatchObject({ ok: true, value: { instance: { id: 'srv-demo1', interfaces: [{ network: 'default', ipv4Addresses: ['127.0.0.1/8'] }] } } })
   expect(Buffer.from(loaded.userData!).toString()).toMatch(/^#cloud-config\n/)
 })
 
 test('its environment is a valid configuration that listens on 127.0.0.1 only', async () => {
   const { env } = await aDemo()
-  expect(parseConfig(env)).toMatchObject({ ok: true, unknown: [], config: { listen: [{ host: '127.0.0.1' }], operator: { host: '127.0.0.1' }, store: { kind: 'files' } } })
+  expect(parseConfig(env)).toMatchObject({ ok: true, unknown: [], value: { listen: [{ host: '127.0.0.1' }], operator: { host: '127.0.0.1' }, store: { kind: 'files' } } })
 })
 
 test('variables that are set are kept, and empty ones are not; a store of the operator is not written', async () => {

@@ -45,10 +45,11 @@ export async function firewall(json: boolean, { apply = false, watch = false, re
   }
   const view = await ask(operator, undefined, AbortSignal.timeout(TIMEOUT_MS))
   const rules = buildRules(view, apply ? await refusedByNft(applyAccepted(new Table(), view, [])) : [])
-  const { interfaces, faults } = rules
+  const { interfaces } = rules
+  const faults = rules.faults.map(({ instance, message }) => ({ instance: instance ?? null, message })) // as JSON
   if (json) console.log(JSON.stringify({ version: view.version, interfaces, faults, ...apply ? {} : { rules: replacement(rules) } }))
   else console.log(apply ? `applied: ${String(interfaces)} interfaces are let in` : replacement(rules))
-  if (faults.length > 0) throw new Failure(EXIT.badData, faults.map(formatFault).join('\n'), { faults })
+  if (faults.length > 0) throw new Failure(EXIT.badData, rules.faults.map(formatFault).join('\n'), { faults })
 }
 
 /** Applies the rules of a view without the interfaces that nft refuses, and returns those. `before`: those of the last time. */
@@ -72,7 +73,7 @@ async function keep(operator: string): Promise<void> {
   const table = new Table()
   const reporter = new Reporter()
   let view: FirewallDocument | undefined
-  let applied = ''
+  let applied: string | undefined
   let checkedAtMs = 0
   let refused: readonly FirewallRefusal[] = []
   let retryAtMs = 0
@@ -86,7 +87,7 @@ async function keep(operator: string): Promise<void> {
     }
     try {
       if (view !== undefined && (view.version !== applied || (refused.length > 0 && performance.now() >= retryAtMs))) {
-        applied = ''
+        applied = undefined
         refused = await applyAccepted(table, view, refused)
         retryAtMs = performance.now() + RETRY_REFUSED_MS
         applied = view.version
@@ -99,7 +100,7 @@ async function keep(operator: string): Promise<void> {
         if (await table.restore()) console.error('imdsctl: another program changed the rules; they are restored')
       }
     } catch (error) {
-      applied = ''
+      applied = undefined
       failure = (error as Error).message
     }
     if (isStopped()) return
@@ -127,7 +128,7 @@ class Reporter {
 }
 
 function formatFault({ instance, message }: FirewallFault): string {
-  return instance === null ? message : `${instance}: ${message}`
+  return instance === undefined ? message : `${instance}: ${message}`
 }
 
 /** The daemon's document. Rejects when it has none yet. */

@@ -44,7 +44,7 @@ export class Table {
 
   /** `before`: the rules that stay applied if nft refuses the first transaction. */
   async #replace(rules: FirewallRules, before: FirewallRules | undefined): Promise<void> {
-    let last = ''
+    let last: string | undefined
     for (let tries = 0; tries < MAX_ATTEMPTS; tries++) {
       try {
         await transact(replacement(rules))
@@ -53,7 +53,7 @@ export class Table {
         throw error
       }
       this.#listing = await list()
-      if (last !== '' && sorted(this.#listing) === sorted(last)) return
+      if (last !== undefined && sorted(this.#listing) === sorted(last)) return
       last = this.#listing
     }
     throw new Error('another program changes the rules as often as they are applied')
@@ -104,7 +104,7 @@ export async function removeTable(): Promise<void> {
 
 async function transact(text: string): Promise<void> {
   const { status, stderr } = await nft(['-f', '-'], text)
-  if (status === null) throw new Error('nft was ended by a signal')
+  if (status === undefined) throw new Error('nft was ended by a signal')
   if (status !== 0) throw new Refusal(`nft: ${stderr.trim().split('\n', 3).join(' ')}`)
 }
 
@@ -129,10 +129,11 @@ function sorted(listing: string): string {
   return listing.split(/[\s,]+/).sort().join(' ')
 }
 
-async function nft(args: readonly string[], input: string): Promise<{ status: number | null, stdout: string, stderr: string }> {
+/** Runs nft. `status` is undefined where a signal ended it. */
+async function nft(args: readonly string[], input: string): Promise<{ status: number | undefined, stdout: string, stderr: string }> {
   const child = spawn('nft', args, { stdio: 'pipe' })
   child.stdin.on('error', () => { /* it stopped reading: its exit status says why */ }).end(input)
   const text = async (stream: typeof child.stdout) => Buffer.concat(await (stream.toArray() as Promise<Buffer[]>).catch(() => [])).toString()
-  const [[status], stdout, stderr] = await Promise.all([once(child, 'close') as Promise<[number | null]>, text(child.stdout), text(child.stderr)])
-  return { status, stdout, stderr }
+  const [[status], stdout, stderr] = await Promise.all([once(child, 'close') as Promise<[unknown]>, text(child.stdout), text(child.stderr)])
+  return { status: typeof status === 'number' ? status : undefined, stdout, stderr }
 }

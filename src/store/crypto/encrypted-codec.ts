@@ -15,14 +15,14 @@ import { isEncrypted, type RecordCipher } from './record-cipher.ts'
 import { readPublished, readStored, type Stored } from './stored.ts'
 import { TurnBudget } from '../../runtime/turn-budget.ts'
 
-/** The values of an instance as the store has them. `digest` is `none` where the store has none. */
-export interface Values { readonly record: Buffer, readonly userData: Buffer | null, readonly digest: string }
+/** The values of an instance as the store has them. `userData` and `digest` are undefined where it has none. */
+export interface Values { readonly record: Buffer, readonly userData: Buffer | undefined, readonly digest: string | undefined }
 
 /** Encrypted values to write. The store compares `instance` and `sealedAt`. */
-export interface EncryptedValues { readonly instance: Instance, readonly sealedAt: Seal, readonly record: Buffer, readonly userData: Buffer | null }
+export interface EncryptedValues { readonly instance: Instance, readonly sealedAt: Seal, readonly record: Buffer, readonly userData: Buffer | undefined }
 
-/** `onlyIf`: the digest that the instance must have now, `none` where it must be absent; undefined: any. */
-export interface WriteOptions { readonly liftsSeal: boolean, readonly onlyIf: string | undefined, readonly dryRun: boolean }
+/** `onlyIf`: the digest that the store must have of the instance, undefined where it must have none. Without `onlyIf`: any. */
+export interface WriteOptions { readonly liftsSeal: boolean, readonly onlyIf: { readonly digest: string | undefined } | undefined, readonly dryRun: boolean }
 
 /** The outcome of a write. `sealed`: the store has a seal, which the record must have too. `changed`: the digest is another. */
 export type EncryptedWritten = Exclude<Written, { kind: 'user-data-changed' }> | { readonly kind: 'sealed', readonly sealedAt: string } | { readonly kind: 'changed' }
@@ -40,8 +40,8 @@ export interface EncryptedWriter extends EncryptedReader {
   writeEncrypted(values: EncryptedValues, options: WriteOptions): Promise<EncryptedWritten>
   removeEncrypted(id: string, revision: number | undefined): Promise<RemoveResult>
   /** Replaces the values with others of the same contents and revision, if the instance has this digest. */
-  convertToEncrypted(values: EncryptedValues, digest: string): Promise<Converted>
-  convertToPlain(document: unknown, userData: Buffer | null, digest: string): Promise<Converted>
+  convertToEncrypted(values: EncryptedValues, digest: string | undefined): Promise<Converted>
+  convertToPlain(document: unknown, userData: Buffer | undefined, digest: string | undefined): Promise<Converted>
   mark(as: 'plain' | 'encrypted'): Promise<void>
 }
 
@@ -67,11 +67,11 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
   async write(writer: EncryptedWriter, { instance, document, userData, liftsSeal, dryRun }: Change): Promise<Written> {
     const { id, revision } = instance
     const before = await writer.values(id)
-    const stored = before && await this.#read(id, before)
+    const stored = before && await this.#read(id, before, this.#cipher)
     const current = stored?.kind === 'record' ? stored : undefined
-    const bytes = userData === 'keep' ? current?.userData ?? null : userData === 'none' ? null : userData
-    if (userData === 'keep' && (bytes === null ? undefined : sha256(bytes)) !== instance.userData?.sha256) return { kind: 'user-data-changed' }
-    const onlyIf = userData === 'keep' ? before?.digest ?? 'none' : undefined
+    const bytes = userData === 'keep' ? current?.userData : userData === 'none' ? undefined : userData
+    if (userData === 'keep' && (bytes && sha256(bytes)) !== instance.userData?.sha256) return { kind: 'user-data-changed' }
+    const onlyIf = userData === 'keep' ? { digest: before?.digest } : undefined
     let sealedAt = sealAfter(sealOf(current?.document), instance.sealedAt, liftsSeal)
     for (let attempt = 1; ; attempt++) {
       const sealed = withSeal(document, sealedAt)
@@ -94,7 +94,7 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
       if (before === undefined) return { kind: 'absent' }
       const isPlain = !isEncrypted(before.record)
       if (isPlain && !fromPlain) return { kind: 'plain' }
-      const stored = await this.#read(id, before, isPlain ? null : this.#cipher)
+      const stored = await this.#read(id, before, isPlain ? undefined : this.#cipher)
       if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
       if (!isPlain && stored.keys.every((name) => name === this.#cipher.current)) return { kind: 'unchanged' }
       const values = this.#encrypt(validInstance(id, stored), stored.document, stored.userData)
@@ -109,7 +109,7 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
       const before = await writer.values(id)
       if (before === undefined) return { kind: 'absent' }
       if (!isEncrypted(before.record)) return { kind: 'unchanged' }
-      const stored = await this.#read(id, before)
+      const stored = await this.#read(id, before, this.#cipher)
       if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
       const converted = await writer.convertToPlain(stored.document, stored.userData, before.digest)
       if (converted.kind === 'converted') return { kind: 'decrypted' }
@@ -121,26 +121,26 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
     return writer.mark(as)
   }
 
-  #read(id: string, { record, userData }: Values, cipher: RecordCipher | null = this.#cipher): Promise<Stored> {
+  #read(id: string, { record, userData }: Values, cipher: RecordCipher | undefined): Promise<Stored> {
     return readStored(id, record, userData, cipher, new TurnBudget())
   }
 
-  #encrypt(instance: Instance, document: unknown, userData: Uint8Array | null): EncryptedValues {
+  #encrypt(instance: Instance, document: unknown, userData: Uint8Array | undefined): EncryptedValues {
     const { id, revision } = instance
     return {
       instance,
       sealedAt: (document as { sealedAt?: string }).sealedAt,
       record: this.#cipher.encrypt('record', id, revision, Buffer.from(JSON.stringify(document))),
-      userData: userData === null ? null : this.#cipher.encrypt('user-data', id, revision, userData),
+      userData: userData && this.#cipher.encrypt('user-data', id, revision, userData),
     }
   }
 
   /** Whether the store has exactly these contents. Their ciphertext differs each time. */
-  async #holds(reader: EncryptedReader, id: string, document: unknown, userData: Uint8Array | null): Promise<boolean> {
+  async #holds(reader: EncryptedReader, id: string, document: unknown, userData: Uint8Array | undefined): Promise<boolean> {
     const values = await reader.values(id)
-    const stored = values && await this.#read(id, values)
+    const stored = values && await this.#read(id, values, this.#cipher)
     if (stored?.kind !== 'record' || JSON.stringify(stored.document) !== JSON.stringify(document)) return false
-    return userData === null || stored.userData === null ? userData === stored.userData : stored.userData.equals(userData)
+    return userData === undefined || stored.userData === undefined ? userData === stored.userData : stored.userData.equals(userData)
   }
 }
 

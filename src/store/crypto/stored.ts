@@ -7,37 +7,39 @@ import { TurnBudget } from '../../runtime/turn-budget.ts'
 
 /** The contents of the values. `keys`: the names of the keys of both; empty where they are plain. */
 export type Stored =
-  | { readonly kind: 'record', readonly document: unknown, readonly userData: Buffer | null, readonly keys: readonly string[] }
+  | { readonly kind: 'record', readonly document: unknown, readonly userData: Buffer | undefined, readonly keys: readonly string[] }
   | { readonly kind: 'unreadable' | 'rejected', readonly reason: string }
 
-/** Reads a record and its user-data (null: none). Decrypts user-data in slices. */
-export async function readStored(id: string, record: Buffer, userData: Buffer | null, cipher: RecordCipher | null, budget: TurnBudget): Promise<Stored> {
-  if (cipher === null) {
+/** Reads a record and its user-data (undefined: none). Decrypts user-data in slices. */
+export async function readStored(
+  id: string, record: Buffer, userData: Buffer | undefined, cipher: RecordCipher | undefined, budget: TurnBudget,
+): Promise<Stored> {
+  if (cipher === undefined) {
     return isEncrypted(record) ? { kind: 'unreadable', reason: 'the record is encrypted, and no keys are configured' } : readDocument(record, userData, [])
   }
   const decrypted = cipher.decrypt('record', id, record)
   if (decrypted.kind === 'rejected') return { kind: 'rejected', reason: `the record ${decrypted.reason}` }
-  const bytes = userData === null ? null : await cipher.decryptInSlices('user-data', id, userData, budget)
+  const bytes = userData && await cipher.decryptInSlices('user-data', id, userData, budget)
   if (bytes?.kind === 'rejected') return { kind: 'rejected', reason: `the user-data ${bytes.reason}` }
   const { revision } = decrypted
-  if (bytes !== null && bytes.revision !== revision) return { kind: 'rejected', reason: `the user-data is of revision ${String(bytes.revision)}, the record of ${String(revision)}` }
-  const values: Decrypted[] = bytes === null ? [decrypted] : [decrypted, bytes]
-  const stored = readDocument(decrypted.bytes, bytes?.bytes ?? null, values.map(({ key }) => key))
-  if (stored.kind !== 'record' || (stored.document as { revision?: unknown } | null)?.revision === revision) return stored
+  if (bytes !== undefined && bytes.revision !== revision) return { kind: 'rejected', reason: `the user-data is of revision ${String(bytes.revision)}, the record of ${String(revision)}` }
+  const values: Decrypted[] = bytes === undefined ? [decrypted] : [decrypted, bytes]
+  const stored = readDocument(decrypted.bytes, bytes?.bytes, values.map(({ key }) => key))
+  if (stored.kind !== 'record' || (stored.document as { revision?: unknown } | undefined)?.revision === revision) return stored
   return { kind: 'rejected', reason: 'the record says another revision than it was encrypted for' }
 }
 
 /** The same for a publisher: undefined where there are no values. Rejects when they cannot be read. */
 export async function readPublished(
-  id: string, values: { readonly record: Buffer, readonly userData: Buffer | null } | undefined, cipher: RecordCipher | null,
-): Promise<{ readonly document: unknown, readonly userData: Buffer | null } | undefined> {
+  id: string, values: { readonly record: Buffer, readonly userData: Buffer | undefined } | undefined, cipher: RecordCipher | undefined,
+): Promise<{ readonly document: unknown, readonly userData: Buffer | undefined } | undefined> {
   if (values === undefined) return undefined
   const stored = await readStored(id, values.record, values.userData, cipher, new TurnBudget())
   if (stored.kind !== 'record') throw new Error(`${id} cannot be read: ${stored.reason}`)
   return { document: stored.document, userData: stored.userData }
 }
 
-function readDocument(record: Buffer, userData: Buffer | null, keys: readonly string[]): Stored {
+function readDocument(record: Buffer, userData: Buffer | undefined, keys: readonly string[]): Stored {
   try {
     return { kind: 'record', document: JSON.parse(record.toString()) as unknown, userData, keys }
   } catch {

@@ -91,7 +91,7 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
   watch(changed: (id: string) => void): Promise<() => Promise<void>> {
     const pending = new Map<string, NodeJS.Timeout>()
     const watcher = watch(this.#directory, (_event, name) => {
-      const id = name === null ? undefined : idOfFile(name)
+      const id = name ? idOfFile(name) : undefined
       if (id === undefined || pending.has(id)) return
       pending.set(id, setTimeout(() => { // reports all changes until then, so the last one is never missed
         pending.delete(id)

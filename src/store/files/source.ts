@@ -76,7 +76,7 @@ class FileSource implements Source {
     }
     try {
       this.#watcher = watch(this.#directory, (_event, name) => {
-        const id = name === null ? undefined : idOfFile(name)
+        const id = name ? idOfFile(name) : undefined
         if (id !== undefined) this.#after(id, QUIET_MS, () => { events.notice(id) })
         else this.#checkPath()
       })
@@ -94,7 +94,7 @@ class FileSource implements Source {
     const ids = new Set(names.filter((name) => !name.endsWith('.user-data')).map(idOfFile).filter((id) => id !== undefined))
     const digests = new Map<string, string>()
     for await (const loaded of this.load([...ids])) {
-      if (loaded.kind !== 'absent' && loaded.kind !== 'removed') digests.set(loaded.id, loaded.digest)
+      if (loaded.kind !== 'absent' && loaded.kind !== 'removed' && loaded.digest !== undefined) digests.set(loaded.id, loaded.digest)
     }
     return { initialised: true, digests }
   }
@@ -104,8 +104,8 @@ class FileSource implements Source {
   }
 
   /** Always finds no owner: a resync reads every file, so the view has all owners. */
-  owner(): Promise<null> {
-    return Promise.resolve(null)
+  owner(): Promise<undefined> {
+    return Promise.resolve(undefined)
   }
 
   stop(): Promise<void> {
@@ -149,32 +149,32 @@ export async function loadFiles(directory: string, id: string, userDataMaxBytes 
 }
 
 /**
- * Returns a text for the pending file and each possible record, which differs with the file; empty where there is none. Every change by a
+ * Returns a text for the pending file and each possible record, which differs with the file; undefined where there is none. Every change by a
  * writer changes them: it begins with a pending file, and ends with another record or none.
  */
-function stampsOf(directory: string, id: string): Promise<string[]> {
+function stampsOf(directory: string, id: string): Promise<(string | undefined)[]> {
   return Promise.all(['.pending', ...RECORD_ENDINGS].map(async (ending) => {
     const stats = await ifThere(stat(join(directory, id + ending), { bigint: true }))
-    return stats === null ? '' : `${String(stats.ino)}:${String(stats.mtimeNs)}`
+    return stats && `${String(stats.ino)}:${String(stats.mtimeNs)}`
   }))
 }
 
 /** Formats the text of a record's file. */
 export function formatRecord(document: unknown): string {
-  return `${JSON.stringify(document, null, 2)}\n`
+  return `${JSON.stringify(document, undefined, 2)}\n`
 }
 
 /** Reads the files that have a stamp. */
-async function load(directory: string, id: string, userDataMaxBytes: number, [pending = '', ...records]: readonly string[]): Promise<Loaded> {
+async function load(directory: string, id: string, userDataMaxBytes: number, [pending, ...records]: readonly (string | undefined)[]): Promise<Loaded> {
   const read = (ending: string) => ifThere(readFile(join(directory, id + ending)))
-  const change = pending === '' ? null : await read('.pending')
-  if (change !== null) return loadPending(id, change, () => read('.user-data'))
-  const endings = RECORD_ENDINGS.filter((_ending, i) => records[i] !== '')
+  const change = pending === undefined ? undefined : await read('.pending')
+  if (change !== undefined) return loadPending(id, change, () => read('.user-data'))
+  const endings = RECORD_ENDINGS.filter((_ending, i) => records[i] !== undefined)
   const [ending] = endings
-  const stats = ending === undefined ? null : await ifThere(stat(join(directory, `${id}.user-data`)))
-  const isTooLong = stats !== null && stats.size > userDataMaxBytes
-  const [record = null, userData = null] = ending === undefined ? [] : await Promise.all([read(ending), isTooLong ? null : read('.user-data')])
-  if (ending === undefined || record === null) return { kind: await read('.removed') === null ? 'absent' : 'removed', id }
+  const stats = ending === undefined ? undefined : await ifThere(stat(join(directory, `${id}.user-data`)))
+  const isTooLong = stats !== undefined && stats.size > userDataMaxBytes
+  const [record, userData] = ending === undefined ? [] : await Promise.all([read(ending), isTooLong ? undefined : read('.user-data')])
+  if (ending === undefined || record === undefined) return { kind: await read('.removed') === undefined ? 'absent' : 'removed', id }
   if (isTooLong) return { kind: 'user-data', id, digest: digestOf(record, `${String(stats.size)} ${String(stats.mtimeMs)}`), reason: `the user-data is ${formatTooLong(stats.size, userDataMaxBytes)}` }
   const userDataSha256 = await sha256Of(userData)
   const digest = digestOf(record, userDataSha256)
@@ -191,22 +191,22 @@ async function load(directory: string, id: string, userDataMaxBytes: number, [pe
   return { kind: 'unreadable', id, digest, reason: `${id}${ending} is not ${format}${line === undefined ? '' : ` from line ${String(line)} on`}` }
 }
 
-async function loadPending(id: string, bytes: Buffer, readUserData: () => Promise<Buffer | null>): Promise<Loaded> {
+async function loadPending(id: string, bytes: Buffer, readUserData: () => Promise<Buffer | undefined>): Promise<Loaded> {
   const change = parsePending(bytes)
-  if (change === undefined) return { kind: 'unreadable', id, digest: digestOf(bytes, null), reason: `${id}.pending is not a change that a writer left` }
+  if (change === undefined) return { kind: 'unreadable', id, digest: digestOf(bytes, undefined), reason: `${id}.pending is not a change that a writer left` }
   if (change.kind === 'remove') return { kind: 'removed', id }
-  const userData = change.userData === 'keep' ? await readUserData() : change.userData === 'none' ? null : change.userData
+  const userData = change.userData === 'keep' ? await readUserData() : change.userData === 'none' ? undefined : change.userData
   const userDataSha256 = await sha256Of(userData)
   const digest = digestOf(formatRecord(change.document), userDataSha256)
   return { kind: 'record', id, digest, document: fillUserData(change.document, userData, userDataSha256), userData, userDataSha256 }
 }
 
-async function sha256Of(userData: Uint8Array | null): Promise<string | null> {
-  return userData === null ? null : sha256InSlices(userData, new TurnBudget())
+async function sha256Of(userData: Uint8Array | undefined): Promise<string | undefined> {
+  return userData && sha256InSlices(userData, new TurnBudget())
 }
 
-/** `userData`: a text that differs with the contents of the user-data's file; null: there is no file. */
-function digestOf(record: string | Uint8Array, userData: string | null): string {
+/** `userData`: a text that differs with the contents of the user-data's file; undefined: there is no file. */
+function digestOf(record: string | Uint8Array, userData: string | undefined): string {
   return createHash('sha256').update(record).update(userData ?? 'none').digest('hex')
 }
 
@@ -222,12 +222,12 @@ function unreadable(id: string, error: unknown): Loaded {
   return { kind: 'unreadable', id, digest: code, reason: `a file of ${id} cannot be read: ${code}` }
 }
 
-/** Resolves as the operation on a file does, or with null where there is no such file. */
-async function ifThere<T>(operation: Promise<T>): Promise<T | null> {
+/** Resolves as the operation on a file does, or with undefined where there is no such file. */
+async function ifThere<T>(operation: Promise<T>): Promise<T | undefined> {
   try {
     return await operation
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
     throw error
   }
 }

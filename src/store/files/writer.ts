@@ -145,6 +145,6 @@ function overlapOf(instance: Instance, others: Protection['ranges']): { network:
   return rangesOf(instance).find((mine) => others.some(({ network, range }) => network === mine.network && overlap(range, mine.range)))
 }
 
-function sameBytes(a: Uint8Array | null, b: Uint8Array | 'none'): boolean {
-  return a === null || b === 'none' ? a === null && b === 'none' : Buffer.compare(a, b) === 0
+function sameBytes(a: Uint8Array | undefined, b: Uint8Array | 'none'): boolean {
+  return a === undefined || b === 'none' ? a === undefined && b === 'none' : Buffer.compare(a, b) === 0
 }

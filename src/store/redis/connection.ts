@@ -80,11 +80,11 @@ export async function check(redis: Redis, settings: RedisSettings, key: string):
   return `replica of ${formatHostPort({ host: field('master_host'), port: Number(field('master_port')) })}`
 }
 
-/** Runs commands as one pipeline; a reply may be an Error. */
+/** Runs commands as one pipeline. A reply may be an Error; nil is undefined, also in a list. */
 export async function attempt(redis: Redis, commands: (string | number)[][]): Promise<unknown[]> {
-  const replies = await redis.pipeline(commands).exec()
-  if (replies === null) throw new Error('the connection was closed')
-  return replies.map(([error, reply]) => error ?? reply)
+  const replies = await redis.pipeline(commands).exec() ?? undefined
+  if (replies === undefined) throw new Error('the connection was closed')
+  return replies.map(([error, reply]) => error ?? (Array.isArray(reply) ? reply.map((one: unknown) => one ?? undefined) : reply ?? undefined))
 }
 
 /**
@@ -173,12 +173,12 @@ async function followRedirections(settings: RedisSettings, first: Node, key: str
 }
 
 async function askSentinel(settings: RedisSettings, sentinel: Node, name: string): Promise<Node> {
-  const { master } = storeOf(settings)
+  const master = storeOf(settings).master! // the shape is sentinel
   const { sentinelPasswordFile: file } = settings
   const connection = await dial(settings, sentinel, { connectionName: name, ...file !== undefined && { password: firstLine(file) } })
   try {
-    const place = await connection.redis.call('SENTINEL', 'get-master-addr-by-name', master) as [string, string] | null
-    if (place === null) throw new Error(`this Sentinel knows no primary with the name ${master}`)
+    const place = (await connection.redis.call('SENTINEL', 'get-master-addr-by-name', master) ?? undefined) as [string, string] | undefined
+    if (place === undefined) throw new Error(`this Sentinel knows no primary with the name ${master}`)
     return { host: place[0], port: Number(place[1]) }
   } finally {
     close(connection)
@@ -189,7 +189,7 @@ async function dial(settings: RedisSettings, node: Node, options: Pick<RedisOpti
   const redis = new Redis({
     ...node, ...options, ...storeOf(settings).tls && { tls: tlsOptions(settings, node) },
     lazyConnect: true,
-    retryStrategy: () => null,
+    retryStrategy: () => undefined,
     connectTimeout: TIMEOUT_MS,
     commandTimeout: TIMEOUT_MS,
     keepAlive: 10_000,

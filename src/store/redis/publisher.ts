@@ -16,7 +16,8 @@ import { StoreUnavailable, type AnnouncedHypervisor, type Listed, type Published
 import { again, close, connectToRegion, isDenied, reasonOf, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf, type Keys } from './keys.ts'
 import {
-  parseConverted, parsePut, parsePutEncrypted, parseRemoved, putArguments, putEncryptedArguments, valueArguments, type ScriptAnswer, type ScriptArguments,
+  formatDigest, parseConverted, parsePut, parsePutEncrypted, parseRemoved, putArguments, putEncryptedArguments, valueArguments, type ScriptAnswer,
+  type ScriptArguments,
 } from './script.ts'
 
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
@@ -28,15 +29,17 @@ const REPORT_INTERVAL_MS = 50
 /** Errors of a server that cannot take the command now, or no longer has the region. The script itself raises the last one. */
 const PASSING = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|LOADING|MASTERDOWN) |non local key/
 
-/** Connects to a region's store for writing. `cipher` null: records are plain. Rejects when the store cannot be reached. */
-export async function openRedisPublisher(settings: RedisSettings, region: string, userDataMaxBytes: number, cipher: RecordCipher | null): Promise<Publisher> {
+/** Connects to a region's store for writing. `cipher` undefined: records are plain. Rejects when the store cannot be reached. */
+export async function openRedisPublisher(
+  settings: RedisSettings, region: string, userDataMaxBytes: number, cipher: RecordCipher | undefined,
+): Promise<Publisher> {
   const backend = new RedisBackend(settings, region)
   try {
     await backend.connected()
   } catch (error) {
     throw unusable(error)
   }
-  return cipher === null ? buildPublisher(backend, PLAIN, userDataMaxBytes) : buildPublisher(backend, buildEncryptedCodec(cipher), userDataMaxBytes)
+  return cipher === undefined ? buildPublisher(backend, PLAIN, userDataMaxBytes) : buildPublisher(backend, buildEncryptedCodec(cipher), userDataMaxBytes)
 }
 
 class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWriter {
@@ -68,12 +71,12 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   }
 
   async get(id: string): Promise<Published | undefined> {
-    return readPublished(id, await this.values(id), null)
+    return readPublished(id, await this.values(id), undefined)
   }
 
   async values(id: string): Promise<Values | undefined> {
     const [record, userData, digest] = await this.#patiently((redis) => redis.hmgetBuffer(this.#keys.instance(id), 'record', 'user-data', 'digest'))
-    return record == null ? undefined : { record, userData: userData ?? null, digest: digest?.toString() ?? 'none' }
+    return record ? { record, userData: userData ?? undefined, digest: digest?.toString() } : undefined // ioredis has null for nil
   }
 
   async write(change: Change): Promise<Written> {
@@ -92,12 +95,12 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     return parseRemoved(await this.#script(['remove-encrypted', id, ...revision === undefined ? [] : [String(revision)]]))
   }
 
-  async convertToEncrypted(values: EncryptedValues, digest: string): Promise<Converted> {
-    return parseConverted(await this.#script(['encrypt', ...valueArguments(values), digest]))
+  async convertToEncrypted(values: EncryptedValues, digest: string | undefined): Promise<Converted> {
+    return parseConverted(await this.#script(['encrypt', ...valueArguments(values), formatDigest(digest)]))
   }
 
-  async convertToPlain(document: unknown, userData: Buffer | null, digest: string): Promise<Converted> {
-    return parseConverted(await this.#script(['decrypt', JSON.stringify(document), userData ?? Buffer.alloc(0), digest]))
+  async convertToPlain(document: unknown, userData: Buffer | undefined, digest: string | undefined): Promise<Converted> {
+    return parseConverted(await this.#script(['decrypt', JSON.stringify(document), userData ?? Buffer.alloc(0), formatDigest(digest)]))
   }
 
   async mark(as: 'plain' | 'encrypted'): Promise<void> {
@@ -113,7 +116,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     if (names.every((name) => this.#announced.has(name))) return []
     try {
       const found = await this.#patiently((redis) => redis.hmget(this.#keys.hypervisors, ...names))
-      names.forEach((name, i) => { if (found[i] != null) this.#announced.add(name) })
+      names.forEach((name, i) => { if (typeof found[i] === 'string') this.#announced.add(name) })
       return names.filter((name) => !this.#announced.has(name))
     } catch { // the record is published: a missing warning must not make that a failure
       return []

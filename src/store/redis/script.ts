@@ -23,8 +23,13 @@ export function parsePut(answer: ScriptAnswer): Written {
 }
 
 /** The arguments that publish an encrypted record. */
-export function putEncryptedArguments(values: EncryptedValues, { liftsSeal, onlyIf = '', dryRun }: WriteOptions): ScriptArguments {
-  return [...dryRun ? ['dry-run'] : [], liftsSeal ? 'unseal-encrypted' : 'put-encrypted', ...valueArguments(values), onlyIf]
+export function putEncryptedArguments(values: EncryptedValues, { liftsSeal, onlyIf, dryRun }: WriteOptions): ScriptArguments {
+  return [...dryRun ? ['dry-run'] : [], liftsSeal ? 'unseal-encrypted' : 'put-encrypted', ...valueArguments(values), onlyIf === undefined ? '' : formatDigest(onlyIf.digest)]
+}
+
+/** The argument for a digest that the script compares. */
+export function formatDigest(digest: string | undefined): string {
+  return digest ?? 'none'
 }
 
 /** The outcome of an encrypted publish. */

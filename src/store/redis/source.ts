@@ -37,12 +37,12 @@ export interface RedisSourceParts {
   readonly settings: RedisSettings
   readonly region: string
   readonly hypervisor: string
-  readonly cipher: RecordCipher | null
+  readonly cipher: RecordCipher | undefined
   readonly userDataMaxBytes: number
   readonly announcement: Announcement
 }
 
-/** Builds the source; nothing connects before `start`. With a `cipher` plain values are rejected; null: records are plain. */
+/** Builds the source; nothing connects before `start`. With a `cipher` plain values are rejected; without one records are plain. */
 export function buildRedisSource(parts: RedisSourceParts): Source {
   return new RedisSource(parts)
 }
@@ -58,7 +58,7 @@ class RedisSource implements Source {
   readonly #settings: RedisSettings
   readonly #keys: ReturnType<typeof keysOf>
   readonly #hypervisor: string
-  readonly #cipher: RecordCipher | null
+  readonly #cipher: RecordCipher | undefined
   readonly #userDataMaxBytes: number
   readonly #announcement: Announcement
   readonly #budget = new TurnBudget()
@@ -81,7 +81,7 @@ class RedisSource implements Source {
 
   async index(): Promise<Index> {
     const [region, digests] = (await this.#ask([['get', this.#keys.region], ['hgetall', this.#keys.hypervisor(this.#hypervisor)]])).map(valueOf)
-    return { initialised: region !== null, digests: new Map(Object.entries(digests as Record<string, string>)) }
+    return { initialised: region !== undefined, digests: new Map(Object.entries(digests as Record<string, string>)) }
   }
 
   /** For several ids, asks for the lengths of their values first, so that each read is bounded in bytes. One id takes one round trip. */
@@ -104,15 +104,15 @@ class RedisSource implements Source {
     yield* this.#read(some)
   }
 
-  async owner(network: string, address: string): Promise<string | null> {
+  async owner(network: string, address: string): Promise<string | undefined> {
     if (!address.includes(':')) {
       const [id] = (await this.#ask([['hget', this.#keys.addresses(network), address]])).map(valueOf)
-      return id as string | null
+      return id as string | undefined
     }
     const digits = ipv6Digits(address)
     const [before] = (await this.#ask([['zrevrangebylex', this.#keys.ranges(network), `(${digits}g`, '-', 'LIMIT', 0, 1]])).map(valueOf)
-    const [range = '-', id = null] = (before as string[])[0]?.split(' ') ?? []
-    return digits.startsWith(range) ? id : null
+    const [range, id] = (before as string[])[0]?.split(' ') ?? []
+    return range !== undefined && digits.startsWith(range) ? id : undefined
   }
 
   async* #read(some: readonly ToRead[]): AsyncIterable<Loaded> {
@@ -122,20 +122,20 @@ class RedisSource implements Source {
     ]))
     for (const { id, userDataBytes } of some) {
       const [values, tombstone] = replies.splice(0, 2) // frees them while the others are processed
-      if (isWrongType(values) || isWrongType(tombstone)) yield { kind: 'unreadable', id, digest: '', reason: 'a key of this instance has a wrong type' }
-      else yield await this.#loaded(id, valueOf(values) as (Buffer | null)[], valueOf(tombstone) as string | null, userDataBytes)
+      if (isWrongType(values) || isWrongType(tombstone)) yield { kind: 'unreadable', id, digest: undefined, reason: 'a key of this instance has a wrong type' }
+      else yield await this.#loaded(id, valueOf(values) as (Buffer | undefined)[], valueOf(tombstone) as string | undefined, userDataBytes)
     }
   }
 
-  /** `userData` is undefined where it was too long to read. */
-  async #loaded(id: string, [record, digestText, userData]: (Buffer | null)[], tombstone: string | null, userDataBytes: number): Promise<Loaded> {
-    if (record == null) return { kind: tombstone === null ? 'absent' : 'removed', id }
-    const digest = digestText?.toString() ?? ''
-    const most = RECORD_MAX_BYTES + (this.#cipher === null ? 0 : ENCRYPTION_MAX_OVERHEAD_BYTES)
+  /** `userData` is undefined also where it was too long to read. */
+  async #loaded(id: string, [record, digestText, userData]: (Buffer | undefined)[], tombstone: string | undefined, userDataBytes: number): Promise<Loaded> {
+    if (record === undefined) return { kind: tombstone === undefined ? 'absent' : 'removed', id }
+    const digest = digestText?.toString()
+    const most = RECORD_MAX_BYTES + (this.#cipher === undefined ? 0 : ENCRYPTION_MAX_OVERHEAD_BYTES)
     if (record.length > most) return { kind: 'unreadable', id, digest, reason: `the record is ${String(record.length)} bytes, more than the limit of ${String(most)}` }
     const bytes = userData?.length ?? userDataBytes
     if (this.#isTooLong(bytes)) return { kind: 'user-data', id, digest, reason: `the user-data is ${formatTooLong(bytes, this.#userDataMaxBytes)}` }
-    const stored = await readStored(id, record, userData ?? null, this.#cipher, this.#budget)
+    const stored = await readStored(id, record, userData, this.#cipher, this.#budget)
     if (stored.kind !== 'record') return { id, digest, ...stored }
     return { id, digest, ...stored, userDataSha256: stored.userData && await sha256InSlices(stored.userData, this.#budget) }
   }

@@ -18,10 +18,10 @@ const file = (name: string, content: string | Buffer) => {
 async function read(...paths: string[]): Promise<unknown[][]> {
   const found: unknown[][] = []
   for await (const one of readRecords(paths)) {
-    const { place } = one.ok ? one.value : one.fault
+    const { place } = one.ok ? one.value : one.faults[0]
     const short = place.replace(`${directory}/`, '')
     if (one.ok) found.push([short, one.value.document, one.value.userData instanceof Uint8Array ? Buffer.from(one.value.userData).toString() : one.value.userData ?? 'not given'])
-    else found.push([short, one.fault.status, one.fault.message])
+    else found.push([short, one.faults[0].status, one.faults[0].message])
   }
   return found
 }

@@ -47,14 +47,14 @@ test('the gate stays closed until the rules of that record are applied', async (
   const first = put()
   expect(firewall.holds(first)).toBe('the firewall has not let it in yet')
   await firewall.next('', '', undefined)
-  expect(firewall.holds(first)).not.toBeNull()
+  expect(firewall.holds(first)).not.toBeUndefined()
   const second = firewall.next('e.1', 'e.1', undefined)
-  expect(firewall.holds(first)).toBeNull()
+  expect(firewall.holds(first)).toBeUndefined()
   const changed = put({ revision: 2 })
   expect(await second).toMatchObject({ version: 'e.2' })
-  expect([firewall.holds(first) === null, firewall.holds(changed) === null]).toEqual([true, false])
+  expect([firewall.holds(first) === undefined, firewall.holds(changed) === undefined]).toEqual([true, false])
   void firewall.next('e.2', 'e.2', undefined)
-  expect([firewall.holds(first) === null, firewall.holds(changed) === null]).toEqual([false, true])
+  expect([firewall.holds(first) === undefined, firewall.holds(changed) === undefined]).toEqual([false, true])
 })
 
 test('an agent that has applied nothing, or another daemon\'s view, closes the gate again', async () => {
@@ -64,18 +64,18 @@ test('an agent that has applied nothing, or another daemon\'s view, closes the g
     const instance = put()
     await firewall.next('', '', undefined)
     void firewall.next('e.1', 'e.1', undefined)
-    expect(firewall.holds(instance)).toBeNull()
+    expect(firewall.holds(instance)).toBeUndefined()
     void firewall.next('e.1', undefined, undefined)
-    expect(firewall.holds(instance), 'a request without a report changes nothing').toBeNull()
+    expect(firewall.holds(instance), 'a request without a report changes nothing').toBeUndefined()
     void firewall.next('e.1', applied, undefined)
-    expect(firewall.holds(instance)).not.toBeNull()
+    expect(firewall.holds(instance)).not.toBeUndefined()
   }
 })
 
 test('a guest without a possible link name is held with the reason; only a required firewall holds', () => {
   const record = { interfaces: [{ id: 'int-muchtoolong', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }] }
   expect(aFirewall().firewall.holds(parsed(anInstance(record)))).toBe('the firewall keeps interface int-muchtoolong out: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id')
-  expect(aFirewall(false).firewall.holds(parsed(anInstance(record)))).toBeNull()
+  expect(aFirewall(false).firewall.holds(parsed(anInstance(record)))).toBeUndefined()
 })
 
 test('guests whose interfaces would share a link are held, and their hop limits do not count', async () => {
@@ -85,7 +85,7 @@ test('guests whose interfaces would share a link are held, and their hop limits 
   const first = put({ id: 'srv-a', ...nic(1) })
   await firewall.next('', '', undefined)
   void firewall.next('e.1', 'e.1', undefined)
-  expect([firewall.holds(first), firewall.limitsHops(first)]).toEqual([null, true])
+  expect([firewall.holds(first), firewall.limitsHops(first)]).toEqual([undefined, true])
   const second = put({ id: 'srv-b', ...nic(2) })
   await firewall.next('e.1', 'e.1', undefined)
   void firewall.next('e.2', 'e.2', undefined)
@@ -104,10 +104,10 @@ test('an interface that nft rejects holds the gate of its instance and is logged
   for (let i = 0; i < 3; i++) void firewall.next('e.1', 'e.1', words)
   void firewall.next('e.1', undefined, undefined)
   expect(firewall.holds(refused)).toBe('the firewall keeps interface int-ds42k out: nft: no such thing')
-  expect([firewall.isApplied(refused), firewall.holds(other), firewall.isApplied(other), firewall.status()]).toEqual([false, null, true, { required: true, applied: true, ageSeconds: 0, refused: 1 }])
+  expect([firewall.isApplied(refused), firewall.holds(other), firewall.isApplied(other), firewall.status()]).toEqual([false, undefined, true, { required: true, applied: true, ageSeconds: 0, refused: 1 }])
   expect(log).toMatchObject([{ level: 40, instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' }])
   void firewall.next('e.1', 'e.1', formatRefusals([]))
-  expect([firewall.holds(refused), firewall.status().refused]).toEqual([null, 0])
+  expect([firewall.holds(refused), firewall.status().refused]).toEqual([undefined, 0])
 })
 
 test('the age grows while rules are missing, outdated or unmaintained', async () => {

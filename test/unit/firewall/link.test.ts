@@ -5,32 +5,32 @@ const one = { id: 'int-ds42k', network: 'red' }
 const linkOf = (rule: string, of = one) => new Links(rule, [of]).of(of)
 
 test('a link rule names a guest\'s link', () => {
-  expect(linkOf('tap-{interfaceId}')).toEqual({ ok: true, link: 'tap-int-ds42k' })
-  expect(linkOf('br-{network}')).toEqual({ ok: true, link: 'br-red' })
-  expect(linkOf('br0')).toEqual({ ok: true, link: 'br0' })
+  expect(linkOf('tap-{interfaceId}')).toEqual({ ok: true, value: 'tap-int-ds42k' })
+  expect(linkOf('br-{network}')).toEqual({ ok: true, value: 'br-red' })
+  expect(linkOf('br0')).toEqual({ ok: true, value: 'br0' })
 })
 
 test('a rule may take the first characters of an id, as OpenStack does', () => {
   const port = { id: '1f9a7c3e-52d4-4b8e-9c1a-0d6f2e8b7a90', network: 'red' }
-  expect(linkOf('tap{interfaceId:11}', port)).toEqual({ ok: true, link: 'tap1f9a7c3e-52' })
-  expect(linkOf('{network:2}-{interfaceId:3}', port)).toEqual({ ok: true, link: 're-1f9' })
-  expect(linkOf('tap{interfaceId:11}')).toEqual({ ok: true, link: 'tapint-ds42k' })
-  expect(linkOf('t.{interfaceId:99}', { ...port, id: 'A' })).toEqual({ ok: true, link: 't.A' })
+  expect(linkOf('tap{interfaceId:11}', port)).toEqual({ ok: true, value: 'tap1f9a7c3e-52' })
+  expect(linkOf('{network:2}-{interfaceId:3}', port)).toEqual({ ok: true, value: 're-1f9' })
+  expect(linkOf('tap{interfaceId:11}')).toEqual({ ok: true, value: 'tapint-ds42k' })
+  expect(linkOf('t.{interfaceId:99}', { ...port, id: 'A' })).toEqual({ ok: true, value: 't.A' })
 })
 
 test('a name that is too long for Linux is a fault and is never cut', () => {
-  expect(linkOf('tap-{interfaceId}', { ...one, id: 'int-abcdefg' })).toEqual({ ok: true, link: 'tap-int-abcdefg' })
+  expect(linkOf('tap-{interfaceId}', { ...one, id: 'int-abcdefg' })).toEqual({ ok: true, value: 'tap-int-abcdefg' })
   expect(linkOf('tap-{interfaceId}', { ...one, id: 'int-abcdefgh' }))
-    .toEqual({ ok: false, message: 'its link by the rule tap-{interfaceId} has 16 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id' })
+    .toEqual({ ok: false, faults: ['its link by the rule tap-{interfaceId} has 16 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id'] })
 })
 
 test('interfaces that would share a link get none, and the others keep theirs', () => {
   const [a, b, c] = ['port-tenant-1', 'port-tenant-2', 'port-other'].map((id) => ({ id, network: 'red' }))
   const links = new Links('tap{interfaceId:11}', [a!, b!, c!])
   const message = 'its link tapport-tenant by the rule tap{interfaceId:11} would be that of interfaces port-tenant-1 and port-tenant-2'
-  expect([links.of(a!), links.of(b!), links.of(c!)]).toEqual([{ ok: false, message }, { ok: false, message }, { ok: true, link: 'tapport-other' }])
-  expect(new Links('{interfaceId}', [a!, { ...a!, network: 'blue' }]).of(a!)).toEqual({ ok: false, message: 'its link port-tenant-1 by the rule {interfaceId} would be that of 2 interfaces with the id port-tenant-1' })
-  expect(new Links('{network}-{interfaceId:4}', [a!, { ...a!, network: 'blue' }]).of(a!)).toEqual({ ok: true, link: 'red-port' })
+  expect([links.of(a!), links.of(b!), links.of(c!)]).toEqual([{ ok: false, faults: [message] }, { ok: false, faults: [message] }, { ok: true, value: 'tapport-other' }])
+  expect(new Links('{interfaceId}', [a!, { ...a!, network: 'blue' }]).of(a!)).toEqual({ ok: false, faults: ['its link port-tenant-1 by the rule {interfaceId} would be that of 2 interfaces with the id port-tenant-1'] })
+  expect(new Links('{network}-{interfaceId:4}', [a!, { ...a!, network: 'blue' }]).of(a!)).toEqual({ ok: true, value: 'red-port' })
   for (const bridge of ['br0', 'br-{network}']) expect(new Links(bridge, [a!, b!]).of(a!)).toMatchObject({ ok: true })
 })
 

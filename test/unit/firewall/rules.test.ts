@@ -81,7 +81,7 @@ test('a trial names only its own table, which has no effect and is deleted', () 
 test('a listener on a wildcard or IPv4-mapped address is reported: no packet has that destination', () => {
   for (const address of ['0.0.0.0', '::', '::ffff:169.254.169.254', '']) {
     const { faults, baseRules } = rulesOf(aView({ listeners: [{ ...V4, address }] }))
-    expect(faults).toEqual([{ instance: null, message: `a listener on "${address}" cannot be protected: it needs one IPv4 or IPv6 address of its own` }])
+    expect(faults).toEqual([{ instance: undefined, message: `a listener on "${address}" cannot be protected: it needs one IPv4 or IPv6 address of its own` }])
     expect(baseRules).toBe(rulesOf(aView({ listeners: [] })).baseRules)
   }
 })

@@ -4,7 +4,9 @@ import { LATEST, VERSIONS } from '../../../src/metadata/versions.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { aFullInstance, anInstance } from '../../support/fixtures/instance.ts'
 
-const treeOf = (record: Record<string, unknown>, userData: Buffer | null = Buffer.from('x')) => buildTree(parsed(record), userData, { domain: 'example.com' })
+const treeOf = (record: Record<string, unknown>, { userData }: { userData: Buffer | undefined } = { userData: Buffer.from('x') }) =>
+  buildTree(parsed(record), userData, { domain: 'example.com' })
+const NO_USER_DATA = { userData: undefined }
 const text = (tree: Tree, path: string, version = LATEST) => resolve(tree, version, path)?.body.toString()
 const tree = treeOf(aFullInstance())
 const MAC = 'meta-data/network/interfaces/macs/02:24:19:00:00:ee'
@@ -19,12 +21,12 @@ test('a body has one character per byte, and its headers the type and the exact 
 
 test('C7: user-data is the given bytes, not a copy or a text of them', () => {
   const bytes = Buffer.from([0, 0xff, 0x1f, 0x8b])
-  expect(resolve(treeOf(anInstance(), bytes), 0, 'user-data')?.body).toBe(bytes)
-  expect(resolve(treeOf(anInstance(), bytes), 0, 'user-data')?.headers).toEqual(['Content-Type', 'application/octet-stream', 'Content-Length', '4'])
+  expect(resolve(treeOf(anInstance(), { userData: bytes }), 0, 'user-data')?.body).toBe(bytes)
+  expect(resolve(treeOf(anInstance(), { userData: bytes }), 0, 'user-data')?.headers).toEqual(['Content-Type', 'application/octet-stream', 'Content-Length', '4'])
 })
 
 describe('there is no user-data', () => {
-  test.each([['of an instance without it', treeOf(anInstance(), null)], ['that is sealed', treeOf(anInstance({ sealedAt: '2026-11-20T15:04:05Z' }))]])('%s', (_what, without) => {
+  test.each([['of an instance without it', treeOf(anInstance(), NO_USER_DATA)], ['that is sealed', treeOf(anInstance({ sealedAt: '2026-11-20T15:04:05Z' }))]])('%s', (_what, without) => {
     for (const version of VERSIONS.keys()) expect([text(without, 'user-data', version) === undefined, text(without, '', version)]).toEqual([true, 'meta-data'])
   })
 })
@@ -68,6 +70,6 @@ describe('B5: the removed paths', () => {
     expect(text(removed, 'meta-data/public-keys/0/openssh-key')).toBe(text(before, 'meta-data/public-keys/0/openssh-key'))
   })
   test('never include user-data, nor a path whose value changed', () => {
-    expect(removedPaths(before, treeOf(anInstance({ fqdn: 'new.example.com' }), null)).size).toBe(0)
+    expect(removedPaths(before, treeOf(anInstance({ fqdn: 'new.example.com' }), NO_USER_DATA)).size).toBe(0)
   })
 })

@@ -8,15 +8,15 @@ import { anInstance } from '../../support/fixtures/instance.ts'
 
 const ID = 'srv-abcde'
 const READY: SyncStatus = {
-  connected: true, wasConnected: true, changedAtMs: 0, lossReason: undefined, ready: true, problem: null, isStoreUnusable: false,
+  connected: true, wasConnected: true, changedAtMs: 0, lossReason: undefined, ready: true, problem: undefined, isStoreUnusable: false,
   resyncedAtMs: 1, resyncTookMs: 1, unconfirmed: 0, faulty: 0,
 }
-const record = (change: Record<string, unknown> = {}): Loaded => ({ kind: 'record', id: ID, digest: 'd', document: anInstance(change), userData: null, userDataSha256: null })
+const record = (change: Record<string, unknown> = {}): Loaded => ({ kind: 'record', id: ID, digest: 'd', document: anInstance(change), userData: undefined, userDataSha256: undefined })
 
 /** A diagnosis on a store that has one record or fails, and gives one address to its instance. */
 function diagnosing({ loaded, fails = false, served, owner, ...change }: { loaded?: Loaded, fails?: boolean, served?: Record<string, unknown>, owner?: string } & Partial<DiagnosisParts> = {}) {
   const view = new View({}, () => 0)
-  if (served !== undefined) view.replace({ instance: parsed(anInstance(served)), userData: null, digest: 'd' })
+  if (served !== undefined) view.replace({ instance: parsed(anInstance(served)), userData: undefined, digest: 'd' })
   let reads = 0
   const source: DiagnosisParts['source'] = {
     load: async function* (): AsyncIterable<Loaded> {
@@ -25,7 +25,7 @@ function diagnosing({ loaded, fails = false, served, owner, ...change }: { loade
       if (fails) throw new Error('ECONNREFUSED')
       if (loaded !== undefined) yield loaded
     },
-    owner: () => fails ? Promise.reject(new Error('ECONNREFUSED')) : Promise.resolve(owner ?? null),
+    owner: () => fails ? Promise.reject(new Error('ECONNREFUSED')) : Promise.resolve(owner),
   }
   const status = { status: () => READY, faultOf: () => undefined }
   const diagnosis = buildDiagnosis({ view, source, sync: status, networks: ['default'], hypervisor: 'hv1', userDataMaxBytes: 16_384, now: () => 5_000, ...change })
@@ -56,7 +56,7 @@ describe('an instance that is served has what is wrong with it', () => {
   })
   test('an address that others claim too', async () => {
     const { diagnosis, view } = diagnosing({ served: {} })
-    view.replace({ instance: parsed(anInstance({ id: 'srv-other' })), userData: null, digest: 'd' })
+    view.replace({ instance: parsed(anInstance({ id: 'srv-other' })), userData: undefined, digest: 'd' })
     expect(await diagnosis.instance(ID)).toBe('10.0.0.2 is contested: srv-abcde and srv-other claim it')
   })
   test('networks that this daemon does not serve', async () => {

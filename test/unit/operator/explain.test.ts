@@ -11,9 +11,9 @@ test('for a contested address it names the claimants and no other conflict', asy
   const firewall = new Firewall({ required: false, link: 'tap-{interfaceId}', instances: () => [], now: () => 0, epoch: 'e', log: pino({ level: 'silent' }) })
   for (const [id, address] of [['srv-a', '10.0.0.2'], ['srv-b', '10.0.0.2'], ['srv-c', '10.0.0.3'], ['srv-d', '10.0.0.3']] as const) {
     const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`${address}/8`] }]
-    view.replace({ instance: parsed(anInstance({ id, interfaces })), userData: null, digest: id })
+    view.replace({ instance: parsed(anInstance({ id, interfaces })), userData: undefined, digest: id })
   }
-  const diagnosis = { instance: () => Promise.resolve(null), address: () => Promise.resolve('') }
-  expect(await explain({ view, firewall, networks: ['default'], diagnosis, unreachable: () => null }, 'default', '10.0.0.2'))
+  const diagnosis = { instance: () => Promise.resolve(undefined), address: () => Promise.resolve('') }
+  expect(await explain({ view, firewall, networks: ['default'], diagnosis, unreachable: () => undefined }, 'default', '10.0.0.2'))
     .toMatchObject({ answer: 'contested-address', status: 503, because: 'more than one instance claims it: 10.0.0.2 by srv-a and srv-b' })
 })

@@ -3,7 +3,7 @@ import { buildReadiness, type ReadinessParts } from '../../../src/operator/readi
 
 const PARTS: ReadinessParts = {
   sync: {
-    connected: true, wasConnected: true, changedAtMs: 0, lossReason: undefined, ready: true, problem: null, isStoreUnusable: false,
+    connected: true, wasConnected: true, changedAtMs: 0, lossReason: undefined, ready: true, problem: undefined, isStoreUnusable: false,
     resyncedAtMs: 1, resyncTookMs: 1, unconfirmed: 1, faulty: 2,
   },
   store: 'redis://x', instances: 3, contestedAddresses: 4, viewAgeSeconds: 1.23456, missingAddresses: [],

@@ -21,7 +21,7 @@ function aServer(allow: string[] = [], ready = true, reports: unknown[] = []) {
     allow, metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') }, readiness: () => ({ ...READINESS, ready }),
     launchGate: (id) => GATE[id] ?? { kind: 'not-served' },
     explain: (network, address) => Promise.resolve(address === 'x' ? undefined : { network, address, answer: 'metadata', status: 200, because: 'it is srv-a\'s' }),
-    diagnose: (id) => Promise.resolve(id === 'srv-a' ? null : 'the store was lost 3 s ago'),
+    diagnose: (id) => Promise.resolve(id === 'srv-a' ? undefined : 'the store was lost 3 s ago'),
     firewall: {
       next: (...report) => {
         reports.push(report)

@@ -40,17 +40,17 @@ test('a revision whose guest can never start ends the wait at once; an earlier o
 
 test.each<[string, Reply, object]>([
   ['an old revision is served', [200, { revision: 6 }], { revision: 6, reason: 'it answers for revision 6' }],
-  ['the daemon does not know the instance', [404, { revision: null }], { revision: null, reason: 'it does not know the instance' }],
-  ['the guest is held', [409, { revision: 7, reason: 'no firewall' }], { revision: null, reason: 'no firewall' }],
-  ['the daemon fails', [500, {}], { revision: null, reason: 'it answered with status 500' }],
-  ['the daemon is down', REFUSED, { revision: null, reason: 'it cannot be asked: ECONNREFUSED' }],
+  ['the daemon does not know the instance', [404, { revision: null }], { revision: undefined, reason: 'it does not know the instance' }],
+  ['the guest is held', [409, { revision: 7, reason: 'no firewall' }], { revision: undefined, reason: 'no firewall' }],
+  ['the daemon fails', [500, {}], { revision: undefined, reason: 'it answered with status 500' }],
+  ['the daemon is down', REFUSED, { revision: undefined, reason: 'it cannot be asked: ECONNREFUSED' }],
 ])('when the time is over and %s, the result says so', async (_what, reply, result) => {
   expect((await waited([reply], { timeoutMs: 1, reason: [500, {}] })).result).toEqual({ kind: 'timeout', ...result })
 })
 
 test('when the time is over the daemon is asked for its reason, once since it may ask the store', async () => {
   const { result, askedReason } = await waited([[404, { revision: null }]], { timeoutMs: 1, reason: [404, { revision: null, reason: 'the store has no record of srv-a' }] })
-  expect([result, askedReason]).toEqual([{ kind: 'timeout', revision: null, reason: 'the store has no record of srv-a' }, 1])
+  expect([result, askedReason]).toEqual([{ kind: 'timeout', revision: undefined, reason: 'the store has no record of srv-a' }, 1])
   const held = await waited([[200, { revision: 6 }]], { timeoutMs: 1, reason: [200, { revision: 6, reason: 'its record is faulty' }] })
   expect(held.result).toEqual({ kind: 'timeout', revision: 6, reason: 'it has revision 6; its record is faulty' })
 })

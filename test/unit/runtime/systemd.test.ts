@@ -9,11 +9,11 @@ const listen = (names: string) => {
 }
 
 test('sockets of systemd replace IMDS_LISTEN, each for the network of its name', () => {
-  expect(listen('red:blue')).toMatchObject({ config: { listen: [{ fd: 3, network: 'red' }, { fd: 4, network: 'blue' }], operator: { host: '127.0.0.1', port: 9169 } } })
+  expect(listen('red:blue')).toMatchObject({ value: { listen: [{ fd: 3, network: 'red' }, { fd: 4, network: 'blue' }], operator: { host: '127.0.0.1', port: 9169 } } })
 })
 
 test('a socket without a name is for the default network', () => {
-  for (const name of ['imds.socket', 'unknown', '']) expect(listen(name)).toMatchObject({ config: { listen: [{ fd: 3, network: 'default' }] } })
+  for (const name of ['imds.socket', 'unknown', '']) expect(listen(name)).toMatchObject({ value: { listen: [{ fd: 3, network: 'default' }] } })
 })
 
 test('sockets in the environment that belong to another process are ignored', () => {

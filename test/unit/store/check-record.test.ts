@@ -8,8 +8,8 @@ const DESCRIBED = { size: BYTES.length, sha256: sha256(BYTES) }
 const LIMITS: CheckLimits = { region: 'gb1', userDataMaxBytes: BYTES.length }
 
 /** The paths and messages of a record's faults. */
-function faultsOf(document: unknown, bytes: Uint8Array | null | undefined, limits = LIMITS): string[] {
-  const checked = checkRecord(document, bytes, limits)
+function faultsOf(document: unknown, userData: Uint8Array | 'none' | undefined, limits = LIMITS): string[] {
+  const checked = checkRecord(document, userData, limits)
   return checked.ok ? [] : checked.faults.map(({ path, message }) => `${path} ${message}`)
 }
 
@@ -20,7 +20,7 @@ test('a record that does not describe its user-data gets the description, in a c
 
 test('a record without user-data is complete as it is, with all of its fields', () => {
   const document = anInstance({ later: 'a field of a newer publisher' })
-  expect(checkRecord(document, null, LIMITS)).toMatchObject({ ok: true, value: { document } })
+  expect(checkRecord(document, 'none', LIMITS)).toMatchObject({ ok: true, value: { document } })
 })
 
 test('unknown user-data is not checked against its description', () => {
@@ -28,21 +28,21 @@ test('unknown user-data is not checked against its description', () => {
 })
 
 describe('a record is refused', () => {
-  test.each<[string, unknown, Uint8Array | null, string[]]>([
+  test.each<[string, unknown, Uint8Array | 'none', string[]]>([
     ['with another description than its user-data has', anInstance({ userData: { ...DESCRIBED, size: 1 } }), BYTES, ['/userData/size is not the 10 bytes that the user-data has']],
-    ['with a description and no user-data', anInstance({ userData: DESCRIBED }), null, ['/userData describes user-data that is missing']],
+    ['with a description and no user-data', anInstance({ userData: DESCRIBED }), 'none', ['/userData describes user-data that is missing']],
     ['with user-data beyond the limit', anInstance(), Buffer.alloc(11), ['/userData is 11 bytes, more than the limit of 10 (IMDS_USER_DATA_MAX_BYTES)']],
-    ['of another region', anInstance({ region: 'gb2' }), null, ['/region must be gb1, the region of this store']],
+    ['of another region', anInstance({ region: 'gb2' }), 'none', ['/region must be gb1, the region of this store']],
     ['of another region, with another fault of its user-data', anInstance({ region: 'gb2' }), Buffer.alloc(11),
       ['/region must be gb1, the region of this store', '/userData is 11 bytes, more than the limit of 10 (IMDS_USER_DATA_MAX_BYTES)']],
-    ['that is too long as JSON, whatever makes it long', anInstance({ later: 'x'.repeat(300_000) }), null, [expect.stringMatching(/^ is 30\d+ bytes as JSON/) as string]],
+    ['that is too long as JSON, whatever makes it long', anInstance({ later: 'x'.repeat(300_000) }), 'none', [expect.stringMatching(/^ is 30\d+ bytes as JSON/) as string]],
   ])('%s', (_what, document, bytes, faults) => { expect(faultsOf(document, bytes)).toEqual(faults) })
 })
 
 test.each([null, undefined, 'x', 7, [], {}])('%j is no record: it is refused without an exception, with and without user-data', (document) => {
-  for (const bytes of [null, BYTES, undefined]) expect(faultsOf(document, bytes).length).toBeGreaterThan(0)
+  for (const userData of ['none', BYTES, undefined] as const) expect(faultsOf(document, userData).length).toBeGreaterThan(0)
 })
 
 test('a store of files has records of any region', () => {
-  expect(faultsOf(anInstance({ region: 'gb2' }), null, { ...LIMITS, region: undefined })).toEqual([])
+  expect(faultsOf(anInstance({ region: 'gb2' }), 'none', { ...LIMITS, region: undefined })).toEqual([])
 })

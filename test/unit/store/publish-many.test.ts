@@ -36,7 +36,7 @@ test('records of different instances are published at once, up to the limit, and
   await answer('b 1')
   expect(started).toEqual(['a 1', 'b 1', 'c 1', 'd 1'])
   for (const id of ['d', 'c', 'a']) await answer(`${id} 1`)
-  expect([await ended, settled.map(([document]) => document)]).toEqual(['done', ['b 1', 'd 1', 'c 1', 'a 1']])
+  expect([await ended, settled.map(([document]) => document)]).toEqual([{ kind: 'done' }, ['b 1', 'd 1', 'c 1', 'a 1']])
 })
 
 test('two records of one instance are published in their order, never at once', async () => {
@@ -68,7 +68,7 @@ test('a record that fails is reported, and those after it are published', async 
   const { settled, ended, answer } = publishing([record('a'), record('a', 2)])
   await answer('a 1', new Error('a bug'))
   await answer('a 2')
-  expect([await ended, settled]).toEqual(['done', [['a 1', 'failed'], ['a 2', 'stale']]])
+  expect([await ended, settled]).toEqual([{ kind: 'done' }, [['a 1', 'failed'], ['a 2', 'stale']]])
 })
 
 test('a store that cannot be used ends the run; what is in flight is reported, and no more is tried', async () => {
@@ -78,12 +78,12 @@ test('a store that cannot be used ends the run; what is in flight is reported, a
   await answer('a 1', new StoreUnavailable('away'))
   expect(isOver, 'b is in flight').toBe(false)
   await answer('b 1')
-  expect([await ended, started, settled]).toEqual(['unavailable', ['a 1', 'b 1'], [['a 1', 'failed'], ['b 1', 'stale']]])
+  expect([await ended, started, settled]).toEqual([{ kind: 'unavailable' }, ['a 1', 'b 1'], [['a 1', 'failed'], ['b 1', 'stale']]])
 })
 
 test('a store that cannot be used ends the run also while it waits for the next record', async () => {
   const { promise: never } = Promise.withResolvers<IteratorResult<ToPublish>>()
   const all = [Promise.resolve({ done: false as const, value: record('a') }), never]
   const publisher = { put: () => Promise.reject(new StoreUnavailable('away')) } as unknown as Publisher
-  expect(await publishMany(publisher, { next: () => all.shift()! }, 10, {}, () => { /* not looked at */ })).toBe('unavailable')
+  expect(await publishMany(publisher, { next: () => all.shift()! }, 10, {}, () => { /* not looked at */ })).toEqual({ kind: 'unavailable' })
 })

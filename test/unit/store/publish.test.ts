@@ -35,7 +35,7 @@ function aPublisher({ has, answers = [], region }: { has?: Published, answers?: 
   return { store: buildPublisher(backend, PLAIN, 16_384), writes, writesOutside: () => writesOutside }
 }
 
-const stored = (change: Record<string, unknown> = {}, userData: Uint8Array | null = null): Published => ({ document: anInstance({ revision: 7, ...change }), userData })
+const stored = (change: Record<string, unknown> = {}, userData?: Uint8Array): Published => ({ document: anInstance({ revision: 7, ...change }), userData })
 
 describe('a put', () => {
   test('writes the whole document with the description of its user-data, within a transaction', async () => {

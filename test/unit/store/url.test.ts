@@ -3,14 +3,14 @@ import { fileFaults, parseStoreUrl, type RedisFiles, type RedisStore } from '../
 
 describe('a Redis URL names its deployment shape', () => {
   test.each<[string, object]>([
-    ['redis://r', { shape: 'standalone', tls: false, master: '', nodes: [{ host: 'r', port: 6379 }], database: 0 }],
+    ['redis://r', { shape: 'standalone', tls: false, master: undefined, nodes: [{ host: 'r', port: 6379 }], database: 0 }],
     ['redis://127.0.0.1:1/', { nodes: [{ host: '127.0.0.1', port: 1 }], database: 0 }],
     ['rediss://imds:p%40ss@[fd00::1]:7000/3', { tls: true, nodes: [{ host: 'fd00::1', port: 7000 }], username: 'imds', password: 'p@ss', database: 3 }],
     ['redis://:a:b@c@r', { username: undefined, password: 'a:b@c', nodes: [{ host: 'r', port: 6379 }] }],
     ['redis-sentinel://s1,s2:1,[fd00::1]/main', { shape: 'sentinel', nodes: [{ host: 's1', port: 26379 }, { host: 's2', port: 1 }, { host: 'fd00::1', port: 26379 }], master: 'main', database: 0 }],
     ['rediss-sentinel://imds@s1/a%20b', { shape: 'sentinel', tls: true, username: 'imds', master: 'a b' }],
     ['redis-cluster://imds@n1,n2:7000', { shape: 'cluster', username: 'imds', nodes: [{ host: 'n1', port: 6379 }, { host: 'n2', port: 7000 }] }],
-    ['rediss-cluster://n1', { shape: 'cluster', tls: true, database: 0, master: '' }],
+    ['rediss-cluster://n1', { shape: 'cluster', tls: true, database: 0, master: undefined }],
     ['redis://:@r', { username: undefined, password: undefined }],
   ])('%s', (url, store) => { expect(parseStoreUrl(url)).toMatchObject({ kind: 'redis', ...store }) })
 })

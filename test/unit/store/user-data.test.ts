@@ -13,7 +13,7 @@ test('a description that is there stays, right or wrong: the check reports a wro
 
 test('without user-data nothing is added', () => {
   const document = { id: 'srv-a' }
-  expect(fillUserData(document, null, null)).toBe(document)
+  expect(fillUserData(document, undefined, undefined)).toBe(document)
 })
 
 test.each([null, undefined, 'x', 7, true])('%j is no document, and stays as it is', (document) => { expect(fillUserData(document, Buffer.from('abc'), 'd1')).toBe(document) })

@@ -20,7 +20,7 @@ function applying() {
     view, health, hypervisor: 'hv1', userDataMaxBytes: 16_384, changed: () => { counts.changed += 1 }, revisionsBack: { inc: () => { counts.back += 1 } }, log: logger,
   })
   const put = (change: { revision?: number } & Record<string, unknown> = {}, digest = `d${String(change.revision ?? 1)}`, origin: Origin = 'index') => {
-    const loaded: Loaded = { kind: 'record', id: ID, digest, document: anInstance(change), userData: null, userDataSha256: null }
+    const loaded: Loaded = { kind: 'record', id: ID, digest, document: anInstance(change), userData: undefined, userDataSha256: undefined }
     applier.apply(loaded, origin)
   }
   return { applier, view, health, counts, put, log, messages: () => log.splice(0).map(({ level, msg }) => `${String(level)} ${msg}`) }
@@ -96,7 +96,7 @@ test('nothing is remembered of a record of another hypervisor that a peer or a n
 test('a record that runs into a bug costs its instance only: it is a fault, logged with the cause', () => {
   const { applier, view, health, put, log } = applying()
   put()
-  const broken = { kind: 'record', id: 'srv-b', digest: 'd1', get document() { throw new Error('a bug') }, userData: null, userDataSha256: null } as unknown as Loaded
+  const broken = { kind: 'record', id: 'srv-b', digest: 'd1', get document() { throw new Error('a bug') }, userData: undefined, userDataSha256: undefined } as unknown as Loaded
   expect(() => { applier.apply(broken, 'index') }).not.toThrow()
   expect(log.filter(({ level }) => level === 50)).toMatchObject([{ err: { message: 'a bug' }, instance: 'srv-b', msg: 'a record could not be processed' }])
   expect([health.faultOf('srv-b')?.reason, [...view.ids()]]).toEqual(['record', [ID]])

@@ -7,9 +7,9 @@ import { anInstance } from '../../support/fixtures/instance.ts'
 
 const ID = 'srv-abcde'
 const ORIGINS: readonly Origin[] = ['index', 'notice', 'peer']
-const current: Assembled = { instance: parsed(anInstance()), userData: null, digest: 'one' }
-const record = (change: Record<string, unknown> = {}, digest = 'two'): Loaded => ({ kind: 'record', id: ID, digest, document: anInstance(change), userData: null, userDataSha256: null })
-const kinds = (loaded: Loaded, served: Assembled | undefined, hypervisor: string | null = 'hv1') =>
+const current: Assembled = { instance: parsed(anInstance()), userData: undefined, digest: 'one' }
+const record = (change: Record<string, unknown> = {}, digest = 'two'): Loaded => ({ kind: 'record', id: ID, digest, document: anInstance(change), userData: undefined, userDataSha256: undefined })
+const kinds = (loaded: Loaded, served: Assembled | undefined, { hypervisor }: { hypervisor: string | undefined } = { hypervisor: 'hv1' }) =>
   ORIGINS.map((origin) => plan(loaded, served, origin, { hypervisor, userDataMaxBytes: 16_384 }).kind)
 
 test('a record that names this hypervisor replaces the served one, whatever caused the read', () => {
@@ -31,7 +31,7 @@ test('E2: a record of other hypervisors never enters the view and leaves it, wha
 })
 
 test('without a hypervisor\'s name every instance of the store is served', () => {
-  expect(kinds(record({ hypervisors: ['hv2'] }), undefined, null)).toEqual(['replace', 'replace', 'replace'])
+  expect(kinds(record({ hypervisors: ['hv2'] }), undefined, { hypervisor: undefined })).toEqual(['replace', 'replace', 'replace'])
 })
 
 test('a tombstone removes', () => {

@@ -17,7 +17,7 @@ function aRecordHealth() {
   const log = pino({ level: 'debug' }, { write: (line: string) => { lines.push(JSON.parse(line) as Record<string, unknown>) } })
   const health = new RecordHealth(view, { inc: ({ reason }) => { counted.push(reason) } }, log)
   const serve = (id: string, address: string, revision = 1) => {
-    view.replace({ instance: parsed(anInstance({ id, revision, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address] }] })), userData: null, digest: `d${String(revision)}` })
+    view.replace({ instance: parsed(anInstance({ id, revision, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address] }] })), userData: undefined, digest: `d${String(revision)}` })
   }
   /** What was logged since the last time: level and message. */
   const logged = () => lines.splice(0).map(({ level, msg }) => `${String(level)} ${String(msg)}`)
@@ -31,9 +31,10 @@ test('a faulty record is reported once for each state of it, and counted', () =>
   health.fault('srv-a', 'd2', FAULT)
   health.fault('srv-a', 'd2', REJECTED)
   expect(lines).toMatchObject([
-    { level: 40, instance: 'srv-a', reason: 'record', faults: FAULT.faults, servedRevision: null, msg: 'faulty record: this instance is not served' },
+    { level: 40, instance: 'srv-a', reason: 'record', faults: FAULT.faults, msg: 'faulty record: this instance is not served' },
     { level: 40, reason: 'record', servedRevision: 7, msg: 'faulty record: the last good one is still served' }, { level: 40, reason: 'rejected' },
   ])
+  expect(lines[0]).not.toHaveProperty('servedRevision')
   expect([counted, health.faulty, health.faultOf('srv-a')?.reason, health.faultOf('srv-b')]).toEqual([['record', 'record', 'rejected'], 1, 'rejected', undefined])
   health.good('srv-a')
   expect([health.faulty, health.faultOf('srv-a')]).toEqual([0, undefined])

@@ -22,7 +22,7 @@ afterEach(() => {
   rmSync(directory, { recursive: true })
 })
 
-function inputOf(bytes: string | Buffer, reading: RecordCipher | null = null): SnapshotInput {
+function inputOf(bytes: string | Buffer, reading?: RecordCipher): SnapshotInput {
   const path = join(directory, 'file')
   writeFileSync(path, bytes)
   const input = new SnapshotInput(path, 'hv1', reading)
@@ -85,12 +85,12 @@ test('an encrypted file that was changed gives what it has, and fails its authen
   expect(() => { input.authenticate() }).toThrow(Undecryptable)
 })
 
-test.each<[string, RecordCipher | null, string]>([
-  ['without keys', null, 'it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)'], ['without its key', aCipher('gb1', 'k2'), 'it was encrypted with a key that is not among ours: k1'],
+test.each<[string, RecordCipher | undefined, string]>([
+  ['without keys', undefined, 'it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)'], ['without its key', aCipher('gb1', 'k2'), 'it was encrypted with a key that is not among ours: k1'],
 ])('an encrypted file that is opened %s is undecryptable', (_what, reading, reason) => {
   expect(() => inputOf(cipher.encrypt('snapshot', 'hv1', 0, Buffer.from('{}\n')), reading)).toThrow(new Undecryptable(reason))
 })
 
 test('a file that is missing is an error of the file system', () => {
-  expect(() => new SnapshotInput(join(directory, 'none'), 'hv1', null)).toThrow(/^ENOENT/)
+  expect(() => new SnapshotInput(join(directory, 'none'), 'hv1', undefined)).toThrow(/^ENOENT/)
 })

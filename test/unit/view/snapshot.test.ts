@@ -25,14 +25,14 @@ let log: { msg: string, reason?: string }[]
 const logger = pino({}, { write: (line: string) => { log.push(JSON.parse(line) as { msg: string }) } })
 const writes = { written: 0, failed: 0 }
 const KEY = Buffer.alloc(32, 1)
-const read = (owner = OWNER, nowMs = Date.now(), cipher: RecordCipher | null = null, key = KEY) => readSnapshot(path, owner, { cipher, key }, DAY_MS, nowMs, logger)
+const read = (owner = OWNER, nowMs = Date.now(), cipher?: RecordCipher, key = KEY) => readSnapshot(path, owner, { cipher, key }, DAY_MS, nowMs, logger)
 const INSTANCES: Assembled[] = Array.from({ length: 200 }, (_, i) => ({
-  instance: parsed(generateRecord(i + 1)), digest: `digest ${String(i)}`, userData: [null, Buffer.alloc(0), Buffer.from([0, 10, 255, 10])][i % 3]!,
+  instance: parsed(generateRecord(i + 1)), digest: `digest ${String(i)}`, userData: [undefined, Buffer.alloc(0), Buffer.from([0, 10, 255, 10])][i % 3],
 }))
 
 function aWriter(parts: Partial<SnapshotParts> = {}) {
   return new SnapshotWriter({
-    path, owner: OWNER, keys: { cipher: null, key: KEY }, asOfMs: Date.now(), wasRead: false, instances: () => INSTANCES,
+    path, owner: OWNER, keys: { cipher: undefined, key: KEY }, asOfMs: Date.now(), wasRead: false, instances: () => INSTANCES,
     writes: { inc: ({ result }) => { writes[result] += 1 } }, log: logger, ...parts,
   })
 }
@@ -40,7 +40,7 @@ function aWriter(parts: Partial<SnapshotParts> = {}) {
 /** A busy disk takes a second for two fsyncs. */
 const eventually = (check: () => void) => vi.waitFor(check, { timeout: 20_000 })
 
-async function written(cipher: RecordCipher | null = null): Promise<void> {
+async function written(cipher?: RecordCipher): Promise<void> {
   const writer = aWriter({ keys: { cipher, key: KEY } })
   writer.changed()
   await writer.stop()
@@ -172,7 +172,7 @@ describe('invalid records in an otherwise good file', () => {
   }
   test('are found if another daemon wrote it, or we did with another key', async () => {
     await write()
-    expect(await read(OWNER, Date.now(), null, Buffer.alloc(32, 2))).toBeUndefined()
+    expect(await read(OWNER, Date.now(), undefined, Buffer.alloc(32, 2))).toBeUndefined()
     expect(log.map(({ reason }) => reason)).toEqual(['it holds a record that is not valid'])
   })
   test('are not checked for in a file that we wrote ourselves and checked before', async () => {
@@ -181,7 +181,7 @@ describe('invalid records in an otherwise good file', () => {
   })
   test('a file written with another key is accepted without digests: the first resync reads all again', async () => {
     await written()
-    expect((await read(OWNER, Date.now(), null, Buffer.alloc(32, 2)))?.instances).toEqual(INSTANCES.map((assembled) => ({ ...assembled, digest: '' })))
+    expect((await read(OWNER, Date.now(), undefined, Buffer.alloc(32, 2)))?.instances).toEqual(INSTANCES.map((assembled) => ({ ...assembled, digest: undefined })))
   })
 })
 
@@ -192,7 +192,7 @@ function largeAndSmall(): Assembled[] {
   return [...INSTANCES, ...large, ...INSTANCES, ...INSTANCES, ...INSTANCES]
 }
 
-describe.each([['plain', null], ['encrypted', aCipher('gb1', 'k1')]])('a large snapshot, %s', (_how, cipher) => {
+describe.each([['plain', undefined], ['encrypted', aCipher('gb1', 'k1')]])('a large snapshot, %s', (_how, cipher) => {
   const write = async (instances: readonly Assembled[]) => {
     const writer = aWriter({ keys: { cipher, key: KEY }, instances: () => instances })
     writer.changed()
@@ -243,13 +243,13 @@ describe('with keys', () => {
     expect(log).toEqual([])
   })
   test('a plain file of this hypervisor is served without digests: every record is read again', async () => {
-    await written(null)
-    expect(await read(OWNER, Date.now(), keys)).toMatchObject({ instances: INSTANCES.map((one) => ({ ...one, digest: '' })), isCurrent: false })
+    await written()
+    expect(await read(OWNER, Date.now(), keys)).toMatchObject({ instances: INSTANCES.map((one) => ({ ...one, digest: undefined })), isCurrent: false })
     expect(log).toEqual([])
     expect(await read()).toMatchObject({ isCurrent: true })
   })
   test('a plain file of another hypervisor is rejected and deleted', async () => {
-    await written(null)
+    await written()
     expect(await read(OWNER, Date.now(), keys, Buffer.alloc(32, 2))).toBeUndefined()
     expect(log[0]!.reason).toBe('it is not encrypted, and not written by this host')
     expectDeleted()
@@ -263,13 +263,13 @@ describe('with keys', () => {
   test('an encrypted file that is too old is rejected and deleted', async () => {
     await written(keys)
     utimesSync(path, new Date(), new Date(Date.now() - DAY_MS - 1000))
-    expect(await read(OWNER, Date.now(), null)).toBeUndefined()
+    expect(await read(OWNER, Date.now())).toBeUndefined()
     expectDeleted()
   })
 
   const other = new RecordCipher([{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 99)) }], 'gb1')
-  test.each<[string, RecordCipher | null, RegExp, object?]>([
-    ['without keys', null, /^it is encrypted, and there are no keys/],
+  test.each<[string, RecordCipher | undefined, RegExp, object?]>([
+    ['without keys', undefined, /^it is encrypted, and there are no keys/],
     ['with another key', aCipher('gb1', 'k2'), /^it was encrypted with a key that is not among ours: k1$/],
     ['with another key of the same name', other, /^it is not authentic/],
     ['by another hypervisor', keys, /^it is not authentic/, { ...OWNER, hypervisor: 'hv2' }],
@@ -405,7 +405,7 @@ test('small values are combined, so that a file of 200 instances is written in f
   expect(parts.length).toBeLessThanOrEqual(2 + Math.ceil(statSync(path).size / SLICE_BYTES) + 1)
 })
 
-test.each([['plain', null], ['encrypted', aCipher('gb1', 'k1')]])('the %s file and its time are flushed to disk before it takes its place, then the directory', async (_what, cipher) => {
+test.each([['plain', undefined], ['encrypted', aCipher('gb1', 'k1')]])('the %s file and its time are flushed to disk before it takes its place, then the directory', async (_what, cipher) => {
   const flushed: { files: string[], bytes: number, mtimeMs: number }[] = []
   const sync = vi.spyOn(await fileHandles(), 'sync').mockImplementation(async function (this: FileHandle) {
     const { size, mtimeMs } = await this.stat()

@@ -7,18 +7,18 @@ import { anInstance } from '../../support/fixtures/instance.ts'
 
 const BYTES = Buffer.from('#!/bin/sh\n')
 const DESCRIBED = { size: BYTES.length, sha256: sha256(BYTES) }
-const loaded = (document: unknown, userData: Buffer | null = null): LoadedRecord =>
-  ({ kind: 'record', id: 'srv-abcde', digest: 'd1', document, userData, userDataSha256: userData === null ? null : sha256(userData) })
+const loaded = (document: unknown, userData?: Buffer): LoadedRecord =>
+  ({ kind: 'record', id: 'srv-abcde', digest: 'd1', document, userData, userDataSha256: userData && sha256(userData) })
 
 test('invariant 3: a valid record and its user-data become one instance', () => {
-  expect(assemble(loaded(anInstance()), 16_384)).toEqual({ instance: parsed(anInstance()), userData: null, digest: 'd1' })
+  expect(assemble(loaded(anInstance()), 16_384)).toEqual({ ok: true, value: { instance: parsed(anInstance()), userData: undefined, digest: 'd1' } })
   const document = anInstance({ userData: DESCRIBED })
-  expect(assemble(loaded(document, BYTES), BYTES.length)).toEqual({ instance: parsed(document), userData: BYTES, digest: 'd1' })
+  expect(assemble(loaded(document, BYTES), BYTES.length)).toEqual({ ok: true, value: { instance: parsed(document), userData: BYTES, digest: 'd1' } })
 })
 
 test('sealed user-data is checked but not kept: no guest gets it', () => {
   const document = anInstance({ userData: DESCRIBED, sealedAt: '2026-11-20T15:04:05Z' })
-  expect(assemble(loaded(document, BYTES), 16_384)).toMatchObject({ userData: null })
+  expect(assemble(loaded(document, BYTES), 16_384)).toMatchObject({ ok: true, value: { userData: undefined } })
   expect(assemble(loaded(document, Buffer.from('other')), 16_384)).toMatchObject({ reason: 'user-data' })
 })
 
@@ -33,7 +33,7 @@ describe('invariant 3: no instance is built from', () => {
     ['user-data of another size', loaded(anInstance({ userData: { ...DESCRIBED, size: 9 } }), BYTES), { reason: 'user-data', faults: [{ path: '/userData/size' }] }],
     ['user-data with another digest', loaded(anInstance({ userData: { ...DESCRIBED, sha256: '0'.repeat(64) } }), BYTES), { reason: 'user-data', faults: [{ path: '/userData/sha256' }] }],
   ]
-  test.each(ROWS)('%s', (_what, one, fault) => { expect(assemble(one, 16_384)).toMatchObject(fault) })
+  test.each(ROWS)('%s', (_what, one, fault) => { expect(assemble(one, 16_384)).toMatchObject({ ok: false, ...fault }) })
   test('user-data that is too long', () => {
     expect(assemble(loaded(anInstance({ userData: DESCRIBED }), BYTES), BYTES.length - 1)).toMatchObject({ reason: 'user-data', faults: [{ path: '/userData', message: 'is 10 bytes, more than the limit of 9 (IMDS_USER_DATA_MAX_BYTES)' }] })
   })

@@ -49,7 +49,7 @@ test('B5: removed user-data is gone at once', async () => {
   const guest = aGuestServer()
   guest.put(anInstance(), Buffer.from('secret'))
   await guest.ask('/latest/user-data')
-  guest.put(anInstance({ revision: 2 }), null)
+  guest.put(anInstance({ revision: 2 }))
   expect((await guest.ask('/latest/user-data')).status).toBe(404)
 })
 

@@ -17,17 +17,17 @@ const cipher = aCipher('gb1', 'k1')
 const codec = buildEncryptedCodec(cipher)
 
 /** A record with its description of user-data. */
-const record = (revision: number, userData: Buffer | null = null, change: Record<string, unknown> = {}) =>
-  anInstance({ revision, ...userData !== null && { userData: { size: userData.length, sha256: sha256(userData) } }, ...change })
+const record = (revision: number, userData?: Buffer, change: Record<string, unknown> = {}) =>
+  anInstance({ revision, ...userData !== undefined && { userData: { size: userData.length, sha256: sha256(userData) } }, ...change })
 
 /** What the store has of an instance, encrypted with the first of some keys. */
-function values(revision: number, userData: Buffer | null = null, change: Record<string, unknown> = {}, by = cipher): Values {
+function values(revision: number, userData?: Buffer, change: Record<string, unknown> = {}, by = cipher): Values {
   const document = Buffer.from(JSON.stringify(record(revision, userData, change)))
   return { record: by.encrypt('record', ID, revision, document), userData: userData && by.encrypt('user-data', ID, revision, userData), digest: `d${String(revision)}` }
 }
 
 function change(revision: number, userData: Change['userData'] = 'none', more: Record<string, unknown> = {}, options: Partial<Change> = {}): Change {
-  const document = record(revision, userData instanceof Uint8Array ? Buffer.from(userData) : null, more)
+  const document = record(revision, userData instanceof Uint8Array ? Buffer.from(userData) : undefined, more)
   return { instance: parsed(document), document, userData, liftsSeal: false, dryRun: false, ...options }
 }
 
@@ -76,7 +76,7 @@ test('user-data that stays is encrypted for the new revision, if the store still
   const { writer, writes } = aStore(values(7, BYTES))
   const kept = { ...change(8, 'keep'), document: record(8, BYTES), instance: parsed(record(8, BYTES)) }
   expect(await codec.write(writer, kept)).toMatchObject({ kind: 'published' })
-  expect(writes).toMatchObject([{ options: { onlyIf: 'd7' } }])
+  expect(writes).toMatchObject([{ options: { onlyIf: { digest: 'd7' } } }])
   expect(contents(writes[0]!.values)).toEqual([record(8, BYTES), 'secret'])
   expect(cipher.decrypt('user-data', ID, writes[0]!.values.userData!)).toMatchObject({ revision: 8 })
 })
@@ -88,11 +88,11 @@ test('user-data that stays is not written where it is another one meanwhile', as
   expect(await codec.write(aStore(values(7, BYTES), [{ kind: 'changed' }]).writer, kept)).toEqual({ kind: 'user-data-changed' })
   const none = aStore(undefined)
   await codec.write(none.writer, change(8, 'keep'))
-  expect(none.writes).toMatchObject([{ options: { onlyIf: 'none' } }])
+  expect(none.writes).toMatchObject([{ options: { onlyIf: { digest: undefined } } }])
 })
 
 test('the seal in the store stays in the record, and only an unseal lifts it', async () => {
-  const sealed = aStore(values(7, null, { sealedAt: TIME }))
+  const sealed = aStore(values(7, undefined, { sealedAt: TIME }))
   await codec.write(sealed.writer, change(8))
   await codec.write(sealed.writer, change(9, 'none', {}, { liftsSeal: true }))
   expect(sealed.writes.map(({ values: written, options }) => [written.sealedAt, (contents(written)[0] as { sealedAt?: string }).sealedAt, options?.liftsSeal])).toEqual([[TIME, TIME, false], [undefined, undefined, true]])
@@ -138,7 +138,7 @@ test('an encryption replaces the keys at the same revision; plain values need a 
 test('a faulty record is not encrypted, and neither is what the cipher rejects', async () => {
   const faulty = { ...plainValues, userData: Buffer.from('other') }
   await expect(encrypt(aStore(faulty).writer, ID, true)).rejects.toThrow(`the store's record of ${ID} is faulty: publish a good one`)
-  await expect(encrypt(aStore(values(7, null, {}, aCipher('gb1', 'k2'))).writer, ID, false)).rejects.toThrow(/not among ours: k2/)
+  await expect(encrypt(aStore(values(7, undefined, {}, aCipher('gb1', 'k2'))).writer, ID, false)).rejects.toThrow(/not among ours: k2/)
 })
 
 test('a decryption gives the store the plain contents; plain values stay', async () => {

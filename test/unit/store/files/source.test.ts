@@ -53,12 +53,12 @@ test('user-data beyond the limit is a fault, is not read, and changes the digest
     truncateSync(path, bytes)
     const loaded = await loadFiles(directory, ID, 16_384)
     expect(loaded).toMatchObject({ kind: 'user-data', reason: `the user-data is ${String(bytes)} bytes, more than the limit of 16384 (IMDS_USER_DATA_MAX_BYTES)` })
-    if ('digest' in loaded) digests.add(loaded.digest)
+    if ('digest' in loaded) digests.add(loaded.digest!)
   }
   truncateSync(path, 16_384)
   const good = await loadFiles(directory, ID, 16_384)
   expect(good).toMatchObject({ kind: 'record', document: { userData: { size: 16_384 } } })
-  if ('digest' in good) digests.add(good.digest)
+  if ('digest' in good) digests.add(good.digest!)
   expect(digests.size).toBe(3)
 })
 
@@ -87,8 +87,8 @@ test('a file store hashes user-data in slices, for the index, the record and the
     for await (const loaded of source.load([...digests.keys()])) {
       if (loaded.kind !== 'record') throw new Error(loaded.kind)
       const assembled = assemble(loaded, 16 * MIB)
-      if ('reason' in assembled) throw new Error(JSON.stringify(assembled.faults))
-      found.push(assembled.instance.id)
+      if (!assembled.ok) throw new Error(JSON.stringify(assembled.faults))
+      found.push(assembled.value.instance.id)
     }
   })
   expect(found.sort()).toEqual(['srv-large', 'srv-small'])

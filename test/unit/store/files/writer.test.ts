@@ -84,7 +84,7 @@ async function stateOf(directory: string): Promise<unknown> {
   const loaded = await loadFiles(directory, ID)
   if (loaded.kind === 'removed' || loaded.kind === 'absent') return loaded.kind
   const assembled = assemble(loaded, Infinity)
-  return 'reason' in assembled ? assembled : { ...assembled.instance, text: Buffer.from(assembled.userData ?? []).toString() }
+  return !assembled.ok ? assembled : { ...assembled.value.instance, text: Buffer.from(assembled.value.userData ?? []).toString() }
 }
 
 const filesOf = (directory: string) => Object.fromEntries(readdirSync(directory).filter((name) => name !== '.publisher.lock').map((name) => [name, readFileSync(join(directory, name))]))

@@ -22,8 +22,9 @@ describe('the arguments of a publish', () => {
     expect(putEncryptedArguments(VALUES, { liftsSeal: true, onlyIf: undefined, dryRun: true }).slice(0, 2)).toEqual(['dry-run', 'unseal-encrypted'])
   })
   test('of encrypted values end in the digest that the instance must have; empty: any', () => {
-    expect(putEncryptedArguments(VALUES, { liftsSeal: false, onlyIf: 'd1', dryRun: false })).toEqual(['put-encrypted', ...valueArguments(VALUES), 'd1'])
+    expect(putEncryptedArguments(VALUES, { liftsSeal: false, onlyIf: { digest: 'd1' }, dryRun: false })).toEqual(['put-encrypted', ...valueArguments(VALUES), 'd1'])
     expect(putEncryptedArguments(VALUES, { liftsSeal: false, onlyIf: undefined, dryRun: false }).at(-1)).toBe('')
+    expect(putEncryptedArguments(VALUES, { liftsSeal: false, onlyIf: { digest: undefined }, dryRun: false }).at(-1)).toBe('none')
   })
 })
 
@@ -34,7 +35,7 @@ test('of encrypted values the script gets the facts that it compares, and nothin
     interfaces: [{ network: 'default', ipv4Addresses: ['10.0.0.2/30'], ipv6Addresses: [], ipv6Prefixes: [] }],
   })
   expect(values).toEqual([VALUES.record, VALUES.userData])
-  expect(valueArguments({ ...VALUES, userData: null }).at(-1)).toEqual(Buffer.alloc(0))
+  expect(valueArguments({ ...VALUES, userData: undefined }).at(-1)).toEqual(Buffer.alloc(0))
 })
 
 const REFUSALS: [ScriptAnswer, object][] = [

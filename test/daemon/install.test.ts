@@ -13,7 +13,7 @@ import { SERVICE } from '../support/netns/namespaces.ts'
 import { must } from '../support/programs/processes.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
 
-t.setTimeout(600_000) // as under `tap run`: here are a build and two installations by npm
+t.setTimeout(300_000) // as under `tap run`: here are a build and two installations by npm
 
 const NEXT = '0.1.1'
 const WIRE = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:01', device: 'tap-int-x1y2z' }
@@ -27,8 +27,7 @@ async function pack(t: Test): Promise<Record<'present' | 'next', Buffer>> {
   t.teardown(() => { rmSync(clone, { recursive: true }) })
   cpSync(ROOT, clone, { recursive: true, filter: (path) => !['node_modules', '.git', '.tap', 'dist'].includes(path.slice(ROOT.length)) })
   symlinkSync(`${ROOT}node_modules`, join(clone, 'node_modules'))
-  const env = { ...process.env, NODE_OPTIONS: '' }
-  const run = (command: string) => must(['sh', '-euc', `cd ${clone} && ${command}`], { env })
+  const run = (command: string) => must(['env', '-u', 'NODE_OPTIONS', 'sh', '-euc', `cd ${clone} && ${command}`])
   await run(executed('docs/install.md', 'build').replace('npm ci && ', ''))
   const present = readFileSync(join(clone, 'imds-0.1.0.tgz'))
   const file = join(clone, 'package.json')

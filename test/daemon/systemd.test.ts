@@ -12,8 +12,8 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { SERVICE } from '../support/netns/namespaces.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
-/** imdsctl as the package installs it, without the Node options that tap passes to child processes. */
-const IMDSCTL = 'env -u NODE_OPTIONS /opt/imds/bin/node /opt/imds/lib/node_modules/imds/dist/imdsctl.js'
+/** imdsctl as the package installs it. */
+const IMDSCTL = '/opt/imds/bin/node /opt/imds/lib/node_modules/imds/dist/imdsctl.js'
 const SERVICES = ['imds.service', 'imds-address.service', 'imds-firewall.service'] as const
 const FILES = [...SERVICES, 'imds.socket', 'imds-network@.socket'] as const
 const UNITS = [...SERVICES, 'imds.socket', 'imds-network@red.socket']

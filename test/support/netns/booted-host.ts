@@ -19,6 +19,9 @@ import { buildInto } from '../programs/imds.ts'
 const ROOT = new URL('../../../', import.meta.url).pathname
 const SYSTEMD = '/usr/lib/systemd/systemd'
 
+/** A shell without the Node options that tap passes to child processes: their files are not on the host. */
+const SHELL = ['env', '-u', 'NODE_OPTIONS', 'sh', '-c']
+
 /** The link of a guest, for tests that need no particular one. */
 export const LINK: Link = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:ee' }
 
@@ -136,13 +139,11 @@ async function boot(t: Test, links: readonly Link[], dist: string): Promise<Boot
   const child = await startChild([...hypervisor.within, 'unshare', '--mount', 'sh', '-c', SUPERVISE, BOOT, ROOT, dist, process.execPath])
   t.teardown(() => child.stop())
   const shell = async (command: string, input = '') => {
-    const inside = ['nsenter', '--target', child.readyValue, '--all', '--root', '--wd', 'sh', '-c', command]
+    const inside = ['nsenter', '--target', child.readyValue, '--all', '--root', '--wd', ...SHELL, command]
     return (await must(inside, { input, env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } })).toString()
   }
   const shellOnline = async (command: string) => {
-    const env = { ...process.env }
-    delete env['NODE_OPTIONS'] // the options of tap
-    return (await must(['nsenter', '--target', child.readyValue, '--mount', '--root', '--wd', 'sh', '-c', command], { env })).toString()
+    return (await must(['nsenter', '--target', child.readyValue, '--mount', '--root', '--wd', ...SHELL, command])).toString()
   }
   const share = Object.entries(ENDLESS_SHARE).map(([name, value]) => `${name}=${value}\n`).join('')
   const setEnv = async (lines: string) => { await shell('cat > /etc/imds/imds.env', `${lines}\n${share}`) }

@@ -25,10 +25,13 @@ test('what could not be read is queued again, and its lookups are rejected', asy
   queue.addNoticed('notice-1')
   const lookUp = queue.addLookUp('peer-1')
   const batch = queue.take(10)
+  queue.addNoticed('notice-2')
+  const { origins, waiting } = queue.take(10)
   batch.origins.delete('notice-1') // it was read
   queue.putBack(batch, new Error('the store was lost'))
   await expect(lookUp).rejects.toThrow('the store was lost')
-  expect([...queue.take(10).origins]).toEqual([['index-1', 'index']])
+  queue.putBack({ origins, waiting }, new Error('the store was lost'))
+  expect([...queue.take(10).origins]).toEqual([['notice-2', 'notice'], ['index-1', 'index']])
 })
 
 test('a resync is read once everything that it queued has been taken; the queue is empty once it has ended', () => {
@@ -41,4 +44,14 @@ test('a resync is read once everything that it queued has been taken; the queue 
   expect([queue.isEmpty, queue.isResyncRead]).toEqual([false, true])
   queue.endResync()
   expect([queue.isEmpty, queue.isResyncing]).toEqual([true, false])
+})
+
+test('what could not be read of a resync that has ended is not queued again', () => {
+  const queue = new ReadQueue()
+  queue.beginResync()
+  queue.addStale('index-1')
+  const batch = queue.take(1)
+  queue.endResync()
+  queue.putBack(batch, new Error('the store was lost'))
+  expect(queue.isEmpty).toBe(true)
 })

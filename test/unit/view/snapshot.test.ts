@@ -134,6 +134,20 @@ describe('a rejected snapshot is not served and is deleted, since it may hold us
     expectDeleted()
   })
 
+  test.each<[string, string, string]>([
+    ['of another format', '"format":', '"format":9'],
+    ['that is no snapshot', '"imds":"snapshot"', '"imds":"other"'],
+  ])('%s, its digest right', async (_what, from, to) => {
+    await written()
+    const lines = readFileSync(path, 'latin1').split('\n')
+    expect(lines[0]).toContain(from)
+    const body = [lines[0]!.replace(from, to), ...lines.slice(1, -2)].map((line) => `${line}\n`).join('')
+    writeFileSync(path, `${body}${JSON.stringify({ instances: INSTANCES.length, sha256: sha256(Buffer.from(body, 'latin1')) })}\n`, 'latin1')
+    expect(await read()).toBeUndefined()
+    expect(log[0]!.reason).toBe('it has another format')
+    expectDeleted()
+  })
+
   test.each<[string, typeof OWNER]>([
     ['region', { ...OWNER, region: 'gb2' }], ['hypervisor', { ...OWNER, hypervisor: 'hv2' }], ['store', { ...OWNER, store: 'file:/x' }],
   ])('of another %s', async (key, owner) => {
@@ -347,6 +361,41 @@ test('many changes at once are one write, and a change during a write is not los
   await writer.stop()
   expect((await read())?.instances).toHaveLength(2)
   expect(writes.written).toBe(2)
+})
+
+test('a change during a write is written by a second write', async () => {
+  let calls = 0
+  const writer = aWriter({
+    instances: () => {
+      calls += 1
+      if (calls === 1) writer.changed()
+      return INSTANCES.slice(0, calls)
+    },
+  })
+  writer.changed()
+  await eventually(() => { expect(writes.written).toBe(2) })
+  expect((await read())?.instances).toHaveLength(2)
+  await writer.stop()
+  expect(writes.written).toBe(2)
+})
+
+test('a write that succeeds after a failure is logged once', async () => {
+  let isFull = true
+  const writer = aWriter({
+    instances: () => {
+      if (isFull) throw Object.assign(new Error('no space left on device'), { code: 'ENOSPC' })
+      return INSTANCES
+    },
+  })
+  writer.changed()
+  await eventually(() => { expect(writes.failed).toBe(1) })
+  isFull = false
+  await writer.stop()
+  writer.changed()
+  await writer.stop()
+  expect(writes).toEqual({ written: 2, failed: 1 })
+  expect(log.filter(({ msg }) => msg === 'the snapshot can be written again')).toHaveLength(1)
+  expect((await read())?.instances).toHaveLength(INSTANCES.length)
 })
 
 test('a failed write is logged once, counted, and leaves the last good file in place', async () => {

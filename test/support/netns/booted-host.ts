@@ -143,7 +143,8 @@ async function boot(t: Test, links: readonly Link[], dist: string): Promise<Boot
     return (await must(inside, { input, env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } })).toString()
   }
   const shellOnline = async (command: string) => {
-    return (await must(['nsenter', '--target', child.readyValue, '--mount', '--root', '--wd', ...SHELL, command])).toString()
+    const env = { ...process.env, npm_config_prefer_offline: 'true' } // what npm ci has fetched is in npm's cache
+    return (await must(['nsenter', '--target', child.readyValue, '--mount', '--root', '--wd', ...SHELL, command], { env })).toString()
   }
   const share = Object.entries(ENDLESS_SHARE).map(([name, value]) => `${name}=${value}\n`).join('')
   const setEnv = async (lines: string) => { await shell('cat > /etc/imds/imds.env', `${lines}\n${share}`) }

@@ -6,7 +6,7 @@ import { Command, Option } from 'commander'
 import { SETTINGS } from './config.ts'
 import { VERSION } from './version.ts'
 
-/** What imdsd is asked to do. */
+/** The parsed arguments. */
 export interface Arguments { readonly demo?: boolean, readonly check?: boolean }
 
 const EX_USAGE = 64

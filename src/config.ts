@@ -19,10 +19,10 @@ import { parseHostPort } from './runtime/host-port.ts'
 import type { Listener } from './runtime/listen.ts'
 import type { InheritedSocket } from './runtime/systemd.ts'
 
-/** Where guests of one network are answered. */
+/** The listener of one network. */
 export type GuestListener = Listener & { readonly network: string }
 
-/** Where records come from. `hypervisor` undefined: all records of the store are ours. `recordKeys` undefined: records are plain. */
+/** The store. `hypervisor` undefined: all records of the store are ours. `recordKeys` undefined: records are plain. */
 export type StoreConfig =
   | { readonly kind: 'redis', readonly url: string, readonly region: string, readonly hypervisor: string, readonly recordKeys: RecordKeys | undefined } & RedisFiles
   | { readonly kind: 'files', readonly directory: string, readonly hypervisor: string | undefined }
@@ -55,8 +55,6 @@ export interface ConfigFault { readonly variable: string, readonly message: stri
 export type ParsedConfig =
   | { readonly ok: true, readonly value: Config, readonly unknown: readonly string[] }
   | { readonly ok: false, readonly faults: readonly ConfigFault[] }
-
-/** What a file of keys holds, or what it should. */
 
 /** Every variable, with its default. */
 export const SETTINGS = {
@@ -148,7 +146,7 @@ export function parseConfig(
     if (!isNetwork(network)) fault('IMDS_OPERATOR_ALLOW', `"${network}" is not a network such as 10.1.0.0/16 or fd00::/8`)
   }
   if (operator === undefined) fault('IMDS_OPERATOR_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:9169')
-  else if (!isLoopback(operator.host) && allow.length === 0) fault('IMDS_OPERATOR_ALLOW', 'must list the networks that may ask, since IMDS_OPERATOR_LISTEN is not a loopback address')
+  else if (!isLoopback(operator.host) && allow.length === 0) fault('IMDS_OPERATOR_ALLOW', 'must list the networks that may use it, since IMDS_OPERATOR_LISTEN is not a loopback address')
 
   const recordKeys = keysOf('IMDS_RECORD_KEYS_FILE', parseRecordKeys)
   const tokenKeys = keysOf('IMDS_TOKEN_KEYS_FILE', parseTokenKeys)

@@ -32,7 +32,7 @@ import { View } from './view/view.ts'
 import { ownTokenKey } from './guest/token-key.ts'
 import { VERSION } from './version.ts'
 
-/** Where Linux says how many file descriptors we may have open. */
+/** The file that shows how many file descriptors this process may open. */
 const LIMITS = '/proc/self/limits'
 
 const LOOPBACK = '127.0.0.1'
@@ -40,7 +40,7 @@ const ALL_ADDRESSES = 'IMDS_LISTEN: with IMDS_FIREWALL=required each listener ne
 
 /** A running daemon. */
 export interface Daemon {
-  /** Where guests are answered, in the order of the configuration. */
+  /** The listeners of guests, in the order of the configuration. */
   readonly guests: readonly HostPort[]
   readonly operator: HostPort
   /** Stops accepting, sends the answers that are in flight, and disconnects from the store. */
@@ -63,10 +63,10 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
   }
 }
 
-/** A listener of guests, where it listens now. */
+/** A listener of guests, with the address and port that it has. */
 interface GuestPlace extends HostPort { readonly network: string }
 
-/** What answers guests, from the view as the snapshot left it. */
+/** The guest side: the view, filled from the snapshot, and the servers of guests. */
 interface GuestSide {
   readonly view: View
   readonly meter: RequestMeter
@@ -76,8 +76,8 @@ interface GuestSide {
   /** A snapshot was read, in the form that we write. */
   readonly isSnapshotCurrent: boolean
   readonly guests: readonly GuestPlace[]
-  /** Sets what is asked about an unknown peer. */
-  askBy(ask: Directory['ask']): void
+  /** Sets the function that looks up unknown peers. */
+  lookUpBy(ask: Directory['ask']): void
   stop(): Promise<void>
 }
 
@@ -105,7 +105,7 @@ async function startGuestSide(config: Config, log: Logger, now: () => number): P
     }
     if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host))) throw new StartFailure(ALL_ADDRESSES)
     warnOfOverruled(config, guests, log)
-    return { view, meter, keys, snapshotAgeMs: snapshot?.ageMs, isSnapshotCurrent: snapshot?.isCurrent === true, guests, askBy: (by) => { ask = by }, stop }
+    return { view, meter, keys, snapshotAgeMs: snapshot?.ageMs, isSnapshotCurrent: snapshot?.isCurrent === true, guests, lookUpBy: (by) => { ask = by }, stop }
   } catch (error) {
     await stop()
     throw error
@@ -175,7 +175,7 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
   }
 }
 
-/** What follows the store and the view: sync, the snapshot and the firewall. Unknown peers are looked up from now on. */
+/** Builds the parts that follow the store and the view: sync, the snapshot and the firewall. From now on unknown peers are looked up. */
 async function buildFollowers(config: Config, log: Logger, now: () => number, guestSide: GuestSide, source: Source, metrics: Metrics) {
   const { view, keys, snapshotAgeMs, isSnapshotCurrent } = guestSide
   const [{ Firewall }, { Sync }, { PeerLookup }] = await Promise.all([import('./firewall/firewall.ts'), import('./view/sync.ts'), import('./view/peer-lookup.ts')])
@@ -204,7 +204,7 @@ async function buildFollowers(config: Config, log: Logger, now: () => number, gu
     find: (network, address) => view.find(network, address), lookUp: (network, address) => sync.lookUp(network, address),
     canAsk: () => sync.status().connected, lookups: metrics.lookups, now,
   })
-  guestSide.askBy((network, address) => peerLookup.ask(network, address))
+  guestSide.lookUpBy((network, address) => peerLookup.ask(network, address))
   return { sync, writer, firewall, viewAgeSeconds: () => (now() - (sync.status().resyncedAtMs ?? startedAtMs)) / 1000 }
 }
 
@@ -221,7 +221,7 @@ interface OperatorSideParts {
   readonly viewAgeSeconds: () => number
 }
 
-/** What operators see. The result builds a server for a list of networks that may ask. */
+/** Builds the operator side. The result builds a server for a list of networks that may use it. */
 async function buildOperatorSide(parts: OperatorSideParts): Promise<(allow: readonly string[]) => FastifyInstance> {
   const { config, now, view, guests, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
   const [

@@ -24,7 +24,7 @@ export function buildLog(level: LogLevel, destination: DestinationStream): Logge
   }, destination)
 }
 
-/** Standard output, written synchronously: the last line before an exit counts most. A full disk loses lines and stops nothing. */
+/** Standard output, written synchronously, so that the last line before an exit is not lost. A full disk loses lines and stops nothing. */
 export function standardOutput(): DestinationStream {
   return pino.destination({ dest: 1, sync: true, maxLength: 1 << 20 }).on('error', () => { /* nowhere to tell it */ })
 }

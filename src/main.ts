@@ -55,7 +55,7 @@ const stop = (signal: string) => {
     end(1)
   })
 }
-process.on('SIGTERM', stop) // set early, since guests are answered before the start is complete
+process.on('SIGTERM', stop) // set early, because guests are served before the start is complete
 process.on('SIGINT', stop)
 try {
   const daemon = await starting

@@ -8,7 +8,7 @@ import { FAULT_REASONS } from './view/validate.ts'
 import type { SyncMetrics, SyncStatus } from './view/sync.ts'
 import { VERSION } from './version.ts'
 
-/** What the gauges are read from. */
+/** The sources of the gauges. */
 export interface MetricsSources {
   readonly meter: RequestMeter
   readonly instances: () => number
@@ -100,7 +100,7 @@ export function buildMetrics(): Metrics {
   return { registry, sync, snapshotWrites, clockSetBacks, lookups, readFrom }
 }
 
-/** A histogram whose buckets stand in the meter: prom-client has no way to set one, but asks any metric for its values by `get`. */
+/** A histogram whose buckets are in the meter. prom-client cannot set the buckets of its own histograms, but reads any metric by `get`. */
 function requestDurations(meter: RequestMeter): Metric {
   const name = 'imds_request_duration_seconds'
   const get = () => Promise.resolve({

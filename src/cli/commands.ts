@@ -42,11 +42,11 @@ export async function remove({ store, json }: Context, id: string, revision: num
       throw new Failure(EXIT.refused, `the store holds revision ${String(removed.revision)}: remove at that one or a higher one`, jsonOf(removed))
     }
     if (removed.kind === 'absent') {
-      throw new Failure(EXIT.notFound, `the store has no ${id}; --revision leaves a tombstone for hosts that still answer for it`, { id, ...jsonOf(removed) })
+      throw new Failure(EXIT.notFound, `the store has no ${id}; --revision leaves a tombstone for hosts that still serve it`, { id, ...jsonOf(removed) })
     }
     const text = removed.kind === 'removed'
       ? `removed ${id} at revision ${String(removed.revision)}`
-      : `the store held no ${id}; its tombstone at revision ${String(removed.revision)} tells hosts that still do`
+      : `the store had no ${id}; its tombstone at revision ${String(removed.revision)} makes hosts that still serve it stop`
     print(json, { id, ...jsonOf(removed) }, text)
   })
 }
@@ -56,7 +56,7 @@ export async function seal({ store, json }: Context, id: string): Promise<void> 
   await changeSeal(store, json, id, (publisher) => publisher.seal(id))
 }
 
-/** Lifts the seal on an instance's user-data. */
+/** Lifts the seal of an instance's user-data. */
 export async function unseal({ store, json }: Context, id: string): Promise<void> {
   await changeSeal(store, json, id, (publisher) => publisher.unseal(id))
 }
@@ -130,12 +130,12 @@ const NOT_CHANGED: Readonly<Record<string, string>> = {
 export async function lastRevision({ store }: Context, id: string): Promise<number> {
   return withStore(store, async (publisher) => {
     const parsed = parse((await existing(publisher, id)).document)
-    if (!parsed.ok) throw new Failure(EXIT.badData, `the store's record of ${id} is faulty: publish a good one`)
+    if (!parsed.ok) throw new Failure(EXIT.badData, `the store's record of ${id} is faulty: publish a valid one`)
     return parsed.value.revision
   })
 }
 
-/** Waits until the daemon at `operator` answers for a revision of an instance. */
+/** Waits until the daemon at `operator` serves a revision of an instance. */
 export async function wait(json: boolean | undefined, id: string, options: { revision: number, timeout: number, operator: string }): Promise<void> {
   const { revision, timeout, operator } = options
   const waited = await waitForInstance({ operator: `http://${operator}`, id, revision, timeoutMs: timeout * 1000 })
@@ -144,15 +144,15 @@ export async function wait(json: boolean | undefined, id: string, options: { rev
     throw new Failure(EXIT.badData, `the guest of ${id} can never start with revision ${String(waited.revision)}: ${waited.reason}`, { id, result, ...details })
   }
   if (waited.kind === 'timeout') {
-    throw new Failure(EXIT.timeout, `the daemon does not answer for revision ${String(revision)} of ${id}: ${waited.reason}`, { id, result, ...details, revision: waited.revision ?? null })
+    throw new Failure(EXIT.timeout, `the daemon does not serve revision ${String(revision)} of ${id}: ${waited.reason}`, { id, result, ...details, revision: waited.revision ?? null })
   }
-  print(json === true, { id, revision: waited.revision }, `${id} is answered for at revision ${String(waited.revision)}`)
+  print(json === true, { id, revision: waited.revision }, `${id} is served at revision ${String(waited.revision)}`)
 }
 
 /** The daemon asks the store for a second at most. */
 const EXPLAIN_TIMEOUT_MS = 5_000
 
-/** Prints what the daemon would answer a guest at an address, and why. */
+/** Prints which response a guest at an address would get from the daemon, and why. */
 export async function explain(json: boolean, address: string, { network, operator }: { network: string, operator: string }): Promise<void> {
   const got = await getExplanation(`http://${operator}`, network, address, AbortSignal.timeout(EXPLAIN_TIMEOUT_MS))
   if (got.kind === 'refused' && got.status === 400) throw new Failure(EXIT.usage, `"${address}" is not an address`)
@@ -177,7 +177,7 @@ export async function init({ store, json }: Context): Promise<void> {
   })
 }
 
-/** Prints every hypervisor that has announced itself, a line each. */
+/** Prints every hypervisor that has announced itself, one per line. */
 export async function hypervisors({ store, json }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     for (const one of await publisher.hypervisors()) {
@@ -188,7 +188,7 @@ export async function hypervisors({ store, json }: Context): Promise<void> {
   })
 }
 
-/** Prints every instance of the store, a line each. */
+/** Prints every instance of the store, one per line. */
 export async function list({ store, json }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const all = await publisher.list()
@@ -230,7 +230,7 @@ async function existing(publisher: Publisher, id: string): Promise<Published> {
   return published
 }
 
-/** Throws a Failure for wrong usage if the text is no id. */
+/** Throws a usage Failure if the text is not an id. */
 export function checkId(id: string): void {
   if (!isId(id)) throw new Failure(EXIT.usage, `"${id}" is not ${ID_RULE}`)
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
  * The entry of imdsctl: parses its arguments and sets its exit status. Each command is in another file, which is loaded when the command runs, so
- * that a start reads only what it needs. Has no `await` at the top level: the bundler would move what this file shares with the commands to
- * more files, which slows the start.
+ * that a start reads only what it needs. There is no `await` at the top level: with one, the bundler would move code that this file shares with
+ * the commands to more files, and the start would be slower.
  */
 import { readFileSync } from 'node:fs'
 import { parseEnv } from 'node:util'
@@ -53,7 +53,7 @@ highest of all, and the last line of the output counts the records.
   jq -c '.[]' records.json | imdsctl put -
   jq -c --rawfile data user-data '{record: ., userDataBase64: ($data | @base64)}' srv-x1y2z.json | imdsctl put -`
 
-process.stdout.on('error', () => { process.exit() }) // the reader has closed the pipe: `imdsctl list | head`
+process.stdout.on('error', () => { process.exit() }) // the reader has closed the pipe, as in `imdsctl list | head`
 buildProgram().parseAsync().catch((error: unknown) => {
   const { code, exitCode } = error as { code?: string, exitCode?: number }
   if (code?.startsWith('commander.') !== true) throw error

@@ -37,7 +37,7 @@ export async function put(
 ): Promise<void> {
   const records = typeof userDataPath === 'string' ? theOne(paths, userDataPath) : readRecords(paths)
   const otherwise: UserDataChange = userDataPath === false ? 'none' : 'keep'
-  const most = store.url.startsWith('file:') ? 1 : MOST_IN_FLIGHT // files have one writer at a time
+  const most = store.url.startsWith('file:') ? 1 : MOST_IN_FLIGHT // a file store has one writer at a time
   const report = new Report(json)
   const publisher = await openStore(store)
   try {
@@ -47,7 +47,7 @@ export async function put(
     if (ended.kind === 'unavailable') report.stopped()
   } finally {
     await publisher.close()
-    if (paths.includes('-')) process.stdin.destroy() // an open one keeps the process running
+    if (paths.includes('-')) process.stdin.destroy() // an open standard input keeps the process running
   }
   report.end()
 }
@@ -73,7 +73,7 @@ function checked(input: RecordInput, userDataMaxBytes: number): Outcome {
 /** A record to publish, with its input for messages. */
 interface Item extends ToPublish { readonly input: RecordInput }
 
-/** The records that can be read; reports the others. `otherwise`: the user-data of a record that comes without. */
+/** The records that can be read; reports the others. `otherwise`: the user-data of a record without its own. */
 async function* itemsOf(records: AsyncIterable<ReadRecord>, otherwise: UserDataChange, report: Report): AsyncGenerator<Item> {
   for await (const read of records) {
     if (!read.ok) report.add(faultOutcome(read.faults[0]))
@@ -110,7 +110,7 @@ function refused(input: RecordInput, message: string, details: object): Outcome 
 
 function invalid(input: RecordInput, faults: readonly Fault[]): Outcome {
   const lines = faults.map(({ path, message }) => `\n  ${path === '' ? '(the record)' : path} ${message}`)
-  return notDone(input, 'faulty', EXIT.badData, `is not a good record:${lines.join('')}`, { result: 'invalid', faults })
+  return notDone(input, 'faulty', EXIT.badData, `is not a valid record:${lines.join('')}`, { result: 'invalid', faults })
 }
 
 function failed(input: RecordInput, error: unknown): Outcome {

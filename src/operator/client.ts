@@ -1,4 +1,4 @@
-/** Asks a daemon's operator API. Documents are checked when they arrive. */
+/** The client of a daemon's operator API. It validates the documents that it receives. */
 import type { Static, TSchema } from 'typebox'
 import Value from 'typebox/value'
 import { EXIT, Failure } from '../runtime/failure.ts'
@@ -20,7 +20,7 @@ export function valueOf<T>(answer: Answer<T>, operator: string): T {
     case 'answered': return answer.value
     case 'refused': throw new Failure(EXIT.unavailable, `the daemon at ${operator} answered with status ${String(answer.status)}${answer.status === 200 ? ' and a document that this version cannot read' : ''}`)
     case 'timeout': throw new Failure(EXIT.unavailable, `the daemon at ${operator} does not answer`)
-    case 'unreachable': throw new Failure(EXIT.unavailable, `the daemon cannot be asked at ${operator}: ${answer.reason}`)
+    case 'unreachable': throw new Failure(EXIT.unavailable, `the daemon at ${operator} cannot be reached: ${answer.reason}`)
   }
 }
 
@@ -35,7 +35,7 @@ export function getExplanation(base: string, network: string, address: string, s
   return get(base, PATHS.explain, { address, network }, [200], parserOf(ExplanationSchema), signal)
 }
 
-/** What the firewall agent reports with its request: the version that its rules are made from (undefined for none), and what it left out. */
+/** The report of the firewall agent with its request: the version that its rules are made from (undefined for none), and the interfaces that it left out. */
 export interface AgentReport { readonly applied: string | undefined, readonly refused: readonly FirewallRefusal[] }
 
 /**

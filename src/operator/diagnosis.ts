@@ -1,5 +1,5 @@
 /**
- * Says why this daemon does not serve an instance or an address, from its own state and one read of the store.
+ * Explains why this daemon does not serve an instance or an address, from its own state and one read of the store.
  *
  * `imdsctl explain` prints it, and `imdsctl wait` when it times out. It contains ids, hypervisors, addresses and faults, and nothing else of a record.
  */
@@ -10,7 +10,7 @@ import type { Source } from '../store/source.ts'
 import type { View } from '../view/view.ts'
 import type { SyncStatus } from '../view/sync.ts'
 
-/** What a diagnosis is made from. `networks`: those that this daemon serves; `now` is monotonic, in milliseconds. */
+/** The parts of a diagnosis. `networks`: those that this daemon serves; `now` is monotonic, in milliseconds. */
 export interface DiagnosisParts extends PlanContext {
   readonly view: View
   readonly source: Pick<Source, 'load' | 'owner'>

@@ -1,6 +1,6 @@
 /**
- * Explains what a guest at an address would get, and why, for an operator whose guest gets nothing. Reads what the guest server reads,
- * changes nothing, and shows no secret of a guest.
+ * Explains which response a guest at an address would get, and why, for an operator whose guest gets no metadata. It reads the same state as the
+ * guest server, changes nothing, and shows no secret of a guest.
  */
 import type { Firewall } from '../firewall/firewall.ts'
 import { statusOf, type Refusal } from '../guest/refusals.ts'
@@ -11,7 +11,7 @@ import type { View } from '../view/view.ts'
 import type { Explanation } from './api.ts'
 import type { Diagnosis } from './diagnosis.ts'
 
-/** What an explanation is made from. `networks`: those that are served here; `unreachable`: why a guest cannot reach its listeners, or undefined. */
+/** The parts of an explanation. `networks`: those that are served here; `unreachable`: why a guest cannot reach its listeners, or undefined. */
 export interface ExplainParts {
   readonly view: View
   readonly firewall: Firewall

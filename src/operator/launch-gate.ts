@@ -1,6 +1,6 @@
 /**
- * The launch gate: may the guest of an instance be started here? It may once guests get the instance's metadata on a network of this
- * daemon, its addresses are not contested, its listener's address is there, and the firewall lets it in where that is required.
+ * The launch gate decides whether the guest of an instance may be started here. It may when this daemon serves the instance on one of its
+ * networks, the instance's addresses are not contested, the listener's address exists, and the firewall lets the guest in if it is required.
  */
 import type { Firewall } from '../firewall/firewall.ts'
 import type { Instance } from '../metadata/instance.ts'
@@ -15,7 +15,7 @@ export interface LaunchGateParts {
   readonly unreachable: (instance: Instance) => string | undefined
 }
 
-/** `held`: guests would get this revision, but the guest must not be started yet; with `isFinal` it never can be, with this record. */
+/** `held`: this revision is served, but the guest must not be started yet; with `isFinal` it never can be started with this record. */
 export type GateState =
   | { readonly kind: 'not-served' }
   | { readonly kind: 'open', readonly revision: number }

@@ -1,5 +1,5 @@
 /**
- * The operator server: a listener that no guest reaches, on loopback or on an address with a list of the networks that may ask.
+ * The server of the operator API. Guests cannot reach it: it listens on loopback, or on an address with a list of networks that may use it.
  */
 import Fastify, { type FastifyInstance } from 'fastify'
 import { BlockList, isIPv6 } from 'node:net'
@@ -18,9 +18,9 @@ export interface OperatorFirewall {
   next(after: string | undefined, applied: string | undefined, refused: string | undefined): Promise<FirewallDocument | undefined>
 }
 
-/** What an operator server is made of. */
+/** The parts of an operator server. */
 export interface OperatorServerParts {
-  /** Networks in CIDR form that may ask; empty: everyone who reaches the listener. */
+  /** Networks in CIDR form that may use it; empty: all. */
   readonly allow: readonly string[]
   readonly metrics: { readonly contentType: string, metrics(): Promise<string> }
   readonly readiness: () => Readiness
@@ -32,7 +32,7 @@ export interface OperatorServerParts {
   readonly diagnose: (id: string) => Promise<string | undefined>
 }
 
-/** imdsctl and the firewall agent on this host may always ask. */
+/** imdsctl and the firewall agent on this host may always use it. */
 const THIS_HOST = ['127.0.0.0/8', '::1/128']
 
 /**
@@ -58,7 +58,7 @@ export function buildOperatorServer({ allow, metrics, readiness, launchGate, fir
   server.addHook('onRequest', (request, reply, done) => {
     const address = request.socket.remoteAddress ?? ''
     if (allow.length === 0 || allowed.check(address, isIPv6(address) ? 'ipv6' : 'ipv4')) done()
-    else void reply.code(403).send({ error: 'this address may not ask: see IMDS_OPERATOR_ALLOW' })
+    else void reply.code(403).send({ error: 'this address may not use the operator API: see IMDS_OPERATOR_ALLOW' })
   })
   server.get(PATHS.metrics, async (_request, reply) => {
     const text = await metrics.metrics()

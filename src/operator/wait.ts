@@ -1,6 +1,6 @@
 /**
- * Waits for the launch gate. Whoever starts a guest first waits until this hypervisor's daemon serves its instance, and the firewall lets it
- * in where that is required.
+ * Waits for the launch gate. A program that starts guests first waits until this hypervisor's daemon serves the instance and, if it is required,
+ * the firewall lets the guest in.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { getInstanceState } from './client.ts'
@@ -21,7 +21,7 @@ const POLL_MS = 25
 /** The daemon asks the store for a second at most. */
 const REASON_TIMEOUT_MS = 1500
 
-/** Resolves once the daemon serves `revision` of the instance or a later one, or never can, or when the time is over. */
+/** Resolves when the daemon serves `revision` of the instance or a later one, when it never can, or after the timeout. */
 export async function waitForInstance({ operator, id, revision, timeoutMs }: WaitFor): Promise<Waited> {
   const deadline = performance.now() + timeoutMs
   let gate: Gate = { served: undefined, reason: 'it does not answer' }
@@ -42,12 +42,12 @@ interface Gate { readonly served: number | undefined, readonly reason: string, r
 async function askGate(operator: string, id: string, timeoutMs: number): Promise<Gate | undefined> {
   const answer = await getInstanceState(operator, id, false, AbortSignal.timeout(Math.ceil(timeoutMs)))
   if (answer.kind === 'timeout') return undefined
-  if (answer.kind === 'unreachable') return { served: undefined, reason: `it cannot be asked: ${answer.reason}` }
+  if (answer.kind === 'unreachable') return { served: undefined, reason: `it cannot be reached: ${answer.reason}` }
   if (answer.status === 404) return { served: undefined, reason: 'it does not know the instance' }
   if (answer.kind === 'refused') return { served: undefined, reason: `it answered with status ${String(answer.status)}` }
   const { reason = '', final } = answer.value
   const revision = answer.value.revision ?? undefined
-  if (answer.status === 200) return { served: revision, reason: `it answers for revision ${String(revision)}` }
+  if (answer.status === 200) return { served: revision, reason: `it serves revision ${String(revision)}` }
   return { served: undefined, reason, ...final === true && revision !== undefined && { impossibleAt: revision } }
 }
 

@@ -72,7 +72,7 @@ async function isOurs(address: string): Promise<boolean> {
     await bound
     return true
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EADDRNOTAVAIL') return true // another error, such as no free port, says nothing of the address
+    if ((error as NodeJS.ErrnoException).code !== 'EADDRNOTAVAIL') return true // other errors, such as no free port, do not mean that the address is missing
     return isIPv6(address) ? hasIpv6(await tableOf('if_inet6'), address) : hasIpv4(await tableOf('fib_trie'), address)
   } finally {
     socket.close()

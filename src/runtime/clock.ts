@@ -1,8 +1,8 @@
 /**
  * Reports that the wall clock was set back.
  *
- * A running daemon uses the monotonic clock, so a jump changes no answer. What outlives the process has a wall time: after a jump the age of
- * the snapshot is not known, and after the next start session tokens use the new time (`tokenTime`). So an operator should know.
+ * A running daemon uses the monotonic clock, so a jump changes no response. The snapshot and session tokens outlive the process and have wall
+ * times: after a jump the age of the snapshot is unknown, and after the next start tokens use the new time (`tokenTime`).
  */
 import type { Logger } from 'pino'
 
@@ -40,6 +40,6 @@ export class ClockWatch {
   aheadMs(byMs: number): void {
     if (byMs <= TOLERATED_MS) return
     this.#parts.setBacks.inc()
-    this.#parts.log.warn({ seconds: Math.round(byMs / 1000) }, 'the clock was set back: guests are answered all the same, but the age of the snapshot is not known')
+    this.#parts.log.warn({ seconds: Math.round(byMs / 1000) }, 'the clock was set back; guests are still served, but the age of the snapshot is unknown')
   }
 }

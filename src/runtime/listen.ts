@@ -14,8 +14,8 @@ const RESERVED = 128
 /** Connections that may wait to be accepted. The same as in systemd/imds.socket, since listening on an inherited socket sets it again. */
 const BACKLOG = 4_096
 /**
- * During a stop, an idle connection stays open this long, in ms, since its request may be on its way. AWS's clients wait a second for an
- * answer; the next daemon needs the rest of that time to start.
+ * During a stop, an idle connection stays open this long, in ms, because its request may be in flight. AWS's clients wait a second for a
+ * response; the next daemon needs the rest of that time to start.
  */
 const IDLE_GRACE_MS = 250
 /** During a stop, all connections are closed after this time, in ms. The longest answer waits 1 s for the store, for an unknown peer. */

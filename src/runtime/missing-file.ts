@@ -1,9 +1,9 @@
 /**
- * Detects that a file of our own installation is gone: an upgrade replaces the whole directory, and the names of its files differ.
+ * Detects that a file of this installation is missing: an upgrade replaces the whole directory with files of other names.
  */
 import { fileURLToPath } from 'node:url'
 
-/** The package's directory; of the sources, src/. */
+/** The directory of the package, or src/ if the daemon runs from the source. */
 const OURS = fileURLToPath(new URL('..', import.meta.url))
 
 /** The path of the file of this installation that `error` says is missing; undefined for any other error. */

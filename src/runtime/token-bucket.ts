@@ -16,13 +16,13 @@ export class TokenBucket {
     this.#perSecond = perSecond
   }
 
-  /** Whether a whole token is there. `burst`: the size of the bucket for this call, where it is larger than usual. */
+  /** Whether the bucket has a whole token. `burst`: the size of the bucket for this call, if it is larger than usual. */
   hasToken(nowMs: number, burst = this.#burst): boolean {
     this.#refill(nowMs)
     return this.#spent <= burst - 1
   }
 
-  /** Takes tokens out, whether they are there or not. */
+  /** Takes tokens out, even if the bucket has fewer. */
   take(tokens: number): void {
     this.#spent += tokens
   }

@@ -122,7 +122,7 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
       const published = await this.#codec.get(writer, id)
       if (published === undefined) return { kind: 'absent' }
       const current = parse(published.document)
-      if (!current.ok) throw new Error(`the store's record of ${id} is faulty: publish a good one first`)
+      if (!current.ok) throw new Error(`the store's record of ${id} is faulty: publish a valid one first`)
       const { revision, sealedAt: since } = current.value
       if ((since === undefined) === (sealedAt === undefined)) return { kind: 'unchanged', revision, sealedAt: since }
       const document = changeSealOf(published.document, revision + 1, sealedAt)

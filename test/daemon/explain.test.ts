@@ -41,5 +41,5 @@ t.test('imdsctl explain says what an address gets and why, without secrets', asy
   }
   t.match(JSON.parse((await explain('127.0.0.1', '--json')).text), { answer: 'metadata', status: 200, instance: { id: 'srv-a' }, hopLimit: { limit: 1, enforced: false } })
   t.match(await explain('nonsense'), { status: 64, stderr: /"nonsense" is not an address/ })
-  t.match(await run([process.execPath, IMDSCTL, 'explain', '--operator', '127.0.0.1:1', '127.0.0.1']), { status: 69, stderr: /cannot be asked/ })
+  t.match(await run([process.execPath, IMDSCTL, 'explain', '--operator', '127.0.0.1:1', '127.0.0.1']), { status: 69, stderr: /cannot be reached/ })
 })

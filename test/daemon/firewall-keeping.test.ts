@@ -110,7 +110,7 @@ t.test('a restarted daemon with an empty view does not make the agent remove any
   during.test = false
   await requests
   t.same([...outcomes].filter((what) => what !== 200 && what !== 503 && what !== 'refused'), [])
-  t.match(firewall.output(), /the daemon cannot be asked at 10.99.0.1:9169: .*: the rules stay as they are, trying again\n/)
+  t.match(firewall.output(), /the daemon at 10.99.0.1:9169 cannot be reached: .*: the rules stay as they are, trying again\n/)
 })
 
 t.test('a daemon that cannot use any record offers no view, and the agent keeps the rules', { skip }, async (t) => {
@@ -174,5 +174,5 @@ t.test('imdsctl firewall prints the rules, applies them once and removes them', 
   for (let i = 0; i < 2; i++) t.match(await host.imdsctl('firewall', '--remove'), { status: 0, stderr: '' })
   t.equal(await curl(host.hypervisor), 503)
   t.match(await host.imdsctl('firewall', '--watch'), { status: 64 })
-  t.match(await run([...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply', '--operator', '127.0.0.1:1']), { status: 69, stderr: /the daemon cannot be asked at 127.0.0.1:1/ })
+  t.match(await run([...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply', '--operator', '127.0.0.1:1']), { status: 69, stderr: /the daemon at 127.0.0.1:1 cannot be reached/ })
 })

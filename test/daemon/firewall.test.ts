@@ -15,7 +15,7 @@ t.test('imdsctl wait returns when the rules let the instance in, and not before'
   const alpha = await host.addGuest('alpha')
   const revision = String(await host.put(alpha))
   const waitShortly = () => host.imdsctl('wait', 'srv-alpha', '--revision', revision, '--timeout', '2')
-  t.match(await waitShortly(), { status: 75, stderr: /does not answer for revision 1 of srv-alpha: it has revision 1; the firewall has not let it in yet\n$/ })
+  t.match(await waitShortly(), { status: 75, stderr: /does not serve revision 1 of srv-alpha: it has revision 1; the firewall has not let it in yet\n$/ })
   t.match(JSON.parse(await host.operator('/readyz')), { ready: true, firewall: { required: true, applied: false } })
   const firewall = await host.startFirewall()
   t.match(await waitShortly(), { status: 0 })

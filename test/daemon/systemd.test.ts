@@ -155,11 +155,11 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
       await systemctl('restart', 'imds.service')
       if (env === forPrometheus) await systemctl('start', 'imds-firewall.service')
       await until(async () => (await shell('curl -s 127.0.0.1:9169/readyz || true')).includes('"ready":true'), `readiness ${what}`)
-      t.match(await shell(`${IMDSCTL} wait srv-abcde`), 'is answered for at revision', what)
+      t.match(await shell(`${IMDSCTL} wait srv-abcde`), 'is served at revision', what)
       t.match(await shell(`${IMDSCTL} explain 10.0.0.2`), 'metadata (200)', what)
       t.match(await shell(`${IMDSCTL} list`), 'srv-abcde', `${what}: imdsctl uses the store of the daemon`)
     }
-    t.match(await shell('curl -s 10.1.0.11:9169/readyz'), '"error":"this address may not ask', 'the access list applies to the other address')
+    t.match(await shell('curl -s 10.1.0.11:9169/readyz'), '"error":"this address may not use the operator API', 'the access list applies to the other address')
     t.notMatch(await shell('cat /log'), 'IMDS_LISTEN is ignored')
     await systemctl('stop', 'imds-firewall.service')
     await shell(`${IMDSCTL} firewall --remove`)

@@ -31,8 +31,8 @@ t.test('validate names all faults of all records and exits with 65, or 0 without
   t.match(stdout, /^8 records: .*2 valid/m)
   t.match(stdout, /6 faulty/)
   for (const line of [
-    'bad/one.json: srv-abcde: is not a good record:', '  /region must be the name of a region', '  /revision must be >= 1', 'two.yaml is neither JSON nor YAML', 'bad/three.json: srv-c: is not a good record:',
-    '  /userData is 16385 bytes, more than the limit of 16384', 'bad/four.json: srv-d: is not a good record:', 'bad/five.json: srv-e: is not a good record:', ' bytes as JSON, more than the limit of 262144', '  /userData/sha256', '-:2: (no id): is not a good record:', '  /id is missing',
+    'bad/one.json: srv-abcde: is not a valid record:', '  /region must be the name of a region', '  /revision must be >= 1', 'two.yaml is neither JSON nor YAML', 'bad/three.json: srv-c: is not a valid record:',
+    '  /userData is 16385 bytes, more than the limit of 16384', 'bad/four.json: srv-d: is not a valid record:', 'bad/five.json: srv-e: is not a valid record:', ' bytes as JSON, more than the limit of 262144', '  /userData/sha256', '-:2: (no id): is not a valid record:', '  /id is missing',
   ]) t.ok(stderr.includes(line), line)
   t.match(await validate(['--user-data-max-bytes', '20000', 'validate', `${directory}/bad/three.json`]), { status: 0 }, 'a single file has no user-data')
   t.match(await validate(['validate', `${directory}/none`, `${directory}/bad/one.json`]), { status: 66, stderr: /none cannot be read: ENOENT/ })

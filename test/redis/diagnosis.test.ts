@@ -51,7 +51,7 @@ t.test('each cause is named: unpublished, removed, faulty, on another hypervisor
     ['127.0.0.6', 'srv-f', 1, /; the store gives it to srv-f: the record of srv-f in the store is faulty: the record is not JSON\n$/, /: the record of srv-f in the store is faulty: the record is not JSON\n$/],
     ['127.0.0.5', 'srv-e', 1, /; the store gives it to srv-e: the record of srv-e names hv2 and hv3, not this hypervisor \(hv1\)\n$/, /: the record of srv-e names hv2 and hv3, not this hypervisor \(hv1\)\n$/],
     ['127.0.0.3', 'srv-c', 1, /contested-address \(503\), since more than one instance claims it: 127\.0\.0\.3 by srv-c and srv-g/, /: 127\.0\.0\.3 is contested: srv-c and srv-g claim it\n$/],
-    ['127.0.0.1', 'srv-a', 2, /metadata \(200\), since it is srv-a's\n(?![^]*store )/, /: it answers for revision 1\n$/],
+    ['127.0.0.1', 'srv-a', 2, /metadata \(200\), since it is srv-a's\n(?![^]*store )/, /: it serves revision 1\n$/],
   ] as const) {
     const output = await ask(daemon, address, id, revision)
     t.match(output.explained, explained)

@@ -39,7 +39,7 @@ t.test('a wait that begins before the publish ends when the guest\'s next GET re
     await store.put(record(revision))
     t.same(await waits[0], { kind: 'answers', revision })
     t.equal(await hostname(daemon), `r${String(revision)}.example.com`)
-    t.same(await waits[1], { status: 0, stdout: `srv-abcde is answered for at revision ${String(revision)}\n`, stderr: '' })
+    t.same(await waits[1], { status: 0, stdout: `srv-abcde is served at revision ${String(revision)}\n`, stderr: '' })
   }
 })
 
@@ -53,14 +53,14 @@ t.test('a wait that times out reports the state of the daemon and exits with 75'
   const { store, daemon, operator } = await start(t)
   const waitShortly = () => wait(operator, 'wait', 'srv-abcde', '--revision', '2', '--timeout', '3')
   t.match(await waitShortly(), {
-    status: 75, stdout: '', stderr: /^imdsctl: the daemon does not answer for revision 2 of srv-abcde: the store has no record of srv-abcde; not ready .*has nothing of this region/,
+    status: 75, stdout: '', stderr: /^imdsctl: the daemon does not serve revision 2 of srv-abcde: the store has no record of srv-abcde; not ready .*has nothing of this region/,
   })
   await store.put(record(1))
   await until(async () => await hostname(daemon) === 'r1.example.com', 'revision 1')
-  t.match(await waitShortly(), { status: 75, stderr: /: it answers for revision 1\n$/ })
+  t.match(await waitShortly(), { status: 75, stderr: /: it serves revision 1\n$/ })
   const { status, stdout } = await wait(operator, '--json', 'wait', 'srv-abcde', '--revision', '2', '--timeout', '3')
   t.equal(status, 75)
-  t.match(JSON.parse(stdout), { id: 'srv-abcde', result: 'timeout', revision: 1, error: /does not answer for revision 2/ })
+  t.match(JSON.parse(stdout), { id: 'srv-abcde', result: 'timeout', revision: 1, error: /does not serve revision 2/ })
 })
 
 t.test('an instance of another hypervisor is not served here', async (t) => {
@@ -73,7 +73,7 @@ t.test('an instance of another hypervisor is not served here', async (t) => {
 
 t.test('a wait retries an unreachable daemon until the timeout, and then reports the cause', async (t) => {
   const port = String(await freePort())
-  t.match(await wait(`127.0.0.1:${port}`, 'wait', 'srv-abcde', '--revision', '1', '--timeout', '3'), { status: 75, stderr: /it cannot be asked: .*ECONNREFUSED/ })
+  t.match(await wait(`127.0.0.1:${port}`, 'wait', 'srv-abcde', '--revision', '1', '--timeout', '3'), { status: 75, stderr: /it cannot be reached: .*ECONNREFUSED/ })
   const redis = await startRedis()
   t.teardown(() => redis.stop())
   const store = await openStore({ url: redis.url, region: 'gb1' })
@@ -96,5 +96,5 @@ t.test('without a revision, wait uses the revision in the store', async (t) => {
   const settings = ['--store', url, '--region', 'gb1']
   t.match(await wait(operator, ...settings, 'wait', 'srv-abcde'), { status: 1, stderr: 'imdsctl: the store has no srv-abcde\n' })
   await store.put(record(7))
-  t.match(await wait(operator, ...settings, 'wait', 'srv-abcde'), { status: 0, stdout: 'srv-abcde is answered for at revision 7\n' })
+  t.match(await wait(operator, ...settings, 'wait', 'srv-abcde'), { status: 0, stdout: 'srv-abcde is served at revision 7\n' })
 })

@@ -117,7 +117,7 @@ t.test('a removal with a revision leaves a tombstone even if the store lost the 
   t.same(await store.remove('srv-gone1', 3), { kind: 'unchanged', revision: 3 })
   t.equal(await redis.client.get(KEYS.tombstone('srv-gone1')), '3')
   t.same(await store.remove('srv-gone1'), { kind: 'unchanged', revision: 3 }, 'an existing tombstone is renewed')
-  t.match(imdsctl('remove', 'srv-gone2', '--revision', '5'), { status: 0, stdout: /^the store held no srv-gone2; its tombstone at revision 5/ })
+  t.match(imdsctl('remove', 'srv-gone2', '--revision', '5'), { status: 0, stdout: /^the store had no srv-gone2; its tombstone at revision 5/ })
   t.equal(await redis.client.get(KEYS.tombstone('srv-gone2')), '5')
 })
 

@@ -84,14 +84,14 @@ t.test('each refused record is named with its place and id, and the others are p
   const errors = put.stderr.split('\n').filter((line) => line !== '' && !line.startsWith('  ')).map((line) => line.replace('imdsctl: ', '').replace(`${directory}/`, '')).sort()
   t.match(errors, [
     /^-:1: srv-a1: the store holds revision 5 or/,
-    /^-:3: srv-a3: is not a good record:$/,
+    /^-:3: srv-a3: is not a valid record:$/,
     /^-:4 has a field other than "record" and "userDataBase64": "userdata"$/,
     /^-:5 is not JSON$/,
     /^-:6 has a "userDataBase64" that is neither base64/,
     /^-:7: srv-a6: 10\.0\.0\.10 on network default belongs to srv-a2/,
     /^a\.json is neither JSON nor YAML/,
     /^b\.json has the same name as another record: b\.yaml$/,
-    /^c\.json: srv-a9: is not a good record:$/,
+    /^c\.json: srv-a9: is not a valid record:$/,
   ])
   t.equal(errors.length, 9)
   t.match(put.stdout, /^11 records: .*2 published/m)
@@ -189,7 +189,7 @@ t.test('--dry-run reports what would happen to each record, and writes nothing',
   t.match(stdout, 'would be unchanged srv-a1 revision 5\n')
   t.match(stderr, /-:3: srv-a2: the store holds revision 2 or removed/)
   t.match(stderr, /-:4: srv-a3: 10\.0\.0\.6 on network default belongs to srv-a1/)
-  t.match(stderr, /-:6: \(no id\): is not a good record/)
+  t.match(stderr, /-:6: \(no id\): is not a valid record/)
   t.same(await dump(), before)
   const json = JSON.parse((await imdsctl(lines(record(4)), '--json', 'put', '--dry-run', '-')).stdout) as unknown
   t.same(json, { result: 'published', dryRun: true, id: 'srv-a4', revision: 1 })

@@ -210,7 +210,7 @@ t.test('a seal with an invalid time, written by hand, is a fault, and the next p
   await store.put(record(1))
   for (const [revision, sealedAt] of [[2, 'yes'], [3, true], [4, '2026-13-01T00:00:00Z']] as const) {
     writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(record(revision - 1, { sealedAt })))
-    await t.rejects(store.seal('srv-abcde'), /record of srv-abcde is faulty: publish a good one/)
+    await t.rejects(store.seal('srv-abcde'), /record of srv-abcde is faulty: publish a valid one/)
     const put = await store.put(record(revision))
     t.match(put, { kind: 'published' })
     t.notOk('instance' in put && 'sealedAt' in put.instance)
@@ -226,7 +226,7 @@ t.test('sealed user-data is removed from view and snapshot, and the launch gate 
   await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0 && snapshot().includes('S3CRET'), 'the snapshot')
   await store.seal('srv-abcde')
   t.same(await run([process.execPath, IMDSCTL, 'wait', 'srv-abcde', '--revision', '2', '--operator', `127.0.0.1:${String(daemon.operatorPort)}`], { env: programEnvironment() }),
-    { status: 0, stdout: Buffer.from('srv-abcde is answered for at revision 2\n'), stderr: '' })
+    { status: 0, stdout: Buffer.from('srv-abcde is served at revision 2\n'), stderr: '' })
   t.equal((await daemon.get('/latest/user-data')).status, 404)
   await until(() => !snapshot().includes('S3CRET'), 'the seal in the snapshot', 40_000)
 })

@@ -147,7 +147,7 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
 function validInstance(id: string, { document, userData }: Extract<Stored, { kind: 'record' }>): Instance {
   const parsed = parse(document)
   if (!parsed.ok || parsed.value.id !== id || userDataFaults(parsed.value, userData, userData && sha256(userData), Infinity).length > 0) {
-    throw new Error(`the store's record of ${id} is faulty: publish a good one`)
+    throw new Error(`the store's record of ${id} is faulty: publish a valid one`)
   }
   return parsed.value
 }

@@ -62,7 +62,7 @@ test('each record that is refused is reported, the others are published; the hig
     expect.stringMatching(/^! imdsctl: .*a\.json: srv-abcde: the store holds revision 5 or removed the instance at it: publish a higher one$/),
     'published srv-other revision 1',
     expect.stringMatching(/^! imdsctl: .*none cannot be read: ENOENT/),
-    expect.stringMatching(/^! imdsctl: .*c\.json: srv-abcde: is not a good record:\n {2}\/fqdn /),
+    expect.stringMatching(/^! imdsctl: .*c\.json: srv-abcde: is not a valid record:\n {2}\/fqdn /),
     '4 records: 1 refused, 1 published, 1 unreadable, 1 faulty',
   ])
   expect(process.exitCode).toBe(EXIT.noInput)

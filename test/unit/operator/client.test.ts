@@ -76,7 +76,7 @@ describe('the document of an answer', () => {
     [{ kind: 'refused', status: 500 }, 'the daemon at hv1:9169 answered with status 500'],
     [{ kind: 'refused', status: 200 }, 'the daemon at hv1:9169 answered with status 200 and a document that this version cannot read'],
     [{ kind: 'timeout' }, 'the daemon at hv1:9169 does not answer'],
-    [{ kind: 'unreachable', reason: 'ECONNREFUSED' }, 'the daemon cannot be asked at hv1:9169: ECONNREFUSED'],
+    [{ kind: 'unreachable', reason: 'ECONNREFUSED' }, 'the daemon at hv1:9169 cannot be reached: ECONNREFUSED'],
   ])('of %o is a failure that names the daemon and its answer', (answer, message) => {
     let failure: Failure | undefined
     try {

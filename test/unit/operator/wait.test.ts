@@ -39,11 +39,11 @@ test('a revision whose guest can never start ends the wait at once; an earlier o
 })
 
 test.each<[string, Reply, object]>([
-  ['an old revision is served', [200, { revision: 6 }], { revision: 6, reason: 'it answers for revision 6' }],
+  ['an old revision is served', [200, { revision: 6 }], { revision: 6, reason: 'it serves revision 6' }],
   ['the daemon does not know the instance', [404, { revision: null }], { revision: undefined, reason: 'it does not know the instance' }],
   ['the guest is held', [409, { revision: 7, reason: 'no firewall' }], { revision: undefined, reason: 'no firewall' }],
   ['the daemon fails', [500, {}], { revision: undefined, reason: 'it answered with status 500' }],
-  ['the daemon is down', REFUSED, { revision: undefined, reason: 'it cannot be asked: ECONNREFUSED' }],
+  ['the daemon is down', REFUSED, { revision: undefined, reason: 'it cannot be reached: ECONNREFUSED' }],
 ])('when the time is over and %s, the result says so', async (_what, reply, result) => {
   expect((await waited([reply], { timeoutMs: 1, reason: [500, {}] })).result).toEqual({ kind: 'timeout', ...result })
 })

@@ -137,7 +137,7 @@ test('an encryption replaces the keys at the same revision; plain values need a 
 
 test('a faulty record is not encrypted, and neither is what the cipher rejects', async () => {
   const faulty = { ...plainValues, userData: Buffer.from('other') }
-  await expect(encrypt(aStore(faulty).writer, ID, true)).rejects.toThrow(`the store's record of ${ID} is faulty: publish a good one`)
+  await expect(encrypt(aStore(faulty).writer, ID, true)).rejects.toThrow(`the store's record of ${ID} is faulty: publish a valid one`)
   await expect(encrypt(aStore(values(7, undefined, {}, aCipher('gb1', 'k2'))).writer, ID, false)).rejects.toThrow(/not among ours: k2/)
 })
 

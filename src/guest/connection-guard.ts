@@ -210,7 +210,7 @@ export class ConnectionGuard {
     else last.once('finish', act)
   }
 
-  /** Ends a connection after `text`. Reads on meanwhile, unless its peer is penalized or has used up its share of discarded bytes. */
+  /** Ends a connection after `text`. Continues to read, unless its peer is penalized or has used up its share of discarded bytes. */
   #close(socket: Socket, text = '', lingerMs = LINGER_MS): void {
     const share = this.#connections.shareOf(socket)
     const mayDiscard = (bytes: number) => share?.discard(performance.now(), bytes) === true

@@ -26,7 +26,7 @@ const METHOD_AT: Record<string, number | undefined> = positions(METHODS)
 const OUTCOME_AT = positions(OUTCOMES)
 const OTHER = METHODS.length - 1
 
-/** Whether a method has a count of its own; all others count as `other`. */
+/** Whether a method has its own count; all others count as `other`. */
 export function isCounted(method: string): boolean {
   return METHOD_AT[method] !== undefined
 }

@@ -20,7 +20,7 @@ import { resolve } from './resolve.ts'
 import { Responder, type ResponderParts } from './respond.ts'
 import { Targets } from './targets.ts'
 
-/** What a guest server is built from. The network of the listener is one half of a guest's identity. */
+/** The parts of a guest server. The network of the listener is one half of a guest's identity. */
 export interface GuestServerParts extends ConnectionGuardParts, Omit<ResponderParts, 'guard'> {
   readonly directory: Directory
   readonly rules: Rules

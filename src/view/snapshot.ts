@@ -200,7 +200,7 @@ export class SnapshotWriter {
       return
     }
     const now = new Date(this.#asOfMs)
-    utimes(path, now, now).catch(() => { this.changed() }) // somebody removed the file
+    utimes(path, now, now).catch(() => { this.changed() }) // the file was removed
   }
 
   /** Writes the changes that are not in the file yet. */

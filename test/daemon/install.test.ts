@@ -13,12 +13,12 @@ import { SERVICE } from '../support/netns/namespaces.ts'
 import { must } from '../support/programs/processes.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
 
-t.setTimeout(300_000) // as under `tap run`: here are a build and two installations by npm
+t.setTimeout(300_000) // as under `tap run`: this test has a build and two installations by npm
 
 const NEXT = '0.1.1'
-const WIRE = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:01', device: 'tap-int-x1y2z' }
-const RECORD = anInstance({ id: 'srv-x1y2z', interfaces: [{ id: 'int-x1y2z', macAddress: WIRE.macAddress, ipv4Addresses: [WIRE.address] }] })
-/** What processes other than imds leave on a host: systemd's state, the databases of users and packages, npm's cache and logs, and the test's own files. */
+const LINK = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:01', device: 'tap-int-x1y2z' }
+const RECORD = anInstance({ id: 'srv-x1y2z', interfaces: [{ id: 'int-x1y2z', macAddress: LINK.macAddress, ipv4Addresses: [LINK.address] }] })
+/** Files that other processes than imds leave on a host: systemd's state, the databases of users and packages, npm's cache and logs, and the test's own files. */
 const OTHERS = /^\/changes\/((units|store|srv|log|root|var\/(log|cache|tmp|lib\/(systemd|apt|dpkg)))(\/|$)|etc\/((passwd|shadow|group|gshadow|subuid|subgid)-?|\.pwd\.lock)$)/
 
 /** Packs the repository as docs/install.md says, and once more as the next version. Returns both packages. */
@@ -38,7 +38,7 @@ async function pack(t: Test): Promise<Record<'present' | 'next', Buffer>> {
 
 t.test('the documented commands install, upgrade and uninstall imds', { skip: withoutSystemd() }, async (t) => {
   const packages = await pack(t)
-  const host = await bootBareHost(t, [WIRE])
+  const host = await bootBareHost(t, [LINK])
   const { guests: [guest] } = host
   const found = async () => {
     const lines = (await host.shell('find /changes /etc/systemd -xdev -printf "%y %p\\n" | sort')).split('\n').filter((line) => line !== '')
@@ -77,7 +77,7 @@ t.test('the documented commands install, upgrade and uninstall imds', { skip: wi
   await t.test('the firewall admits the guest', async (t) => {
     t.match(await runWithPath(executed('docs/firewall.md', 'install')), /table inet imds[^]*counter unknown_peers/)
     t.match(await runWithPath('imdsctl wait srv-x1y2z'), 'srv-x1y2z')
-    t.match(await host.shell('nft list set inet imds guests4'), `"${WIRE.device}" . ${WIRE.macAddress} . 10.0.0.2`)
+    t.match(await host.shell('nft list set inet imds guests4'), `"${LINK.device}" . ${LINK.macAddress} . 10.0.0.2`)
     t.equal(await id(), 'srv-x1y2z')
   })
 

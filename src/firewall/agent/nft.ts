@@ -76,7 +76,7 @@ export class Table {
     return elementsOf(is).join() === listed(after).join() && frame(is) === frame(was) ? 'done' : 'disturbed'
   }
 
-  /** Applies the last rules again if somebody has changed the table. True if that was necessary. */
+  /** Applies the last rules again if another program has changed the table. True if that was necessary. */
   async restore(): Promise<boolean> {
     const rules = this.#rules
     if (rules === undefined || sorted(await list()) === sorted(this.#listing)) return false

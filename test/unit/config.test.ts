@@ -18,6 +18,47 @@ test('the minimal configuration for Redis has the documented defaults', () => {
   } })
 })
 
+test('every default of the configuration is the documented one, and nothing else is in it', () => {
+  const parsed = parseConfig(REDIS)
+  expect(parsed.ok && parsed.value).toStrictEqual({
+    listen: [{ network: 'default', host: '169.254.169.254', port: 80 }], overruledListen: undefined, operator: { host: '127.0.0.1', port: 9169, allow: [] },
+    store: {
+      kind: 'redis', url: 'redis://r:6379', region: 'gb1', hypervisor: 'hv1', recordKeys: undefined,
+      passwordFile: undefined, sentinelPasswordFile: undefined, caFile: undefined, certFile: undefined, keyFile: undefined,
+    },
+    stateDirectory: '/var/lib/imds', logLevel: 'info', userDataMaxBytes: 16384, share: { burst: 600, perSecond: 100, connections: 64 }, forwarded: 'refuse', tokenKeys: undefined,
+    resyncMs: 60_000, snapshotMaxAgeMs: 86_400_000, firewall: { required: false, link: 'tap-{interfaceId}' }, provider: {},
+  })
+})
+
+test('each variable sets its part of the configuration', () => {
+  expect(parseConfig({
+    ...REDIS, IMDS_FORWARDED: 'count', IMDS_FIREWALL: 'required', IMDS_LINK: 'tap-{network}', IMDS_SERVICES_DOMAIN: 'example.com', IMDS_SERVICES_PARTITION: 'imds', IMDS_GUEST_BURST: '600',
+    IMDS_GUEST_REQUESTS_PER_SECOND: '1000000000', IMDS_GUEST_CONNECTIONS: '65536', IMDS_RESYNC_SECONDS: '1', IMDS_SNAPSHOT_MAX_AGE_SECONDS: '31536000',
+  })).toMatchObject({ ok: true, value: {
+    forwarded: 'count', firewall: { required: true, link: 'tap-{network}' }, provider: { domain: 'example.com', partition: 'imds' },
+    share: { burst: 600, perSecond: 1_000_000_000, connections: 65_536 }, resyncMs: 1_000, snapshotMaxAgeMs: 31_536_000_000,
+  } })
+})
+
+test('sockets of systemd replace IMDS_LISTEN, which is kept for a warning only where it is set', () => {
+  const sockets = [{ fd: 3, name: 'unknown' }, { fd: 4, name: 'imds.socket' }, { fd: 5, name: 'red' }]
+  const listen = [{ fd: 3, network: 'default' }, { fd: 4, network: 'default' }, { fd: 5, network: 'red' }]
+  expect(parseConfig(REDIS, sockets)).toMatchObject({ ok: true, value: { listen, overruledListen: undefined } })
+  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '' }, sockets)).toMatchObject({ ok: true, value: { overruledListen: undefined } })
+  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '10.0.0.1:80' }, sockets))
+    .toMatchObject({ ok: true, value: { listen, overruledListen: [{ network: 'default', host: '10.0.0.1', port: 80 }] } })
+  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '10.0.0.1:80' })).toMatchObject({ ok: true, value: { overruledListen: undefined } })
+})
+
+test('a port of 0 is any free one, so two listeners may have it', () => {
+  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '127.0.0.1:0,127.0.0.1:0' })).toMatchObject({ ok: true })
+})
+
+test('operators on ::1 need no list of networks', () => {
+  expect(parseConfig({ ...REDIS, IMDS_OPERATOR_LISTEN: '[::1]:9169' })).toMatchObject({ ok: true, value: { operator: { host: '::1', port: 9169 } } })
+})
+
 test('a file store needs no hypervisor and accepts every instance', () => {
   for (const url of ['file:/srv/imds', 'file:///srv/imds']) {
     expect(parseConfig({ IMDS_STORE: url })).toMatchObject({ ok: true, value: { store: { kind: 'files', directory: '/srv/imds', hypervisor: undefined } } })
@@ -52,6 +93,16 @@ describe('a configuration is refused', () => {
     ['with Redis and no hypervisor: a guessed name would be a silent empty host', { IMDS_STORE: REDIS.IMDS_STORE, IMDS_REGION: 'gb1' }, /IMDS_HYPERVISOR is not set/],
     ['with Redis and no region', { IMDS_STORE: REDIS.IMDS_STORE, IMDS_HYPERVISOR: 'hv1' }, /IMDS_REGION is not set/],
     ['with a hypervisor of two words', { ...REDIS, IMDS_HYPERVISOR: 'hv 1' }, /IMDS_HYPERVISOR must be one word/],
+    ['with a firewall that is neither off nor required', { ...REDIS, IMDS_FIREWALL: 'on' }, /^IMDS_FIREWALL must be off or required$/],
+    ['with an unknown rule for forwarded requests', { ...REDIS, IMDS_FORWARDED: 'maybe' }, /^IMDS_FORWARDED must be one of /],
+    ['with a link name that is too long', { ...REDIS, IMDS_LINK: 'x'.repeat(16) }, /^IMDS_LINK must be the name of an interface/],
+    ['with a partition of two words', { ...REDIS, IMDS_SERVICES_PARTITION: 'a b' }, /^IMDS_SERVICES_PARTITION must be one word/],
+    ['with a fraction', { ...REDIS, IMDS_RESYNC_SECONDS: '1.5' }, /^IMDS_RESYNC_SECONDS must be a whole number from 1 to 86400$/],
+    ['with an IPv6 address without brackets', { ...REDIS, IMDS_LISTEN: '::1:80' }, /^IMDS_LISTEN /],
+    ['with an IPv4 address in brackets', { ...REDIS, IMDS_LISTEN: '[127.0.0.1]:80' }, /^IMDS_LISTEN /],
+    ['with an address without a port', { ...REDIS, IMDS_OPERATOR_LISTEN: '127.0.0.1' }, /^IMDS_OPERATOR_LISTEN must be ADDRESS:PORT/],
+    ['with a bad region beside files', { IMDS_STORE: 'file:/srv/imds', IMDS_REGION: 'a b' }, /^IMDS_REGION must be one word/],
+    ['with a list of networks that has a host name', { ...REDIS, IMDS_OPERATOR_ALLOW: 'example/8' }, /^IMDS_OPERATOR_ALLOW "example\/8" is not a network/],
     ['with no listener at all', { ...REDIS, IMDS_LISTEN: ',' }, /IMDS_LISTEN names no address/],
     ['with one listener twice', { ...REDIS, IMDS_LISTEN: '10.0.0.1:80,x=10.0.0.1:80' }, /IMDS_LISTEN names one address and port twice/],
     ['with a port out of range', { ...REDIS, IMDS_LISTEN: '10.0.0.1:70000' }, /IMDS_LISTEN "10.0.0.1:70000" is not/],

@@ -128,7 +128,7 @@ t.test('encrypted records have the same limits', async (t) => {
   t.match(await script('put-encrypted', facts, value, ''), ['refused', 'invalid', /longer than 262144/])
   await writeUnchecked('srv-n1', { record: value }, '127.0.0.1', 'too long')
   await until(() => faultsLogged(daemon).length === 1, 'the fault')
-  t.match(faultsLogged(daemon), [{ reason: 'unreadable', faults: [{ message: /^the record is \d+ bytes, more than the limit of 262262$/ }] }], 'it is rejected before it is decrypted')
+  t.match(faultsLogged(daemon), [{ reason: 'unreadable', faults: [{ message: /^the record is \d+ bytes, more than the limit of 262259$/ }] }], 'it is rejected before it is decrypted')
   t.equal(await hostname(daemon), 'r1.example.com')
 })
 

@@ -95,10 +95,33 @@ test('guests whose interfaces would share a link are held, and their hop limits 
   }
 })
 
+test('rules that contain only some interfaces of a record are not applied for it', async () => {
+  const { firewall, put, ready } = aFirewall(true, 'tap-{interfaceId}')
+  ready()
+  const base = anInstance()['interfaces'] as Record<string, unknown>[]
+  const instance = put({ interfaces: [base[0], { ...base[0], id: 'int-much-too-long', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'], cloudIps: [] }] })
+  await firewall.next('', '', undefined)
+  void firewall.next('e.1', 'e.1', undefined)
+  expect(firewall.isApplied(instance)).toBe(false)
+})
+
+test('an agent that has rules of an unknown version gets a new version of the same view', async () => {
+  const { firewall, put, ready } = aFirewall()
+  ready()
+  const instance = put()
+  await firewall.next('', '', undefined)
+  void firewall.next('e.1', 'e.1', undefined)
+  expect(firewall.isApplied(instance)).toBe(true)
+  expect(await firewall.next('other.7', 'other.7', undefined)).toMatchObject({ version: 'e.2' })
+  expect(firewall.isApplied(instance)).toBe(false)
+  void firewall.next('e.2', 'e.2', undefined)
+  expect(firewall.isApplied(instance)).toBe(true)
+})
+
 test('an interface that nft rejects holds the gate of its instance and is logged once', async () => {
   const { firewall, put, ready, log } = aFirewall()
   ready()
-  const [refused, other] = [put(), put({ id: 'srv-other', interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'] }] })]
+  const [refused, other] = [put(), put({ id: 'srv-other', interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'], cloudIps: [] }] })]
   await firewall.next('', '', undefined)
   const words = formatRefusals([{ instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' }])
   for (let i = 0; i < 3; i++) void firewall.next('e.1', 'e.1', words)

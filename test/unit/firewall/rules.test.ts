@@ -134,3 +134,30 @@ test('the rules are the same however the instances of a view change, as long as 
   expect(rulesOf(aView({ guests: [] })).baseRules).toBe(rulesOf(aView({ guests: [guest({}, 7)] })).baseRules)
   expect(rulesOf(aView({ guests: [] })).baseRules).not.toBe(rulesOf(aView({ listeners: [V4] })).baseRules)
 })
+
+test.each<[string, Partial<FirewallGuest['interfaces'][number]>, number]>([
+  ['one bad IPv4 address among good ones', { ipv4Addresses: ['10.0.0.2', '10.0.0.2 }'] }, 1],
+  ['one bad IPv6 address among good ones', { ipv6Addresses: ['fd00::2', 'nothing'] }, 1],
+  ['one bad IPv6 prefix among good ones', { ipv6Prefixes: ['fd00:1::/64', 'fd00:1::/65x'] }, 1],
+  ['a hop limit of 0', {}, 0], ['a hop limit of 65', {}, 65], ['a hop limit of 1.5', {}, 1.5],
+])('an interface with %s is left out and reported', (_what, change, limit) => {
+  const { interfaces, faults } = rulesOf(aView({ guests: [guest(change, limit)] }))
+  expect([interfaces, faults]).toEqual([0, [{ instance: 'srv-abcde', message: 'interface "int-ds42k" is not described as a record must' }]])
+})
+
+test('hop limits of 1 and 64 are let in, each with its own chain', () => {
+  const view = aView({ guests: [guest({}, 64), { ...guest({ id: 'int-b', ipv4Addresses: ['10.0.0.6'] }, 1), id: 'srv-b' }] })
+  expect(rulesOf(view).interfaces).toBe(2)
+  const chains = replacement(rulesOf(view)).split('\n').filter((line) => line.startsWith('add chain'))
+  expect(chains.map((line) => /hop_\d+/.exec(line)?.[0])).toEqual(['hop_1', 'hop_64'])
+})
+
+test('answers to each IPv6 address of a guest are let out, with its hop limit', () => {
+  const view = aView({ guests: [guest({ ipv6Addresses: ['fd00::2', 'fd00::3'] }, 2)] })
+  expect(elements(view, 'answers6')).toEqual(['"tap-int-ds42k" . fd00::2 : goto hop_2', '"tap-int-ds42k" . fd00::3 : goto hop_2'])
+})
+
+test.each([[1, true], [65_535, true], [0, false], [65_536, false], [9169.5, false]])('the operator port %d is in the rules: %s', (port, isThere) => {
+  const { baseRules } = rulesOf(aView({ operator: { address: '127.0.0.1', port } }))
+  expect(/tcp dport \d/.test(baseRules)).toBe(isThere)
+})

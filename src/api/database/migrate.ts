@@ -1,0 +1,30 @@
+/** Brings the tables to the version of this program. Kysely holds an advisory lock meanwhile, so two processes that start together do not collide. */
+import type { Kysely } from 'kysely'
+import { Migrator, type Migration } from 'kysely/migration'
+import * as first from './migrations/0001-first.ts'
+import type { Tables } from './tables.ts'
+
+/** In order. A migration that was released is never changed. */
+const MIGRATIONS: Readonly<Record<string, Migration>> = { '0001-first': first }
+
+/** How the database compares with this program. `unknown`: migrations of a later version, which this one must not touch. */
+export interface Comparison { readonly missing: readonly string[], readonly unknown: readonly string[] }
+
+/** Compares, and changes nothing. */
+export async function compareMigrations(database: Kysely<Tables>): Promise<Comparison> {
+  const tables = await database.introspection.getTables({ withInternalKyselyTables: true })
+  const applied = tables.some(({ name }) => name === 'kysely_migration')
+    ? (await database.$extendTables<{ kysely_migration: { name: string } }>().selectFrom('kysely_migration').select('name').execute()).map(({ name }) => name)
+    : []
+  const known = Object.keys(MIGRATIONS)
+  return { missing: known.filter((name) => !applied.includes(name)), unknown: applied.filter((name) => !known.includes(name)) }
+}
+
+/** Applies what is missing, all or nothing. Rejects where the database belongs to a later version. */
+export async function migrate(database: Kysely<Tables>): Promise<void> {
+  const { unknown } = await compareMigrations(database)
+  if (unknown.length > 0) throw new Error(`the database is of a later version of imds-api (it has ${unknown.join(', ')}): upgrade imds-api`)
+  const migrator = new Migrator({ db: database, provider: { getMigrations: () => Promise.resolve(MIGRATIONS) } })
+  const { error } = await migrator.migrateToLatest()
+  if (error !== undefined) throw error instanceof Error ? error : new Error('the migration failed', { cause: error })
+}

@@ -1,0 +1,47 @@
+/** Opens the database: the embedded one, or a server by its URL. */
+import { Kysely, PostgresDialect } from 'kysely'
+import pg, { TypeOverrides } from 'pg'
+import { startEmbedded } from './embedded.ts'
+import type { Tables } from './tables.ts'
+
+/** Where the database is. */
+export type DatabaseSettings = { readonly kind: 'embedded', readonly stateDirectory: string } | { readonly kind: 'server', readonly url: string }
+
+/** An open database. */
+export interface Database {
+  readonly tables: Kysely<Tables>
+  readonly pool: pg.Pool
+  /** How to connect, for a connection of its own. */
+  readonly connection: pg.ClientConfig
+  /** Resolves when an embedded server has ended without our doing. */
+  readonly ended: Promise<void>
+  close(): Promise<void>
+}
+
+/** Connections of one process. */
+const POOL = 16
+
+/** Opens the database and its pool. Rejects where it cannot be reached; the message names the remedy. `failed` is called for idle connections that break. */
+export async function openDatabase(settings: DatabaseSettings, failed: (error: Error) => void): Promise<Database> {
+  const server = settings.kind === 'embedded' ? await startEmbedded(settings.stateDirectory) : undefined
+  const connection: pg.ClientConfig = server?.connection ?? { connectionString: settings.kind === 'server' ? settings.url : '' }
+  // Our bigints (revisions, row numbers) stay below 2^53.
+  const types = new TypeOverrides()
+  types.setTypeParser(pg.types.builtins.INT8, Number)
+  const pool = new pg.Pool({ ...connection, max: POOL, types, application_name: 'imds-api' })
+  pool.on('error', failed)
+  const close = async () => {
+    await pool.end()
+    await server?.stop()
+  }
+  try {
+    await pool.query('select 1')
+  } catch (error) {
+    await close()
+    throw new Error(`the database cannot be reached: ${(error as Error).message}`, { cause: error })
+  }
+  return {
+    tables: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }),
+    pool, connection, close, ended: server?.ended ?? new Promise(() => { /* not ours */ }),
+  }
+}

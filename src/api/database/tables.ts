@@ -1,0 +1,177 @@
+/** The columns of every table, as Kysely reads and writes them. migrations/ has their rules. */
+import type { ColumnType, Generated, JSONColumnType } from 'kysely'
+import type { PortTranslator } from '../model/port-translator.ts'
+
+/** Set by the database unless it is given. */
+type Default<T> = ColumnType<T, T | undefined, T>
+
+interface Region { readonly only_row: Generated<boolean>, name: string, domain: string, library_ftp_host: string }
+interface Zones { id: string, handle: string }
+interface ServerTypes { id: string, handle: string, name: string, status: string, cores: number, ram: number, disk_size: number, storage_type: string }
+interface Hypervisors { name: string, zone_id: string, ram: number }
+
+interface Users {
+  id: string
+  name: string
+  email_address: string
+  email_verified: boolean
+  ssh_key: string | null
+  messaging_pref: boolean
+  password_hash: string | null
+  totp_secret: string | null
+  created_at: Default<Date>
+}
+
+interface Accounts {
+  id: string
+  name: string
+  status: AccountStatus
+  owner_id: string
+  address_1: string
+  address_2: string
+  city: string
+  county: string
+  postcode: string
+  country_code: string
+  vat_registration_number: string | null
+  telephone_number: string
+  telephone_verified: boolean
+  verified_telephone: string | null
+  verified_at: Date | null
+  verified_ip: string | null
+  valid_credit_card: boolean
+  ram_limit: number
+  dbs_ram_limit: number
+  cloud_ips_limit: number
+  load_balancers_limit: number
+  block_storage_limit: number
+  library_ftp_password_hash: string | null
+  created_at: Default<Date>
+}
+
+interface Collaborations {
+  id: string
+  account_id: string
+  user_id: string | null
+  inviter_id: string | null
+  email: string
+  role: string
+  status: 'pending' | 'accepted' | 'rejected' | 'cancelled' | 'ended'
+  created_at: Default<Date>
+  started_at: Date | null
+  finished_at: Date | null
+}
+
+interface Images {
+  id: string
+  handle: string | null
+  account_id: string | null
+  name: string
+  username: string
+  status: string
+  locked: boolean
+  description: string
+  source: string
+  source_trigger: string
+  source_type: string
+  arch: 'i686' | 'x86_64'
+  official: boolean
+  public: boolean
+  compatibility_mode: boolean
+  min_ram: number | null
+  disk_size: number
+  virtual_size: number
+  licence_name: string | null
+  created_at: Default<Date>
+}
+
+interface ApiClients {
+  id: string
+  account_id: string
+  name: string
+  description: string
+  permissions_group: 'full' | 'storage'
+  secret_sha256: Buffer | null
+  created_at: Default<Date>
+  revoked_at: Date | null
+}
+
+interface AccessTokens { sha256: Buffer, client_id: string, account_id: string, scopes: string[], expires_at: Date }
+
+interface AddressPools { readonly id: Generated<number>, kind: PoolKind, range: string, cursor: Default<number> }
+interface Allocations { pool_id: number, number: number, holder: string }
+
+interface Servers {
+  id: string
+  account_id: string
+  name: string
+  status: ServerStatus
+  locked: Default<boolean>
+  image_id: string
+  server_type_id: string
+  zone_id: string
+  hypervisor: string
+  /** Base64, as it was sent. */
+  user_data: string | null
+  compatibility_mode: boolean
+  disk_encrypted: boolean
+  created_at: Default<Date>
+  started_at: Date | null
+  deleted_at: Date | null
+  /** The revision of its record. Every change that the guest can see increases it. */
+  revision: Default<number>
+  /** Why the store refuses the record; null: it does not. */
+  publish_fault: string | null
+}
+
+interface ServerKeys { server_id: string, user_id: string, key: string }
+interface Interfaces { id: string, server_id: string, mac_address: string, ipv4_address: string, created_at: Default<Date> }
+interface ServerGroups { id: string, account_id: string, name: string, description: string, is_default: boolean, created_at: Default<Date> }
+interface ServerGroupMembers { server_group_id: string, server_id: string }
+
+interface CloudIps {
+  id: string
+  account_id: string
+  name: string
+  public_ipv4: string
+  public_ipv6: string
+  reverse_dns: string | null
+  port_translators: JSONColumnType<PortTranslator[]>
+  status: 'unmapped' | 'reserved' | 'mapped'
+  interface_id: string | null
+  server_group_id: string | null
+  created_at: Default<Date>
+}
+
+interface Outbox { readonly id: Generated<number>, server_id: string, created_at: Default<Date> }
+
+/** The states of an account (docs of the interface). */
+export type AccountStatus = 'pending' | 'active' | 'overdue' | 'warning' | 'suspended' | 'terminated' | 'closed' | 'deleted'
+/** The states of a server. */
+export type ServerStatus = 'creating' | 'active' | 'inactive' | 'deleting' | 'deleted' | 'failed' | 'unavailable'
+/** What a pool gives out. */
+export type PoolKind = 'mac' | 'private_ipv4' | 'public_ipv4' | 'public_ipv6'
+
+/** All tables. */
+export interface Tables {
+  region: Region
+  zones: Zones
+  server_types: ServerTypes
+  hypervisors: Hypervisors
+  users: Users
+  accounts: Accounts
+  collaborations: Collaborations
+  images: Images
+  api_clients: ApiClients
+  access_tokens: AccessTokens
+  address_pools: AddressPools
+  allocations: Allocations
+  servers: Servers
+  server_keys: ServerKeys
+  interfaces: Interfaces
+  server_groups: ServerGroups
+  server_group_members: ServerGroupMembers
+  cloud_ips: CloudIps
+  outbox: Outbox
+  given_ids: { id: string }
+}

@@ -33,10 +33,14 @@ const LOCK_TIMEOUT_MS = 3_000
 /** The longest path of a unix socket on Linux, less PostgreSQL's file name. */
 const LONGEST_DIRECTORY = 107 - '/.s.PGSQL.5432.lock'.length
 
-/** Starts the server, or takes over one whose imds-api was killed. Rejects with a message that names the remedy; leaves nothing running then. */
-export async function startEmbedded(stateDirectory: string): Promise<EmbeddedServer> {
+/**
+ * Starts the server, or takes over one whose imds-api was killed. With `shared`, for a command, it also uses one whose imds-api is alive, and leaves it
+ * running. Rejects with a message that names the remedy; leaves nothing running then.
+ */
+export async function startEmbedded(stateDirectory: string, shared: boolean): Promise<EmbeddedServer> {
   const directory = join(stateDirectory, 'postgres')
-  if (directory.length > LONGEST_DIRECTORY) throw new Error(`the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than ${stateDirectory}`)
+  if (directory.length > LONGEST_DIRECTORY) throw new Error(`the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than
+  ${stateDirectory}`)
   mkdirSync(stateDirectory, { recursive: true, mode: 0o711 })
   const binaries = findBinaries(stateDirectory)
   mkdirSync(directory, { recursive: true, mode: 0o700 })
@@ -51,6 +55,7 @@ export async function startEmbedded(stateDirectory: string): Promise<EmbeddedSer
   const isRunning = await canConnect(connection) // an imds-api that was killed left it
   const launched = isRunning ? undefined : await launch(directory, data, binaries, connection)
   const lock = await takeLock(connection)
+  if (lock === undefined && shared) return { connection, ended: new Promise(() => { /* not ours */ }), stop: () => Promise.resolve() }
   if (lock === undefined) throw new Error(`another imds-api uses ${stateDirectory}: stop it, or choose another IMDS_API_STATE_DIR`)
   const pid = postmasterPid(data)
   let stopping = false
@@ -76,7 +81,8 @@ function checkVersion(data: string, { native, user }: Binaries): void {
   const { stdout } = spawnSync(join(native, 'bin/postgres'), ['--version'], { ...user, cwd: '/', env: environmentOf(native), encoding: 'utf8' })
   const ours = /(\d+)/.exec(stdout)?.[1] ?? ''
   if (theirs === ours) return
-  throw new Error(`${data} is a database of PostgreSQL ${theirs}, and this version of imds-api brings PostgreSQL ${ours}. Move it over with the programs of both versions:
+  throw new Error(`${data} is a database of PostgreSQL ${theirs}, and this version of imds-api brings PostgreSQL ${ours}. Move it over with the programs of
+  both versions:
   postgres -D ${data} -k /tmp -c listen_addresses=''   # of version ${theirs}, as the owner of the directory
   pg_dump -h /tmp -U ${USER} ${DATABASE} > imds.sql
   mv ${data} ${data}.${theirs}                           # after you stopped that server

@@ -21,16 +21,21 @@ export interface Database {
 /** Connections of one process. */
 const POOL = 16
 
-/** Opens the database and its pool. Rejects where it cannot be reached; the message names the remedy. `failed` is called for idle connections that break. */
-export async function openDatabase(settings: DatabaseSettings, failed: (error: Error) => void): Promise<Database> {
-  const server = settings.kind === 'embedded' ? await startEmbedded(settings.stateDirectory) : undefined
+/**
+ * Opens the database and its pool. Rejects where it cannot be reached; the message names the remedy. `shared`: a command, which may run beside an imds-api.
+ * `failed` is called for idle connections that break.
+ */
+export async function openDatabase(settings: DatabaseSettings, shared: boolean, failed: (error: Error) => void): Promise<Database> {
+  const server = settings.kind === 'embedded' ? await startEmbedded(settings.stateDirectory, shared) : undefined
   const connection: pg.ClientConfig = server?.connection ?? { connectionString: settings.kind === 'server' ? settings.url : '' }
   // Our bigints (revisions, row numbers) stay below 2^53.
   const types = new TypeOverrides()
   types.setTypeParser(pg.types.builtins.INT8, Number)
   const pool = new pg.Pool({ ...connection, max: POOL, types, application_name: 'imds-api' })
-  pool.on('error', failed)
+  let closing = false
+  pool.on('error', (error) => { if (!closing) failed(error) })
   const close = async () => {
+    closing = true
     await pool.end()
     await server?.stop()
   }

@@ -125,7 +125,16 @@ interface Servers {
 }
 
 interface ServerKeys { server_id: string, user_id: string, key: string }
-interface Interfaces { id: string, server_id: string, mac_address: string, ipv4_address: string, created_at: Default<Date> }
+interface Interfaces {
+  id: string
+  server_id: string
+  mac_address: string
+  ipv4_address: string
+  /** The length of the network, null where the pool is a span. */
+  ipv4_prefix_length: number | null
+  created_at: Default<Date>
+}
+
 interface ServerGroups { id: string, account_id: string, name: string, description: string, is_default: boolean, created_at: Default<Date> }
 interface ServerGroupMembers { server_group_id: string, server_id: string }
 
@@ -143,7 +152,13 @@ interface CloudIps {
   created_at: Default<Date>
 }
 
-interface Outbox { readonly id: Generated<number>, server_id: string, created_at: Default<Date> }
+/** `retry_at`: the store refused the record, and it is tried again then. */
+interface Outbox {
+  readonly id: Generated<number>
+  server_id: string
+  created_at: Default<Date>
+  retry_at: ColumnType<Date | null, Date | null | undefined, Date | null>
+}
 
 /** The states of an account (docs of the interface). */
 export type AccountStatus = 'pending' | 'active' | 'overdue' | 'warning' | 'suspended' | 'terminated' | 'closed' | 'deleted'

@@ -159,6 +159,7 @@ const STATEMENTS = [
     server_id text not null references servers,
     mac_address text not null unique,
     ipv4_address text not null unique,
+    ipv4_prefix_length integer,
     created_at timestamptz not null default now()
   )`,
   'create index interfaces_server on interfaces (server_id)',
@@ -199,7 +200,8 @@ const STATEMENTS = [
   `create table outbox (
     id bigint generated always as identity primary key,
     server_id text not null references servers,
-    created_at timestamptz not null default now()
+    created_at timestamptz not null default now(),
+    retry_at timestamptz
   )`,
   'create index outbox_server on outbox (server_id)',
   // Ids. A sequence never gives a number twice, and given_ids are those of the region file.

@@ -1,0 +1,140 @@
+/** The composition root of imds-api: builds its parts in order, and stops them in reverse. It has no rules of its own. */
+import swagger from '@fastify/swagger'
+import swaggerUi from '@fastify/swagger-ui'
+import { readFileSync } from 'node:fs'
+import pg from 'pg'
+import type { Logger } from 'pino'
+import type { HostPort } from '../runtime/host-port.ts'
+import { listen, StartFailure } from '../runtime/listen.ts'
+import { openStore } from '../store/open.ts'
+import { VERSION } from '../version.ts'
+import { buildBearerCheck } from './auth/bearer.ts'
+import { addTokenEndpoint } from './auth/token-endpoint.ts'
+import { AccessTokens } from './auth/tokens.ts'
+import type { ApiConfig } from './config.ts'
+import { migrate } from './database/migrate.ts'
+import { openDatabase, type Database } from './database/open.ts'
+import { buildApiMetrics } from './metrics.ts'
+import { buildOperatorServer } from './operator.ts'
+import { OutboxPublisher } from './publish/outbox-publisher.ts'
+import { addAccountRoutes } from './resources/accounts.ts'
+import { addCatalogRoutes } from './resources/catalog.ts'
+import { addCloudIpRoutes } from './resources/cloud-ips.ts'
+import { addRoutesOfOtherDocuments } from './resources/elsewhere.ts'
+import { addInterfaceRoutes } from './resources/interfaces.ts'
+import type { Site } from './resources/nested.ts'
+import { addServerGroupRoutes } from './resources/server-groups.ts'
+import { addServerRoutes } from './resources/servers.ts'
+import { addUserRoutes } from './resources/users.ts'
+import { buildServer, type ApiServer } from './server.ts'
+
+/** A running imds-api. `failed` resolves when it cannot go on. */
+export interface Api {
+  readonly listening: HostPort
+  readonly operator: HostPort
+  readonly failed: Promise<string>
+  stop(): Promise<void>
+}
+
+const PURGE_INTERVAL_MS = 3_600_000
+
+/** Starts imds-api. Rejects where a part cannot start, and leaves nothing running. */
+export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
+  const database = await openDatabase(config.database, false, (error) => { log.warn({ reason: error.message }, 'a connection to the database broke') })
+  const stops: (() => Promise<unknown>)[] = [() => database.close()]
+  const stop = async () => {
+    for (const step of stops.toReversed()) await step()
+  }
+  try {
+    await migrate(database.tables)
+    const region = await database.tables.selectFrom('region').select(['name', 'domain']).executeTakeFirst()
+    if (region === undefined) throw new StartFailure('the database has no region yet: write a region file (deploy/region.example.yaml) and run imds-api apply FILE')
+    checkRegion(config, region.name)
+    const store = await openStore(config.store)
+    stops.push(() => store.close())
+    const metrics = buildApiMetrics(database)
+    const publisher = new OutboxPublisher({ tables: database.tables, connect: () => connect(database), store, region, counted: metrics.published, log })
+    const server = await buildApiServer(config, database, { baseUrl: config.baseUrl, domain: region.domain }, log)
+    server.addHook('onResponse', (request, reply, done) => {
+      metrics.answered(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
+      done()
+    })
+    const operatorServer = buildOperatorServer({ database, publisher, registry: metrics.registry })
+    stops.push(() => operatorServer.close(), () => server.close())
+    const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
+    const listening = await listen(server, config.listen, 'IMDS_API_LISTEN')
+    await initialiseStore(store, log)
+    publisher.start()
+    stops.push(() => publisher.stop())
+    const tokens = new AccessTokens(database.tables, () => Date.now())
+    const purge = setInterval(() => {
+      tokens.purge().catch((error: unknown) => { log.warn({ reason: (error as Error).message }, 'expired access tokens were not deleted; retrying in an hour') })
+    }, PURGE_INTERVAL_MS)
+    stops.push(() => {
+      clearInterval(purge)
+      return Promise.resolve()
+    })
+    log.info({ listening, operator, region: region.name, version: VERSION }, 'listening')
+    return { listening, operator, stop, failed: database.ended.then(() => 'PostgreSQL has ended: its log is in IMDS_API_STATE_DIR/postgres/log') }
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}
+
+/** A region of Redis that has another name would get the records of this one. */
+function checkRegion({ store }: ApiConfig, region: string): void {
+  if (store.region !== undefined && store.region !== region) {
+    throw new StartFailure(`IMDS_REGION is ${store.region}, and the region file says ${region}: correct one of them`)
+  }
+}
+
+/** An empty store becomes one that daemons accept. Where it cannot be reached, the publisher retries, and the first publish has the same effect. */
+async function initialiseStore(store: { initialise(): Promise<boolean> }, log: Logger): Promise<void> {
+  try {
+    await store.initialise()
+  } catch (error) {
+    log.warn({ reason: (error as Error).message }, 'the store cannot be used yet')
+  }
+}
+
+async function connect({ connection }: Database): Promise<pg.Client> {
+  const client = new pg.Client(connection)
+  await client.connect()
+  return client
+}
+
+/** The API's HTTP server with all routes. */
+export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedProxies' | 'accessTokenSeconds'>, { tables }: Pick<Database, 'tables'>, site: Site, log: Logger): Promise<ApiServer> {
+  const { tls, trustedProxies, accessTokenSeconds } = config
+  const server = buildServer({
+    tls: tls === undefined ? undefined : { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') }, trustedProxies, log,
+  })
+  const tokens = new AccessTokens(tables, () => Date.now())
+  await server.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: { title: 'imds-api', version: '1.0.0', description: 'The REST interface of a region. docs/api.md is its guide.' },
+      servers: [{ url: site.baseUrl }],
+      components: { securitySchemes: { token: { type: 'http', scheme: 'bearer' }, client: { type: 'http', scheme: 'basic' } } },
+      security: [{ token: [] }],
+    },
+  })
+  await server.register(swaggerUi, { routePrefix: '/docs' })
+  addTokenEndpoint(server, { tables, tokens, seconds: accessTokenSeconds })
+  await server.register((api: ApiServer, _options: object, done: () => void) => {
+    api.addHook('onRequest', buildBearerCheck(tokens))
+    const parts = { tables, site }
+    addAccountRoutes(api, parts)
+    addUserRoutes(api, parts)
+    addCatalogRoutes(api, parts)
+    addServerRoutes(api, parts)
+    addInterfaceRoutes(api, parts)
+    addServerGroupRoutes(api, parts)
+    addCloudIpRoutes(api, parts)
+    addRoutesOfOtherDocuments(api)
+    done()
+  }, { prefix: '/1.0' })
+  server.get('/1.0/openapi.json', { schema: { hide: true } }, () => server.swagger())
+  return server
+}

@@ -1,0 +1,26 @@
+/** The scopes of access tokens (the interface, Scopes). */
+
+/** Every scope, in the order in which responses name them. */
+export const SCOPES = ['infrastructure', 'orbit'] as const
+/** One of SCOPES. */
+export type Scope = typeof SCOPES[number]
+
+/** The scopes that a client's permissions group may have. */
+export const SCOPES_OF_GROUP: Readonly<Record<'full' | 'storage', readonly Scope[]>> = { full: SCOPES, storage: ['orbit'] }
+
+/**
+ * The scopes that a token request asks for, among those that its client may have. Clients separate them by spaces (RFC 6749, 3.3) or commas. Undefined: an
+ * unknown one, or none that is allowed.
+ */
+export function grantScopes(requested: string | undefined, allowed: readonly Scope[]): readonly Scope[] | undefined {
+  const names = (requested ?? '').split(/[\s,]+/).filter((name) => name !== '')
+  if (names.length === 0) return allowed
+  if (!names.every((name) => (SCOPES as readonly string[]).includes(name))) return undefined
+  const granted = allowed.filter((scope) => names.includes(scope))
+  return granted.length > 0 ? granted : undefined
+}
+
+/** `infrastructure, orbit`: as `scope` and `X-Oauth-Scopes` have them. */
+export function formatScopes(scopes: readonly string[]): string {
+  return scopes.join(', ')
+}

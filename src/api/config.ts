@@ -1,0 +1,146 @@
+/**
+ * The configuration of imds-api: parses the environment into a frozen ApiConfig, or lists everything that is wrong with it. Pure: it opens nothing.
+ * API_SETTINGS lists all variables; a test compares docs/configuration.md with it. Those of the store are the same as imdsctl's.
+ */
+import { Address4, Address6 } from 'ip-address'
+import { canonicalAddress } from '../metadata/address.ts'
+import { LOG_LEVELS, type LogLevel } from '../log.ts'
+import { parseHostPort, type HostPort } from '../runtime/host-port.ts'
+import { parseStoreSettings, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from '../store/settings.ts'
+import type { DatabaseSettings } from './database/open.ts'
+
+/** The whole configuration of imds-api. */
+export interface ApiConfig {
+  readonly listen: HostPort
+  readonly operator: HostPort
+  /** The beginning of every `url` in a representation, without a final slash. */
+  readonly baseUrl: string
+  /** Files of the certificate and its key; undefined: plain HTTP, for a proxy on this host. */
+  readonly tls: { readonly certificate: string, readonly key: string } | undefined
+  readonly trustedProxies: readonly string[]
+  readonly database: DatabaseSettings
+  readonly store: StoreSettings
+  readonly accessTokenSeconds: number
+  readonly logLevel: LogLevel
+}
+
+/** Something wrong with one variable. */
+export interface ApiConfigFault { readonly variable: string, readonly message: string }
+/** The result of `parseApiConfig`. `unknown`: variables that start with IMDS_API_ and do not exist, for a warning. */
+export type ParsedApiConfig =
+  | { readonly ok: true, readonly value: ApiConfig, readonly unknown: readonly string[] }
+  | { readonly ok: false, readonly faults: readonly ApiConfigFault[] }
+
+/** Every variable that only imds-api reads, with its default. */
+export const API_SETTINGS = {
+  IMDS_API_LISTEN: '127.0.0.1:8170',
+  IMDS_API_OPERATOR_LISTEN: '127.0.0.1:9170',
+  IMDS_API_BASE_URL: undefined,
+  IMDS_API_TLS_CERT_FILE: undefined,
+  IMDS_API_TLS_KEY_FILE: undefined,
+  IMDS_API_TRUSTED_PROXIES: '',
+  IMDS_API_DATABASE: undefined,
+  IMDS_API_STATE_DIR: '/var/lib/imds-api',
+  IMDS_API_ACCESS_TOKEN_SECONDS: '7200',
+  IMDS_API_LOG_LEVEL: 'info',
+} as const satisfies Record<string, string | undefined>
+
+type Variable = keyof typeof API_SETTINGS
+type Environment = Readonly<Record<string, string | undefined>>
+
+/** Parses the environment. */
+export function parseApiConfig(env: Environment): ParsedApiConfig {
+  const faults: ApiConfigFault[] = []
+  const fault = (variable: string, message: string) => { faults.push({ variable, message }) }
+  const read = (variable: Variable): string | undefined => valueOf(env, variable) ?? API_SETTINGS[variable]
+
+  const listen = parsePlace(read('IMDS_API_LISTEN')!)
+  if (listen === undefined) fault('IMDS_API_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:8170 or [::1]:8170')
+  const operator = parsePlace(read('IMDS_API_OPERATOR_LISTEN')!)
+  if (operator === undefined) fault('IMDS_API_OPERATOR_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:9170')
+
+  const [certificate, key] = [read('IMDS_API_TLS_CERT_FILE'), read('IMDS_API_TLS_KEY_FILE')]
+  if (certificate !== undefined && key === undefined) fault('IMDS_API_TLS_KEY_FILE', 'is not set: IMDS_API_TLS_CERT_FILE needs the file of its private key')
+  if (key !== undefined && certificate === undefined) fault('IMDS_API_TLS_CERT_FILE', 'is not set: IMDS_API_TLS_KEY_FILE needs the file of its certificate')
+  const tls = certificate === undefined || key === undefined ? undefined : { certificate, key }
+  if (tls === undefined && certificate === key && listen !== undefined && !isLoopback(listen.host)) {
+    fault('IMDS_API_LISTEN', 'must be a loopback address without TLS, since secrets travel: set IMDS_API_TLS_CERT_FILE and IMDS_API_TLS_KEY_FILE, or put a proxy in front')
+  }
+
+  const baseUrl = parseBaseUrl(read('IMDS_API_BASE_URL') ?? defaultBaseUrl(listen, tls !== undefined))
+  if (baseUrl === undefined) fault('IMDS_API_BASE_URL', 'must be the URL by which clients reach this API, such as https://api.gb1.example.com')
+
+  const trustedProxies = list(read('IMDS_API_TRUSTED_PROXIES'))
+  for (const proxy of trustedProxies) {
+    if (!Address4.isValid(proxy) && !Address6.isValid(proxy)) fault('IMDS_API_TRUSTED_PROXIES', `"${proxy}" is not an address or a network`)
+  }
+
+  const store = parseStore(env, fault)
+  const database = parseDatabase(env, store, fault)
+  const seconds = Number(read('IMDS_API_ACCESS_TOKEN_SECONDS'))
+  if (!Number.isInteger(seconds) || seconds < 60 || seconds > 86_400) fault('IMDS_API_ACCESS_TOKEN_SECONDS', 'must be a whole number from 60 to 86400')
+  const logLevel = LOG_LEVELS.find((level) => level === read('IMDS_API_LOG_LEVEL'))
+  if (logLevel === undefined) fault('IMDS_API_LOG_LEVEL', `must be one of ${LOG_LEVELS.join(', ')}`)
+
+  if (faults.length > 0 || listen === undefined || operator === undefined || baseUrl === undefined || database === undefined || store === undefined ||
+  logLevel === undefined) {
+    return { ok: false, faults }
+  }
+  const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_API_') && !(variable in API_SETTINGS))
+  return { ok: true, value: Object.freeze({ listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds: seconds, logLevel }), unknown }
+}
+
+function valueOf(env: Environment, variable: string): string | undefined {
+  const value = env[variable]?.trim()
+  return value === '' ? undefined : value
+}
+
+function parseStore(env: Environment, fault: (variable: string, message: string) => void): StoreSettings | undefined {
+  const texts = Object.entries(STORE_SETTINGS).filter(([setting]) => setting !== 'userDataMaxBytes')
+  const settings: Record<string, string | undefined> = Object.fromEntries(texts.map(([setting, { variable }]) => [setting, valueOf(env,
+    variable)]))
+  const parsed = parseStoreSettings(settings)
+  if (!parsed.ok) for (const { setting, message } of parsed.faults) fault(STORE_SETTINGS[setting].variable, message)
+  return parsed.ok ? { url: '', ...settings, userDataMaxBytes: USER_DATA_MAX_BYTES } : undefined
+}
+
+/** With Redis the database must be named: an empty one by oversight must never meet a full store. */
+function parseDatabase(env: Environment, store: StoreSettings | undefined, fault: (variable: string, message: string) => void): DatabaseSettings | undefined {
+  const value = valueOf(env, 'IMDS_API_DATABASE')
+  const stateDirectory = valueOf(env, 'IMDS_API_STATE_DIR') ?? API_SETTINGS.IMDS_API_STATE_DIR
+  if (!stateDirectory.startsWith('/')) fault('IMDS_API_STATE_DIR', 'must be an absolute path')
+  if (value === undefined && store !== undefined && !store.url.startsWith('file:')) {
+    fault('IMDS_API_DATABASE', 'is not set: with Redis it must be postgres://USER@HOST/DATABASE, or embedded for a PostgreSQL server in IMDS_API_STATE_DIR')
+    return undefined
+  }
+  if (value === undefined || value === 'embedded') return { kind: 'embedded', stateDirectory }
+  if (/^postgres(ql)?:\/\//.test(value) && URL.canParse(value)) return { kind: 'server', url: value }
+  fault('IMDS_API_DATABASE', 'must be postgres://USER@HOST/DATABASE, or embedded')
+  return undefined
+}
+
+function parsePlace(text: string): HostPort | undefined {
+  const { host = '', port } = parseHostPort(text) ?? {}
+  const address = canonicalAddress(host)
+  return address === undefined || port === undefined ? undefined : { host: address, port }
+}
+
+function defaultBaseUrl(listen: HostPort | undefined, isTls: boolean): string {
+  if (listen === undefined) return 'http://localhost'
+  const host = listen.host.includes(':') ? `[${listen.host}]` : listen.host
+  return `${isTls ? 'https' : 'http'}://${host}:${String(listen.port)}`
+}
+
+function parseBaseUrl(text: string): string | undefined {
+  if (!URL.canParse(text)) return undefined
+  const { protocol, search, hash } = new URL(text)
+  return ['http:', 'https:'].includes(protocol) && search === '' && hash === '' ? text.replace(/\/+$/, '') : undefined
+}
+
+function isLoopback(host: string): boolean {
+  return host === '::1' || host.startsWith('127.')
+}
+
+function list(value: string | undefined): string[] {
+  return (value ?? '').split(',').map((part) => part.trim()).filter((part) => part !== '')
+}

@@ -1,0 +1,58 @@
+/** Gives out ids and addresses inside of a transaction, and takes addresses back. */
+import { sql } from 'kysely'
+import { formatId, type Prefix } from '../model/ids.ts'
+import { addressAt, parseRange } from '../model/pools.ts'
+import type { PoolKind } from './tables.ts'
+import type { Change, Reader } from './transaction.ts'
+
+/** Numbers of a pool that are searched at once. */
+const WINDOW = 1_024
+
+/** A new id, which nothing has or had. */
+export async function nextId(database: Reader, prefix: Prefix): Promise<string> {
+  for (;;) {
+    const { rows: [row] } = await sql<{ number: number }>`select nextval(${`ids_${prefix}`}::regclass) as number`.execute(database)
+    const id = formatId(prefix, row!.number)
+    const given = await database.selectFrom('given_ids').select('id').where('id', '=', id).executeTakeFirst()
+    if (given === undefined) return id
+  }
+}
+
+/** An address with the length of its network (undefined where its pool has none). */
+export interface Allocated { readonly address: string, readonly prefixLength: number | undefined }
+
+/**
+ * Allocates a free address for a holder: the next one after the last that was given, so that a freed one rests as long as possible. Undefined: all pools of
+ * this kind are full. Holds the pool's row until the end of the transaction.
+ */
+export async function allocateAddress(change: Change, kind: PoolKind, holder: string): Promise<Allocated | undefined> {
+  const pools = await change.selectFrom('address_pools').selectAll().where('kind', '=', kind).orderBy('id').forUpdate().execute()
+  for (const { id, range: text, cursor } of pools) {
+    const range = parseRange(kind, text)
+    if (!range.ok) throw new Error(`the database has a faulty address pool: ${range.faults.join('; ')}`)
+    const number = await findFree(change, id, cursor, Number(range.value.size))
+    if (number === undefined) continue
+    await change.insertInto('allocations').values({ pool_id: id, number, holder }).execute()
+    await change.updateTable('address_pools').set({ cursor: number + 1 }).where('id', '=', id).execute()
+    return { address: addressAt(range.value, number), prefixLength: range.value.prefixLength }
+  }
+  return undefined
+}
+
+/** Frees the addresses of a holder. */
+export async function freeAddresses(change: Change, holders: readonly string[]): Promise<void> {
+  if (holders.length > 0) await change.deleteFrom('allocations').where('holder', 'in', holders).execute()
+}
+
+/** The first number from `cursor` on, then from 0 on, that no holder has. */
+async function findFree(change: Change, pool: number, cursor: number, size: number): Promise<number | undefined> {
+  for (const [from, to] of [[cursor, size], [0, Math.min(cursor, size)]] as const) {
+    for (let start = from; start < to; start += WINDOW) {
+      const { rows: [row] } = await sql<{ number: number }>`
+        select number from generate_series(${start}::bigint, ${Math.min(start + WINDOW, to) - 1}::bigint) as number
+        where not exists (select from allocations where pool_id = ${pool} and allocations.number = number.number) order by number limit 1`.execute(change)
+      if (row !== undefined) return row.number
+    }
+  }
+  return undefined
+}

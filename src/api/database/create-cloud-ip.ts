@@ -1,0 +1,20 @@
+/** Creates cloud IPs, within the limit of their account. */
+import { refuse, type Refusal } from '../refusal.ts'
+import { allocateAddress, nextId } from './allocate.ts'
+import { lockAccount, usageOf } from './limits.ts'
+import type { Change } from './transaction.ts'
+
+/** Creates an unmapped cloud IP for an account, within its limit, and returns its id. Locks the account. */
+export async function createCloudIp(change: Change, accountId: string): Promise<string | Refusal> {
+  const account = await lockAccount(change, accountId)
+  const { cloud_ips_used: used } = await usageOf(change, accountId)
+  if (used >= account.cloud_ips_limit) return refuse('account_limit_reached', `the account has ${String(used)} cloud IPs, and its limit is ${String(account.cloud_ips_limit)}`)
+  const id = await nextId(change, 'cip')
+  const [ipv4, ipv6] = [await allocateAddress(change, 'public_ipv4', id), await allocateAddress(change, 'public_ipv6', id)]
+  if (ipv4 === undefined || ipv6 === undefined) return refuse('insufficient_capacity', 'the region has no free public address')
+  await change.insertInto('cloud_ips').values({
+    id, account_id: accountId, name: '', public_ipv4: ipv4.address, public_ipv6: ipv6.address, reverse_dns: null, port_translators: '[]', status: 'unmapped',
+    interface_id: null, server_group_id: null,
+  }).execute()
+  return id
+}

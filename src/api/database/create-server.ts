@@ -1,0 +1,122 @@
+/** Creates a server: finds what it asks for, places it on a hypervisor, gives it addresses and keys, and enqueues it for publishing. */
+import { sql } from 'kysely'
+import { isRefusal, refuse, type Refusal } from '../refusal.ts'
+import { allocateAddress, nextId } from './allocate.ts'
+import { createCloudIp } from './create-cloud-ip.ts'
+import { lockAccount, usageOf } from './limits.ts'
+import { enqueue } from './outbox.ts'
+import type { Change } from './transaction.ts'
+
+/** What a server is created with. `image`, `serverType` and `zone`: ids or handles. */
+export interface NewServer {
+  readonly image: string
+  readonly name: string
+  readonly serverType: string | undefined
+  readonly zone: string | undefined
+  readonly userData: string | null
+  readonly serverGroups: readonly string[] | undefined
+  readonly cloudIp: boolean | string
+  readonly diskEncrypted: boolean
+  readonly compatibilityMode: boolean | undefined
+}
+
+/** Returns the id of the new server. Locks the account, and the hypervisors of its zone. */
+export async function createServer(change: Change, accountId: string, asked: NewServer): Promise<string | Refusal> {
+  const account = await lockAccount(change, accountId)
+  const found = await findParts(change, accountId, asked)
+  if (isRefusal(found)) return found
+  const { ram_used: used } = await usageOf(change, accountId)
+  if (used + found.serverType.ram > account.ram_limit) {
+    return refuse('account_limit_reached', `the account uses ${String(used)} MB of RAM and its limit is ${String(account.ram_limit)}: ${String(found.serverType.ram)} MB more are too much`)
+  }
+  const place = await findPlace(change, found.zoneId, found.serverType.ram)
+  if (place === undefined) return refuse('insufficient_capacity', `no hypervisor ${found.zoneId === undefined ? 'of the region' : 'of the zone'} has ${String(found.serverType.ram)} MB of RAM free`)
+  const id = await nextId(change, 'srv')
+  await change.insertInto('servers').values({
+    id, account_id: accountId, name: asked.name, status: 'creating', image_id: found.image.id, server_type_id: found.serverType.id, zone_id: place.zone_id, hypervisor: place.name,
+    user_data: asked.userData, compatibility_mode: asked.compatibilityMode ?? found.image.compatibility_mode, disk_encrypted: asked.diskEncrypted,
+    started_at: null, deleted_at: null, publish_fault: null,
+  }).execute()
+  if (found.groupIds.length > 0) await change.insertInto('server_group_members').values(found.groupIds.map((server_group_id) => ({ server_group_id, server_id: id }))).execute()
+  await copyKeys(change, accountId, id)
+  const interfaceId = await createInterface(change, id)
+  if (isRefusal(interfaceId)) return interfaceId
+  const refusal = await reserveCloudIp(change, accountId, interfaceId, asked.cloudIp)
+  if (refusal !== undefined) return refusal
+  await enqueue(change, [id])
+  return id
+}
+
+interface Parts {
+  readonly image: { readonly id: string, readonly compatibility_mode: boolean }
+  readonly serverType: { readonly id: string, readonly ram: number }
+  readonly zoneId: string | undefined
+  readonly groupIds: readonly string[]
+}
+
+/** Finds what the request names, or refuses it with everything that does not exist. */
+async function findParts(change: Change, accountId: string, asked: NewServer): Promise<Parts | Refusal> {
+  const faults: string[] = []
+  const image = await change.selectFrom('images').select(['id', 'compatibility_mode'])
+    .where((where) => where.and([
+      where.or([where('id', '=', asked.image), where('handle', '=', asked.image)]), where.or([where('public', '=', true), where('account_id', '=', accountId)]),
+      where('status', '=', 'available'),
+    ])).executeTakeFirst()
+  if (image === undefined) faults.push(`image: ${asked.image} does not exist, or is not available`)
+  const types = change.selectFrom('server_types').select(['id', 'ram'])
+  const name = asked.serverType
+  const serverType = await (name === undefined ? types.orderBy('ram').orderBy('id') : types.where((where) => where.or([where('id', '=', name), where('handle', '=', name)])))
+    .limit(1).executeTakeFirst()
+  if (serverType === undefined) faults.push(`server_type: ${name ?? 'the region has none, so nothing'} does not exist`)
+  const { zone: zoneName } = asked
+  const zone = zoneName === undefined ? undefined : await change.selectFrom('zones').select('id').where((where) => where.or([where('id', '=', zoneName), where('handle', '=', zoneName)])).executeTakeFirst()
+  if (zoneName !== undefined && zone === undefined) faults.push(`zone: ${zoneName} does not exist`)
+  const groups = change.selectFrom('server_groups').select('id').where('account_id', '=', accountId)
+  const ids = [...new Set(asked.serverGroups)]
+  const found = ids.length === 0 ? await groups.where('is_default', '=', true).execute() : await groups.where('id', 'in', ids).forShare().execute()
+  faults.push(...ids.filter((id) => !found.some((group) => group.id === id)).map((id) => `server_groups: ${id} does not exist`))
+  const [first, ...others] = faults
+  if (first !== undefined || image === undefined || serverType === undefined) return refuse('unprocessable_entity', first ?? '', ...others)
+  return { image, serverType, zoneId: zone?.id, groupIds: found.map(({ id }) => id) }
+}
+
+/** The hypervisor with the most free RAM. Locks the hypervisors, so that two creates do not fill one together. */
+async function findPlace(change: Change, zoneId: string | undefined, ram: number): Promise<{ readonly name: string, readonly zone_id: string } | undefined> {
+  const all = change.selectFrom('hypervisors').select(['name', 'zone_id', 'ram']).orderBy('name').forUpdate()
+  const hypervisors = await (zoneId === undefined ? all : all.where('zone_id', '=', zoneId)).execute()
+  const { rows } = await sql<{ hypervisor: string, used: number }>`
+    select hypervisor, sum(ram) as used from servers join server_types on server_types.id = servers.server_type_id where deleted_at is null group by
+    hypervisor`.execute(change)
+  const used = new Map(rows.map((row) => [row.hypervisor, row.used]))
+  const free = hypervisors.map((hypervisor) => ({ ...hypervisor, free: hypervisor.ram - (used.get(hypervisor.name) ?? 0) })).sort((a, b) => b.free - a.free)
+  return free.find((hypervisor) => hypervisor.free >= ram)
+}
+
+/** Keys of every user of the account as they are now: the owner and the accepted collaborators. Later changes go into new servers only. */
+async function copyKeys(change: Change, accountId: string, serverId: string): Promise<void> {
+  await sql`
+    insert into server_keys (server_id, user_id, key)
+    select ${serverId}, users.id, users.ssh_key from users where users.ssh_key is not null and (
+      users.id = (select owner_id from accounts where accounts.id = ${accountId})
+      or users.id in (select user_id from collaborations where collaborations.account_id = ${accountId} and status = 'accepted'))`.execute(change)
+}
+
+async function createInterface(change: Change, serverId: string): Promise<string | Refusal> {
+  const id = await nextId(change, 'int')
+  const [mac, ipv4] = [await allocateAddress(change, 'mac', id), await allocateAddress(change, 'private_ipv4', id)]
+  if (mac === undefined || ipv4 === undefined) return refuse('insufficient_capacity', 'the region has no free private address')
+  await change.insertInto('interfaces').values({ id, server_id: serverId, mac_address: mac.address, ipv4_address: ipv4.address, ipv4_prefix_length: ipv4.prefixLength ?? null }).execute()
+  return id
+}
+
+/** Reserves the cloud IP that the request asks for: a new one, or one of the account that is not mapped. */
+async function reserveCloudIp(change: Change, accountId: string, interfaceId: string, asked: boolean | string): Promise<Refusal | undefined> {
+  if (asked === false) return undefined
+  const id = asked === true ? await createCloudIp(change, accountId) : asked
+  if (isRefusal(id)) return id
+  const cloudIp = await change.selectFrom('cloud_ips').select('status').where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
+  if (cloudIp === undefined) return refuse('unprocessable_entity', `cloud_ip: ${id} does not exist`)
+  if (cloudIp.status !== 'unmapped') return refuse('resource_conflict', `cloud_ip: ${id} is ${cloudIp.status}`)
+  await change.updateTable('cloud_ips').set({ status: 'reserved', interface_id: interfaceId }).where('id', '=', id).execute()
+  return undefined
+}

@@ -1,0 +1,28 @@
+/** What follows when a server has been published. */
+import { freeAddresses } from './allocate.ts'
+import { enqueue } from './outbox.ts'
+import type { ServerStatus } from './tables.ts'
+import type { Change } from './transaction.ts'
+
+/** Moves a server to its next state, in the transaction that deletes its rows of the outbox. `status`: the one that was published. */
+export async function finishServer(change: Change, id: string, status: ServerStatus): Promise<void> {
+  if (status === 'creating') {
+    await change.updateTable('servers').set({ status: 'active', started_at: new Date(), publish_fault: null }).where('id', '=', id).where('status', '=', 'creating').execute()
+    await change.updateTable('cloud_ips').set({ status: 'mapped' }).where('status', '=', 'reserved')
+      .where('interface_id', 'in', change.selectFrom('interfaces').select('id').where('server_id', '=', id)).execute()
+  } else if (status === 'deleting') {
+    const interfaces = (await change.selectFrom('interfaces').select('id').where('server_id', '=', id).execute()).map((row) => row.id)
+    await change.deleteFrom('interfaces').where('server_id', '=', id).execute()
+    await freeAddresses(change, interfaces)
+    await change.updateTable('servers').set({ status: 'deleted', deleted_at: new Date(), publish_fault: null }).where('id', '=', id).execute()
+  } else {
+    await change.updateTable('servers').set({ publish_fault: null }).where('id', '=', id).where('publish_fault', 'is not', null).execute()
+  }
+}
+
+/** Enqueues every server that the store should have: for a store that was lost or restored. */
+export async function enqueueAll(change: Change): Promise<number> {
+  const servers = await change.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()
+  if (servers.length > 0) await enqueue(change, servers.map(({ id }) => id))
+  return servers.length
+}

@@ -1,0 +1,24 @@
+/**
+ * The outbox: which servers have to be published. A change and its rows are one transaction. A row says only which server changed; what is published is
+ * what the database holds when the publisher reads it.
+ */
+import { sql } from 'kysely'
+import type { Change } from './transaction.ts'
+
+/** PostgreSQL's channel that wakes the publishers of all processes. */
+export const OUTBOX_CHANNEL = 'imds_outbox'
+
+/** Marks servers as changed: a new revision of each, and a row in the outbox. Locks them in the order of their ids, so that two changes cannot deadlock. */
+export async function markChanged(change: Change, serverIds: readonly string[]): Promise<void> {
+  const ids = [...new Set(serverIds)].sort()
+  if (ids.length === 0) return
+  await change.selectFrom('servers').select('id').where('id', 'in', ids).orderBy('id').forUpdate().execute()
+  await change.updateTable('servers').set(({ eb }) => ({ revision: eb('revision', '+', 1) })).where('id', 'in', ids).execute()
+  await enqueue(change, ids)
+}
+
+/** Enqueues servers without a new revision: for a new server. */
+export async function enqueue(change: Change, serverIds: readonly string[]): Promise<void> {
+  await change.insertInto('outbox').values(serverIds.map((server_id) => ({ server_id }))).execute()
+  await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(change)
+}

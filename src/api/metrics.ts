@@ -1,0 +1,63 @@
+/** The metrics of imds-api. Labels are from closed sets: routes as declared, methods, statuses. */
+import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client'
+import { sql } from 'kysely'
+import { VERSION } from '../version.ts'
+import type { Database } from './database/open.ts'
+import type { PublishOutcome } from './publish/outbox-publisher.ts'
+
+/** The registry, and what counts. */
+export interface ApiMetrics {
+  readonly registry: Registry
+  readonly answered: (route: string, method: string, status: number) => void
+  readonly published: (outcome: PublishOutcome) => void
+}
+
+const OUTCOMES: readonly PublishOutcome[] = ['published', 'unchanged', 'removed', 'stale', 'invalid', 'address-owned', 'failed']
+
+/** Declares all metrics. Those of the outbox are read from the database at a scrape; while it is unreachable they are missing. */
+export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'pool'>): ApiMetrics {
+  const registry = new Registry()
+  const registers = [registry]
+  collectDefaultMetrics({ register: registry })
+  new Gauge({ name: 'imds_build_info', help: 'Always 1; the labels are the versions of imds and of Node.', labelNames: ['version', 'node'], registers })
+    .set({ version: VERSION, node: process.versions.node }, 1)
+  const requests = new Counter({ name: 'imds_api_requests_total', help: 'Requests to the API, by route, method and status.', labelNames: ['route', 'method', 'status'] as const, registers })
+  const publishes = new Counter({
+    name: 'imds_api_publishes_total', registers, labelNames: ['result'] as const,
+    help: 'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), invalid or address-owned (the store refused the record), failed (the store or the database could not be used).',
+  })
+  for (const result of OUTCOMES) publishes.inc({ result }, 0)
+  let outbox: { readonly length: number, readonly age: number, readonly faulty: number } | undefined
+  const read = async () => {
+    const { rows: [row] } = await sql<{ length: number, age: number, faulty: number }>`
+      select count(distinct server_id) as length, coalesce(extract(epoch from now() - min(created_at)), 0)::float as age, count(distinct server_id) filter
+      (where retry_at is not null) as faulty
+      from outbox`.execute(tables)
+    outbox = row
+  }
+  new Gauge({
+    name: 'imds_api_outbox_servers', help: 'Servers that wait to be published.', registers,
+    async collect() {
+      this.reset()
+      await read().catch(() => { outbox = undefined })
+      if (outbox !== undefined) this.set(outbox.length)
+    },
+  })
+  const gauge = (name: string, help: string, value: () => number | undefined) => new Gauge({
+    name, help, registers,
+    collect() {
+      this.reset()
+      const now = value()
+      if (now !== undefined) this.set(now)
+    },
+  })
+  gauge('imds_api_outbox_age_seconds', 'How long the oldest change has waited to be published; 0: none waits.', () => outbox?.age)
+  gauge('imds_api_refused_servers', 'Servers whose record the store refuses. Their guests see the last published state.', () => outbox?.faulty)
+  gauge('imds_api_database_connections', 'Open connections of the pool to the database.', () => pool.totalCount)
+  gauge('imds_api_database_waiting', 'Requests that wait for a connection to the database.', () => pool.waitingCount)
+  return {
+    registry,
+    answered: (route, method, status) => { requests.inc({ route, method, status }) },
+    published: (result) => { publishes.inc({ result }) },
+  }
+}

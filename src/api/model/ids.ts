@@ -1,0 +1,33 @@
+/**
+ * Ids of resources: a prefix, a dash and a number in base 36, of five characters; of six once a tenth of the five-character ids is used up, since clients
+ * expect five (Terraform: `^srv-.....$`). Numbers come from sequences of the database, so no id is given twice. They are spread out, so that neighbours do
+ * not look alike; ids are no secrets.
+ */
+
+/** Prefixes of the ids that this program gives. */
+export const PREFIXES = { apiClient: 'cli', cloudIp: 'cip', collaboration: 'col', server: 'srv', interface: 'int', serverGroup: 'grp', image: 'img' } as const
+/** One of PREFIXES. */
+export type Prefix = typeof PREFIXES[keyof typeof PREFIXES]
+
+const FIVE = 36n ** 5n
+const SIX = 36n ** 6n
+const SHORT_IDS = FIVE / 10n
+/** Multipliers near the golden ratio of each space, and coprime to it: `n * multiplier` modulo the space gives each value once. */
+const FIVE_MULTIPLIER = 37_370_153n
+const SIX_MULTIPLIER = 1_345_325_411n
+const PREFIX_SHIFT = 1_299_709n
+
+/** The id with a number, counted from 1. */
+export function formatId(prefix: string, number: number): string {
+  const n = BigInt(number)
+  const shift = BigInt(Number.parseInt(prefix, 36)) * PREFIX_SHIFT // the first ids of two prefixes must not look alike
+  const text = n <= SHORT_IDS
+    ? ((n * FIVE_MULTIPLIER + shift) % FIVE).toString(36).padStart(5, '0')
+    : (((n - SHORT_IDS) * SIX_MULTIPLIER + shift) % SIX).toString(36).padStart(6, '0')
+  return `${prefix}-${text}`
+}
+
+/** True for an id with this prefix, as clients and the region file may write it. */
+export function isIdOf(prefix: string, text: string): boolean {
+  return text.startsWith(`${prefix}-`) && /^[0-9a-z]{5,6}$/.test(text.slice(prefix.length + 1))
+}

@@ -1,0 +1,27 @@
+/** The operators' listener of imds-api: /metrics, /livez and /readyz. */
+import { fastify, type FastifyInstance } from 'fastify'
+import type { Registry } from 'prom-client'
+import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
+import type { Database } from './database/open.ts'
+import type { OutboxPublisher } from './publish/outbox-publisher.ts'
+
+/** What the listener shows. */
+export interface OperatorParts {
+  readonly database: Pick<Database, 'pool'>
+  readonly publisher: Pick<OutboxPublisher, 'problem'>
+  readonly registry: Registry
+}
+
+/** Builds the server. /readyz is 200 while the database answers; a store that cannot be used is named there, and requests are served all the same. */
+export function buildOperatorServer({ database, publisher, registry }: OperatorParts): FastifyInstance {
+  const server = fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS })
+  server.get('/livez', () => ({ live: true }))
+  server.get('/readyz', async (_request, reply) => {
+    const database_problem = await database.pool.query('select 1').then(() => undefined, (error: unknown) => (error as Error).message)
+    return reply.code(database_problem === undefined ? 200 : 503).send({
+      ready: database_problem === undefined, database: database_problem ?? 'reachable', publishing: publisher.problem ?? 'working',
+    })
+  })
+  server.get('/metrics', async (_request, reply) => reply.type(registry.contentType).send(await registry.metrics()))
+  return server
+}

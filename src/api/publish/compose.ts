@@ -1,0 +1,61 @@
+/**
+ * The record of a server, from its rows as they are now (docs/record.md). Pure, but for the query that loads the rows.
+ */
+import { jsonArrayFrom } from 'kysely/helpers/postgres'
+import { SCHEMA } from '../../metadata/schema.ts'
+import type { ServerStatus } from '../database/tables.ts'
+import type { Reader } from '../database/transaction.ts'
+import { cloudIpFqdn } from '../model/names.ts'
+import { decodeUserData } from '../model/user-data.ts'
+
+/** What the publisher needs of a server. `userData`: undefined for none. */
+export interface Composed {
+  readonly status: ServerStatus
+  readonly revision: number
+  readonly record: object
+  readonly userData: Uint8Array | undefined
+}
+
+/** The region of all records. */
+export interface RegionNames { readonly name: string, readonly domain: string }
+
+/** Loads and composes a server; undefined: there is no such server. */
+export async function compose(database: Reader, region: RegionNames, id: string): Promise<Composed | undefined> {
+  const row = await database.selectFrom('servers')
+    .innerJoin('server_types', 'server_types.id', 'servers.server_type_id').innerJoin('zones', 'zones.id', 'servers.zone_id')
+    .selectAll('servers')
+    .select((eb) => [
+      'server_types.handle as type_handle', 'zones.handle as zone_handle',
+      jsonArrayFrom(eb.selectFrom('interfaces').select(['interfaces.id', 'interfaces.mac_address', 'interfaces.ipv4_address', 'interfaces.ipv4_prefix_length'])
+        .whereRef('interfaces.server_id', '=', 'servers.id').orderBy('interfaces.created_at').orderBy('interfaces.id')).as('interfaces'),
+      jsonArrayFrom(eb.selectFrom('server_groups').innerJoin('server_group_members', 'server_group_members.server_group_id', 'server_groups.id')
+        .select(['server_groups.id', 'server_groups.name']).whereRef('server_group_members.server_id', '=', 'servers.id').orderBy('server_groups.id')).as('groups'),
+      jsonArrayFrom(eb.selectFrom('server_keys').select(['server_keys.user_id', 'server_keys.key']).whereRef('server_keys.server_id', '=', 'servers.id')
+        .orderBy('server_keys.user_id')).as('keys'),
+      jsonArrayFrom(eb.selectFrom('cloud_ips').innerJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id')
+        .select(['cloud_ips.id', 'cloud_ips.interface_id', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6'])
+        .whereRef('interfaces.server_id', '=', 'servers.id').orderBy('cloud_ips.id')).as('cloud_ips'),
+      jsonArrayFrom(eb.selectFrom('cloud_ips').innerJoin('server_group_members', 'server_group_members.server_group_id', 'cloud_ips.server_group_id')
+        .select(['cloud_ips.id', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6'])
+        .whereRef('server_group_members.server_id', '=', 'servers.id').orderBy('cloud_ips.id')).as('group_cloud_ips'),
+    ])
+    .where('servers.id', '=', id).executeTakeFirst()
+  if (row === undefined) return undefined
+  const formatCloudIp = ({ id: cloudIp, public_ipv4, public_ipv6 }: { readonly id: string, readonly public_ipv4: string, readonly public_ipv6: string }) =>
+    ({ id: cloudIp, publicIpv4: public_ipv4, publicIpv6: public_ipv6, fqdn: cloudIpFqdn(region.domain, public_ipv4) })
+  const record = {
+    schema: SCHEMA, revision: row.revision, id, fqdn: `${id}.${region.domain}`, account: row.account_id,
+    serverType: { id: row.server_type_id, handle: row.type_handle }, image: row.image_id, zone: { id: row.zone_id, handle: row.zone_handle }, region:
+    region.name,
+    interfaces: row.interfaces.map((one, i) => ({
+      id: one.id, macAddress: one.mac_address,
+      ipv4Addresses: [one.ipv4_prefix_length === null ? one.ipv4_address : `${one.ipv4_address}/${String(one.ipv4_prefix_length)}`],
+      // A cloud IP of a server group is on the first interface of each member.
+      cloudIps: [...row.cloud_ips.filter(({ interface_id }) => interface_id === one.id), ...i === 0 ? row.group_cloud_ips : []].map(formatCloudIp),
+    })),
+    serverGroups: row.groups.map(({ id: group, name }) => ({ id: group, name: name === '' ? group : name })),
+    publicKeys: row.keys.map(({ user_id, key }) => ({ user: user_id, key })),
+    hypervisors: [row.hypervisor],
+  }
+  return { status: row.status, revision: row.revision, record, userData: row.user_data === null ? undefined : decodeUserData(row.user_data) }
+}

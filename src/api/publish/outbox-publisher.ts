@@ -1,0 +1,217 @@
+/**
+ * Publishes the servers of the outbox.
+ *
+ * For each server: take its lock, compose the current record, publish it through the store, and delete its rows of the outbox. Two processes never publish
+ * one server at the same time, because the lock is PostgreSQL's. A kill between the store and the database leaves the rows: the record is published again,
+ * unchanged.
+ *
+ *   published, unchanged   the server is `active` (or, removed from the store, `deleted`)
+ *   stale                  the store has a higher revision than the database: a restored backup, or a seal by imdsctl. Go on above it.
+ *   invalid, address-owned, failed
+ *                          only this server waits; the fault is kept with it and reported, and it is tried again every FAULT_RETRY_MS and at its next change
+ *   an unreachable store   everything waits, and is tried again for ever with back-off
+ */
+import { sql, type Kysely } from 'kysely'
+import pg from 'pg'
+import type { Logger } from 'pino'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { StoreUnavailable, type Publisher, type PutRefusal } from '../../store/publisher.ts'
+import { finishServer } from '../database/finish-server.ts'
+import { OUTBOX_CHANNEL } from '../database/outbox.ts'
+import type { Tables } from '../database/tables.ts'
+import { compose, type Composed, type RegionNames } from './compose.ts'
+
+/** What the publisher needs. `connect` returns an open connection of its own, for notifications. */
+export interface OutboxPublisherParts {
+  readonly tables: Kysely<Tables>
+  readonly connect: () => Promise<pg.Client>
+  readonly store: Publisher
+  readonly region: RegionNames
+  readonly counted: (result: PublishOutcome) => void
+  readonly log: Logger
+}
+
+/** How a publish ended, for metrics. */
+export type PublishOutcome = 'published' | 'unchanged' | 'removed' | 'stale' | 'invalid' | 'address-owned' | 'failed'
+
+/** Servers that are published at the same time. */
+const WORKERS = 4
+/** Servers that are read from the outbox at once. */
+const BATCH = 256
+/** The first number of our advisory locks; the second is a hash of the server's id. Two servers with one hash only wait for each other. */
+const LOCK_CLASS = 8_170
+/** The outbox is read at least this often, for a notification that was lost. */
+const POLL_MS = 1_000
+const FAULT_RETRY_MS = 60_000
+const FIRST_BACKOFF_MS = 100
+const LONGEST_BACKOFF_MS = 10_000
+
+/** One publisher of a process. */
+export class OutboxPublisher {
+  readonly #parts: OutboxPublisherParts
+  #stopping = false
+  #wake: () => void = () => { /* nobody waits */ }
+  #isWoken = false
+  #listener: pg.Client | undefined
+  #running: Promise<unknown> = Promise.resolve()
+  /** The last reason for which the store or the database could not be used; undefined: they can. */
+  #problem: string | undefined
+
+  constructor(parts: OutboxPublisherParts) {
+    this.#parts = parts
+  }
+
+  /** Why nothing can be published now; undefined: it can. */
+  get problem(): string | undefined {
+    return this.#problem
+  }
+
+  start(): void {
+    this.#running = Promise.all([this.#run(), this.#listen()])
+  }
+
+  /** Ends after the publish in flight. */
+  async stop(): Promise<void> {
+    this.#stopping = true
+    this.#signal()
+    await this.#listener?.end().catch(() => { /* closed already */ })
+    await this.#running
+  }
+
+  async #run(): Promise<void> {
+    let backoffMs = FIRST_BACKOFF_MS
+    while (!this.#stopping) {
+      this.#isWoken = false
+      try {
+        while (await this.#publishBatch()) { /* until the outbox is empty */ }
+        if (this.#problem !== undefined) this.#parts.log.info('publishing works again')
+        this.#problem = undefined
+        backoffMs = FIRST_BACKOFF_MS
+        await this.#wait(POLL_MS)
+      } catch (error) {
+        this.#parts.counted('failed')
+        const { message } = error as Error
+        if (message !== this.#problem) this.#parts.log.warn({ reason: message }, 'servers cannot be published: guests see the last published state. Retrying')
+        this.#problem = message
+        await sleep(backoffMs)
+        backoffMs = Math.min(LONGEST_BACKOFF_MS, backoffMs * 2)
+      }
+    }
+  }
+
+  /** Publishes the servers that wait longest. False: nothing waits, or other processes are at it. Rejects when the store or the database cannot be used. */
+  async #publishBatch(): Promise<boolean> {
+    const { rows } = await sql<{ server_id: string }>`
+      select server_id from outbox where retry_at is null or retry_at <= now() group by server_id order by min(id) limit ${BATCH}`.execute(this.#parts.tables)
+    const waiting = rows.map(({ server_id }) => server_id)
+    let published = 0
+    const work = async () => {
+      for (let id = waiting.shift(); id !== undefined && !this.#stopping; id = waiting.shift()) published += Number(await this.#publishIfFree(id))
+    }
+    const results = await Promise.allSettled(Array.from({ length: WORKERS }, work))
+    for (const result of results) if (result.status === 'rejected') throw result.reason
+    return published > 0
+  }
+
+  /**
+   * Publishes a server, unless another process is publishing it. The lock is an advisory one: a lock of rows would make changes of this server wait for
+   * the store.
+   */
+  async #publishIfFree(id: string): Promise<boolean> {
+    return this.#parts.tables.transaction().execute(async (transaction) => {
+      const { rows: [lock] } = await sql<{ taken: boolean }>`select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken`.execute(transaction)
+      if (lock?.taken !== true) return false
+      const { last } = await transaction.selectFrom('outbox').select((eb) => eb.fn.coalesce(eb.fn.max('id'), eb.val(0)).as('last')).where('server_id', '=', id).executeTakeFirstOrThrow()
+      if (last === 0) return false
+      const fault = await this.#publish(transaction, id)
+      const rows = transaction.deleteFrom('outbox').where('server_id', '=', id)
+      await rows.where('id', fault === undefined ? '<=' : '<', last).execute()
+      if (fault !== undefined) await transaction.updateTable('outbox').set({ retry_at: new Date(Date.now() + FAULT_RETRY_MS) }).where('id', '=', last).execute()
+      return true
+    })
+  }
+
+  /** Publishes a server as it is now. Returns why the store refuses it. */
+  async #publish(transaction: Parameters<typeof finishServer>[0], id: string): Promise<string | undefined> {
+    const { region, counted, log } = this.#parts
+    for (;;) {
+      const composed = await compose(transaction, region, id)
+      if (composed === undefined || composed.status === 'deleted') return undefined
+      const result = await this.#write(id, composed)
+      switch (result.kind) {
+        case 'published':
+        case 'unchanged':
+        case 'removed':
+        case 'absent':
+          counted(result.kind === 'absent' ? 'removed' : result.kind)
+          await finishServer(transaction, id, composed.status)
+          return undefined
+        case 'stale':
+          counted('stale')
+          log.warn({ server: id, revision: composed.revision, inStore: result.revision }, 'the store has a higher revision of this server: publishing above it')
+          await transaction.updateTable('servers').set({ revision: result.revision + 1 }).where('id', '=', id).where('revision', '<=', result.revision).execute()
+          break
+        default: {
+          counted(result.kind)
+          const fault = formatFault(result)
+          log.error({ server: id, fault }, 'the store refuses the record of this server; its guest sees the last published state. Retrying every minute')
+          await transaction.updateTable('servers').set({ publish_fault: fault }).where('id', '=', id).execute()
+          return fault
+        }
+      }
+    }
+  }
+
+  /** An error that concerns only this server becomes a result. */
+  async #write(id: string, { status, revision, record, userData }: Composed) {
+    const { store } = this.#parts
+    try {
+      return status === 'deleting' ? await store.remove(id, revision) : await store.put(record, userData ?? 'none')
+    } catch (error) {
+      if (error instanceof StoreUnavailable) throw error
+      return { kind: 'failed', reason: (error as Error).message } as const
+    }
+  }
+
+  /** Wakes the publisher at every notification. Listens again when the connection breaks; the poll covers the gap. */
+  async #listen(): Promise<void> {
+    while (!this.#stopping) {
+      try {
+        const client = await this.#parts.connect()
+        this.#listener = client
+        const ended = new Promise<void>((resolve) => {
+          client.on('end', resolve).on('error', () => { resolve() })
+        })
+        client.on('notification', () => { this.#signal() })
+        await client.query(`listen ${OUTBOX_CHANNEL}`)
+        this.#signal()
+        if (this.#stopping) await client.end() // `stop` came before this connection
+        await ended
+      } catch { /* the database is unreachable, which #run reports */ }
+      if (!this.#stopping) await sleep(POLL_MS)
+    }
+  }
+
+  #signal(): void {
+    this.#isWoken = true
+    this.#wake()
+  }
+
+  async #wait(timeoutMs: number): Promise<void> {
+    if (this.#isWoken || this.#stopping) return
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, timeoutMs)
+      this.#wake = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+    })
+  }
+}
+
+function formatFault(refusal: Exclude<PutRefusal, { kind: 'stale' }> | { readonly kind: 'failed', readonly reason: string }): string {
+  if (refusal.kind === 'failed') return refusal.reason
+  return refusal.kind === 'invalid'
+    ? `invalid: ${refusal.faults.map(({ path, message }) => `${path} ${message}`).join('; ')}`
+    : `address-owned: ${refusal.address} of the network ${refusal.network} belongs to ${refusal.owner}`
+}

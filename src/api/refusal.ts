@@ -1,0 +1,53 @@
+/**
+ * Refusals: the expected failures of a request, each with its status. The names are those that clients of the interface know
+ * (docs/api.md#errors). A body is `{"error_name": ..., "errors": [...]}`; `errors` is never empty, because Libcloud reads its first element.
+ */
+
+const STATUS = {
+  bad_request: 400,
+  unauthorized: 401,
+  forbidden: 403,
+  account_limit_reached: 403,
+  insufficient_scope: 403,
+  resource_not_found: 404,
+  method_not_allowed: 405,
+  resource_conflict: 409,
+  payload_too_large: 413,
+  unsupported_media_type: 415,
+  unprocessable_entity: 422,
+  internal_server_error: 500,
+  not_implemented: 501,
+  insufficient_capacity: 503,
+  service_unavailable: 503,
+} as const
+
+/** The name of a refusal, `error_name` in its body. */
+export type RefusalName = keyof typeof STATUS
+
+/** A refusal. `errors`: what is wrong, for people; all of it at once. */
+export interface Refusal { readonly kind: 'refused', readonly name: RefusalName, readonly errors: readonly [string, ...string[]] }
+
+/** Makes a refusal. */
+export function refuse(name: RefusalName, ...errors: [string, ...string[]]): Refusal {
+  return { kind: 'refused', name, errors }
+}
+
+/** The refusal of a resource that does not exist, or that belongs to another account: a caller cannot tell which. */
+export function notFound(what: string): Refusal {
+  return refuse('resource_not_found', `${what} does not exist`)
+}
+
+/** True if a result is a refusal. */
+export function isRefusal(result: unknown): result is Refusal {
+  return typeof result === 'object' && result !== null && (result as { kind?: unknown }).kind === 'refused'
+}
+
+/** The HTTP status of a refusal. */
+export function statusOf(name: RefusalName): number {
+  return STATUS[name]
+}
+
+/** The body of a refusal. */
+export function bodyOf({ name, errors }: Refusal): { readonly error_name: RefusalName, readonly errors: readonly string[] } {
+  return { error_name: name, errors }
+}

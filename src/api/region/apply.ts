@@ -1,0 +1,159 @@
+/**
+ * Applies a region file: inserts and changes rows until the database has what the file says. Applying it again changes nothing. What the file does not
+ * have stays, unless `prune` deletes it; what is in use cannot be deleted.
+ */
+import { sql, type Transaction } from 'kysely'
+import { nextId } from '../database/allocate.ts'
+import { markChanged } from '../database/outbox.ts'
+import type { Change } from '../database/transaction.ts'
+import type { RegionFile } from './schema.ts'
+
+type Row = Readonly<Record<string, unknown>>
+/** The rows of one table as the file wants them. `key`: the columns that identify a row. */
+interface Wanted { readonly table: string, readonly key: readonly string[], readonly rows: readonly Row[], readonly isPruned: boolean }
+type AnyTables = Record<string, Record<string, unknown>>
+
+/** Tables whose columns guests see. */
+const SEEN_BY_GUESTS = ['region', 'zones', 'server_types']
+const FOREIGN_KEY_VIOLATION = '23503'
+
+/** A row that cannot be deleted because others refer to it. */
+export class InUse extends Error {}
+
+/** Applies a file inside of a transaction, and returns the difference: one line a row. `secretOf`: the digest of a client's secret file. */
+export async function applyRegion(change: Change, file: RegionFile, prune: boolean, secretOf: (path: string) => Buffer): Promise<readonly string[]> {
+  const wanted = wantedRows(file, secretOf)
+  const difference: string[] = []
+  const changed = new Set<string>()
+  for (const table of wanted) {
+    const lines = await applyTable(change, table)
+    if (lines.length > 0) changed.add(table.table)
+    difference.push(...lines)
+  }
+  difference.push(...await applyCollaborations(change, file), ...await addDefaultGroups(change))
+  if (prune) for (const table of wanted.toReversed()) difference.push(...await pruneTable(change, table))
+  const ids = [file.zones, file.server_types, file.images, file.users, file.accounts, file.api_clients].flat().map(({ id }) => ({ id }))
+  await change.insertInto('given_ids').values(ids).onConflict((conflict) => conflict.doNothing()).execute()
+  if (SEEN_BY_GUESTS.some((table) => changed.has(table))) {
+    await markChanged(change, (await change.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()).map(({ id }) => id))
+  }
+  return difference
+}
+
+function wantedRows(file: RegionFile, secretOf: (path: string) => Buffer): readonly Wanted[] {
+  const zoneIds = new Map(file.zones.map(({ id, handle }) => [handle, id]))
+  const table = (name: string, rows: readonly Row[], key: readonly string[] = ['id'], isPruned = true): Wanted => ({ table: name, key, rows, isPruned })
+  return [
+    table('region', [{ only_row: true, name: file.name, domain: file.domain, library_ftp_host: file.library_ftp_host ?? `ftp.library.${file.domain}` }], ['only_row'], false),
+    table('zones', file.zones),
+    table('server_types', file.server_types.map((type) => ({ status: 'available', storage_type: 'local', ...type }))),
+    table('hypervisors', file.hypervisors.map(({ name, zone, ram }) => ({ name, zone_id: zoneIds.get(zone), ram })), ['name']),
+    table('users', file.users.map((user) => ({ email_verified: true, ssh_key: null, messaging_pref: true, ...user }))),
+    table('accounts', file.accounts.map(({ owner, verified_at, ...account }) => ({
+      status: 'active', address_1: '', address_2: '', city: '', county: '', postcode: '', vat_registration_number: null, telephone_verified: true, verified_telephone: null, verified_ip: null,
+      valid_credit_card: true, dbs_ram_limit: 0, load_balancers_limit: 0, block_storage_limit: 0, ...withoutCollaborators(account), owner_id: owner,
+      verified_at: verified_at === undefined ? null : new Date(verified_at),
+    }))),
+    table('images', file.images.map(({ account, ...image }) => ({
+      handle: null, username: 'root', status: 'available', locked: false, description: '', source: image.name, source_trigger: 'manual', source_type: 'upload', arch: 'x86_64',
+      official: account === undefined, public: account === undefined, compatibility_mode: false, min_ram: null, licence_name: null, ...image, account_id:
+      account ?? null,
+    }))),
+    table('api_clients', file.api_clients.map(({ account, secret_file, ...client }) => ({
+      description: '', permissions_group: 'full', ...client, account_id: account, ...secret_file !== undefined && { secret_sha256: secretOf(secret_file) },
+    }))),
+    table('address_pools', Object.entries(file.address_pools).flatMap(([kind, ranges]) => ranges.map((range) => ({ kind, range }))), ['kind', 'range']),
+  ]
+}
+
+function withoutCollaborators(account: Row): Row {
+  return Object.fromEntries(Object.entries(account).filter(([field]) => field !== 'collaborators'))
+}
+
+async function applyTable(change: Change, { table, key, rows }: Wanted): Promise<string[]> {
+  const database = change as unknown as Transaction<AnyTables>
+  const keyOf = (row: Row) => key.map((column) => String(row[column])).join(' ')
+  const present = new Map((await database.selectFrom(table).selectAll().execute()).map((row) => [keyOf(row), row]))
+  const lines: string[] = []
+  for (const row of rows) {
+    const before = present.get(keyOf(row))
+    if (before === undefined) {
+      await database.insertInto(table).values(row).execute()
+      lines.push(`+ ${label(table)} ${keyOf(row)}`)
+      continue
+    }
+    const different = Object.keys(row).filter((column) => text(row[column]) !== text(before[column]))
+    if (different.length === 0) continue
+    let update = database.updateTable(table).set(Object.fromEntries(different.map((column) => [column, row[column]])))
+    for (const column of key) update = update.where(column, '=', row[column])
+    await update.execute()
+    lines.push(`~ ${label(table)} ${keyOf(row)}: ${different.map((column) => isSecret(column) ? column : `${column} ${text(before[column])} -> ${text(row[column])}`).join(', ')}`)
+  }
+  return lines
+}
+
+async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted): Promise<string[]> {
+  if (!isPruned) return []
+  const database = change as unknown as Transaction<AnyTables>
+  const keyOf = (row: Row) => key.map((column) => String(row[column])).join(' ')
+  const kept = new Set(rows.map(keyOf))
+  const lines: string[] = []
+  for (const row of await database.selectFrom(table).selectAll().execute()) {
+    if (kept.has(keyOf(row))) continue
+    let remove = database.deleteFrom(table)
+    for (const column of key) remove = remove.where(column, '=', row[column])
+    try {
+      if (table === 'accounts') await sql`delete from server_groups where account_id = ${row['id']} and is_default`.execute(change)
+      if (table === 'accounts') await sql`delete from collaborations where account_id = ${row['id']}`.execute(change)
+      await remove.execute()
+    } catch (error) {
+      if ((error as { code?: string }).code !== FOREIGN_KEY_VIOLATION) throw error
+      throw new InUse(`${label(table)} ${keyOf(row)} is in use and cannot be deleted: nothing was changed`, { cause: error })
+    }
+    lines.push(`- ${label(table)} ${keyOf(row)}`)
+  }
+  return lines
+}
+
+/** Collaborations of the file are accepted ones. Those that users have made themselves stay. */
+async function applyCollaborations(change: Change, file: RegionFile): Promise<string[]> {
+  const lines: string[] = []
+  for (const { id: account_id, owner, collaborators = [] } of file.accounts) {
+    for (const user_id of collaborators) {
+      const present = await change.selectFrom('collaborations').select('id').where('account_id', '=', account_id).where('user_id', '=', user_id).where('status', '=', 'accepted').executeTakeFirst()
+      if (present !== undefined) continue
+      const id = await nextId(change, 'col')
+      const email = file.users.find((user) => user.id === user_id)!.email_address
+      await change.insertInto('collaborations')
+        .values({ id, account_id, user_id, inviter_id: owner, email, role: 'admin', status: 'accepted', started_at: new Date(), finished_at: null }).execute()
+      lines.push(`+ collaboration of ${user_id} in ${account_id}`)
+    }
+  }
+  return lines
+}
+
+/** Every account has a default server group, which servers join when none is named. */
+async function addDefaultGroups(change: Change): Promise<string[]> {
+  const accounts = await change.selectFrom('accounts').select('id')
+    .where((eb) => eb.not(eb.exists(eb.selectFrom('server_groups').select('server_groups.id').whereRef('server_groups.account_id', '=', 'accounts.id').where('is_default', '=', true))))
+    .execute()
+  for (const { id: account_id } of accounts) {
+    await change.insertInto('server_groups').values({ id: await nextId(change, 'grp'), account_id, name: 'default', description: 'All servers that name no group', is_default: true }).execute()
+  }
+  return accounts.map(({ id }) => `+ default server group of ${id}`)
+}
+
+function label(table: string): string {
+  return table.replace(/s$/, '').replaceAll('_', ' ')
+}
+
+function isSecret(column: string): boolean {
+  return column.startsWith('secret') || column.startsWith('password') || column.startsWith('totp')
+}
+
+/** A column's value for a comparison. */
+function text(value: unknown): string {
+  if (value instanceof Date) return value.toISOString()
+  if (Buffer.isBuffer(value)) return value.toString('hex')
+  return String(value)
+}

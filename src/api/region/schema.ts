@@ -1,0 +1,105 @@
+/**
+ * The region file: what other systems decide (signing up, billing, hardware), and this program only serves. Fields have the names that the interface
+ * gives them. deploy/region.example.yaml is an example with every field.
+ */
+import Type, { type Static, type TSchema } from 'typebox'
+import { Compile } from 'typebox/compile'
+import type { Parsed } from '../../metadata/parsed.ts'
+import { parseDocument } from '../../store/document.ts'
+import { isCountryCode } from '../model/countries.ts'
+import { parseRange } from '../model/pools.ts'
+
+const Id = (prefix: string) => Type.String({ pattern: `^${prefix}-[0-9a-z]{5,6}$` })
+const Handle = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$' })
+const Optional = <T extends TSchema>(schema: T) => Type.Optional(schema)
+const Positive = Type.Integer({ minimum: 1, maximum: 2_147_483_647 })
+const Count = Type.Integer({ minimum: 0, maximum: 2_147_483_647 })
+const Line = Type.String({ maxLength: 255 })
+const closed = { additionalProperties: false } as const
+
+const RegionSchema = Type.Object({
+  name: Handle,
+  domain: Type.String({ pattern: '^[a-z0-9][a-z0-9.-]{0,200}[a-z0-9]$' }),
+  library_ftp_host: Optional(Line),
+  zones: Type.Array(Type.Object({ id: Id('zon'), handle: Handle }, closed), { minItems: 1 }),
+  server_types: Type.Array(Type.Object({
+    id: Id('typ'), handle: Handle, name: Line, status: Optional(Line), cores: Positive, ram: Positive, disk_size: Positive, storage_type: Optional(Line),
+  }, closed), { minItems: 1 }),
+  images: Type.Array(Type.Object({
+    id: Id('img'), handle: Optional(Handle), account: Optional(Id('acc')), name: Line, username: Optional(Line), status: Optional(Line), description: Optional(Type.String()),
+    source: Optional(Line), arch: Optional(Type.Union([Type.Literal('i686'), Type.Literal('x86_64')])), official: Optional(Type.Boolean()), public: Optional(Type.Boolean()),
+    compatibility_mode: Optional(Type.Boolean()), min_ram: Optional(Positive), disk_size: Positive, virtual_size: Positive, licence_name: Optional(Line),
+  }, closed)),
+  hypervisors: Type.Array(Type.Object({ name: Handle, zone: Handle, ram: Positive }, closed)),
+  address_pools: Type.Object({
+    mac: Type.Array(Type.String()), private_ipv4: Type.Array(Type.String()), public_ipv4: Type.Array(Type.String()), public_ipv6: Type.Array(Type.String()),
+  }, closed),
+  users: Type.Array(Type.Object({
+    id: Id('usr'), name: Line, email_address: Type.String({ pattern: '^[^@\\s]+@[^@\\s]+$', maxLength: 254 }), email_verified: Optional(Type.Boolean()),
+    ssh_key: Optional(Type.String({ pattern: '^(ssh-|ecdsa-sha2-|sk-)[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,3}( [^\\x00-\\x1f\\x7f]*)?$', maxLength: 16_384 })), messaging_pref: Optional(Type.Boolean()),
+  }, closed)),
+  accounts: Type.Array(Type.Object({
+    id: Id('acc'), name: Line, owner: Id('usr'), collaborators: Optional(Type.Array(Id('usr'))),
+    status: Optional(Type.Enum(['pending', 'active', 'overdue', 'warning', 'suspended', 'terminated', 'closed', 'deleted'])),
+    address_1: Optional(Line), address_2: Optional(Line), city: Optional(Line), county: Optional(Line), postcode: Optional(Line), country_code: Type.String(),
+    vat_registration_number: Optional(Line), telephone_number: Type.String({ pattern: '^\\+[1-9][0-9]{6,14}$' }), telephone_verified: Optional(Type.Boolean()),
+    verified_telephone: Optional(Type.String({ pattern: '^\\+[1-9][0-9]{6,14}$' })), verified_at: Optional(Type.String()), verified_ip: Optional(Line), valid_credit_card: Optional(Type.Boolean()),
+    ram_limit: Count, dbs_ram_limit: Optional(Count), cloud_ips_limit: Count, load_balancers_limit: Optional(Count), block_storage_limit: Optional(Count),
+  }, closed)),
+  api_clients: Type.Array(Type.Object({
+    id: Id('cli'), account: Id('acc'), name: Line, description: Optional(Line), permissions_group: Optional(Type.Union([Type.Literal('full'), Type.Literal('storage')])),
+    secret_file: Optional(Type.String({ minLength: 1 })),
+  }, closed)),
+}, closed)
+
+/** A region file that was checked. */
+export type RegionFile = Static<typeof RegionSchema>
+
+const CHECK = Compile(RegionSchema)
+
+/** Parses a region file. Reports every fault at once. */
+export async function parseRegion(text: string): Promise<Parsed<RegionFile, string>> {
+  const document = await parseDocument(text, 'YAML')
+  if (!document.ok) return { ok: false, faults: document.faults.map(({ message, line }) => line === undefined ? message : `line ${String(line)}: ${message}`) }
+  const { value } = document
+  if (!CHECK.Check(value)) {
+    return { ok: false, faults: [...new Set(CHECK.Errors(value).map(({ instancePath, message }) => `${instancePath === '' ? 'the file' : instancePath.slice(1).replaceAll('/', '.')} ${message}`))] }
+  }
+  const faults = [...duplicates(value), ...references(value), ...formats(value)]
+  return faults.length > 0 ? { ok: false, faults } : { ok: true, value }
+}
+
+function duplicates(file: RegionFile): string[] {
+  const ids = [file.zones, file.server_types, file.images, file.users, file.accounts, file.api_clients].flat().map(({ id }) => id)
+  const handles = [file.zones, file.server_types].flatMap((list) => list.map(({ handle }) => handle))
+  const names = file.hypervisors.map(({ name }) => name)
+  return [...ids, ...names, ...handles].filter((text, i, all) => all.indexOf(text) < i).map((text) => `${text} is given twice`)
+}
+
+function references({ zones, hypervisors, accounts, users, api_clients, images }: RegionFile): string[] {
+  const isUser = (id: string) => users.some((user) => user.id === id)
+  const isAccount = (id: string) => accounts.some((account) => account.id === id)
+  return [
+    ...hypervisors.filter(({ zone }) => !zones.some(({ handle }) => handle === zone)).map(({ name, zone }) => `hypervisors: ${name} is in the zone ${zone},
+    which zones does not have`),
+    ...accounts.flatMap(({ id, owner, collaborators = [] }) => [owner, ...collaborators].filter((user) => !isUser(user)).map((user) => `accounts: ${id} names
+    ${user}, which users does not have`)),
+    ...api_clients.filter(({ account }) => !isAccount(account)).map(({ id, account }) => `api_clients: ${id} belongs to ${account}, which accounts does not
+    have`),
+    ...images.filter(({ account }) => account !== undefined && !isAccount(account)).map(({ id, account }) => `images: ${id} belongs to ${account!}, which
+    accounts does not have`),
+  ]
+}
+
+function formats({ address_pools, accounts }: RegionFile): string[] {
+  return [
+    ...(['mac', 'private_ipv4', 'public_ipv4', 'public_ipv6'] as const).flatMap((kind) => address_pools[kind].flatMap((range) => {
+      const parsed = parseRange(kind, range)
+      return parsed.ok ? [] : parsed.faults.map((fault) => `address_pools.${kind}: ${fault}`)
+    })),
+    ...accounts.filter(({ country_code }) => !isCountryCode(country_code)).map(({ id, country_code }) => `accounts: ${id} has the country_code
+    ${country_code}, which is not one of ISO 3166-1`),
+    ...accounts.filter(({ verified_at }) => verified_at !== undefined && Number.isNaN(Date.parse(verified_at))).map(({ id }) => `accounts: ${id} has a
+    verified_at that is not a time`),
+  ]
+}

@@ -1,0 +1,110 @@
+/** Accounts: the token's own account, in its full and collected form. */
+import type { InferResult } from 'kysely'
+import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
+import Type, { type Static } from 'typebox'
+import { usageOfAccounts, type Usage } from '../database/limits.ts'
+import type { Reader } from '../database/transaction.ts'
+import { countryName } from '../model/countries.ts'
+import { formatOptionalTime, formatTime } from '../model/time.ts'
+import { notFound, type Refusal } from '../refusal.ts'
+import type { ApiServer } from '../server.ts'
+import {
+  listOf, NestedAccount, nestedAccount, NestedApiClient, nestedApiClient, NestedCloudIp, nestedCloudIp, NestedImage, nestedImage, NestedServer, nestedServer,
+  NestedServerGroup,
+  nestedServerGroup, NestedUser, nestedUser, NestedZone, nestedZone, NullableString, NullableTime, type Site,
+} from './nested.ts'
+import type { ResourceParts } from './parts.ts'
+
+const Megabytes = Type.Integer({ description: 'MB.' })
+const Empty = Type.Array(Type.Object({}), { description: 'Always empty: this resource belongs to another document of the interface.' })
+const Collected = Type.Object({
+  ...NestedAccount.properties,
+  servers_used: Type.Integer(), ram_limit: Megabytes, ram_used: Megabytes, dbs_instances_used: Type.Integer(), dbs_ram_limit: Megabytes, dbs_ram_used:
+  Megabytes,
+  cloud_ips_limit: Type.Integer(), cloud_ips_used: Type.Integer(), load_balancers_limit: Type.Integer(), load_balancers_used: Type.Integer(),
+  block_storage_limit: Megabytes, block_storage_used: Megabytes,
+  owner: NestedUser, users: Type.Array(NestedUser), clients: Type.Array(NestedApiClient), servers: Type.Array(NestedServer), load_balancers: Empty,
+  database_servers: Empty,
+  database_snapshots: Empty, cloud_ips: Type.Array(NestedCloudIp), server_groups: Type.Array(NestedServerGroup), firewall_policies: Empty, images:
+  Type.Array(NestedImage),
+  zones: Type.Array(NestedZone), volumes: Empty,
+}, { title: 'CollectedAccount' })
+const Account = Type.Object({
+  ...Collected.properties,
+  address_1: Type.String(), address_2: Type.String(), city: Type.String(), county: Type.String(), postcode: Type.String(), country_code: Type.String(),
+  country_name: Type.String(),
+  vat_registration_number: NullableString, telephone_number: Type.String(), telephone_verified: Type.Boolean(), verified_telephone: NullableString,
+  verified_at: NullableTime,
+  verified_ip: NullableString, valid_credit_card: Type.Boolean(), created_at: Type.String(), library_ftp_host: Type.String(), library_ftp_user: Type.String(),
+  library_ftp_password: NullableString,
+}, { title: 'Account' })
+
+const TAGS = ['Accounts']
+const Params = Type.Object({ id: Type.String() })
+
+/** Adds the routes. `/account` is the account of the token. */
+export function addAccountRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+  server.get('/accounts', { schema: { summary: 'List accounts', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) => {
+    const ids = [caller.accountId]
+    const [rows, usage] = [await selectAccounts(tables, ids).execute(), await usageOfAccounts(tables, ids)]
+    return rows.map((row) => collect(site, row, usage.get(row.id)!))
+  })
+  server.get('/accounts/:id', { schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } } }, async ({ caller, params: { id } }, reply) =>
+    reply.answer(200, id === caller.accountId ? await load(tables, site, id) : notFound(`the account ${id}`)))
+  server.get('/account', { schema: { summary: 'Get the account of the token', tags: TAGS, response: { 200: Account } } }, async ({ caller }, reply) =>
+    reply.answer(200, await load(tables, site, caller.accountId)))
+}
+
+/** Accounts with all that their forms show, in one query. */
+function selectAccounts(database: Reader, ids: readonly string[]) {
+  return database.selectFrom('accounts').selectAll('accounts').select((eb) => [
+    jsonObjectFrom(eb.selectFrom('users').select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret']).whereRef('users.id', '=', 'accounts.owner_id')).as('owner'),
+    jsonArrayFrom(eb.selectFrom('users').select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret'])
+      .where((where) => where.or([
+        where('users.id', '=', where.ref('accounts.owner_id')),
+        where('users.id', 'in', where.selectFrom('collaborations').select('collaborations.user_id').whereRef('collaborations.account_id', '=', 'accounts.id').where('collaborations.status', '=', 'accepted').$castTo<{ user_id: string }>()),
+      ])).orderBy('users.id')).as('users'),
+    jsonArrayFrom(eb.selectFrom('api_clients').select(['api_clients.id', 'api_clients.name', 'api_clients.description', 'api_clients.permissions_group', 'api_clients.revoked_at'])
+      .whereRef('api_clients.account_id', '=', 'accounts.id').where('api_clients.revoked_at', 'is', null).orderBy('api_clients.id')).as('clients'),
+    jsonArrayFrom(eb.selectFrom('servers').select(['servers.id', 'servers.name', 'servers.status', 'servers.locked', 'servers.created_at', 'servers.started_at', 'servers.deleted_at'])
+      .whereRef('servers.account_id', '=', 'accounts.id').where('servers.deleted_at', 'is', null).orderBy('servers.id')).as('servers'),
+    jsonArrayFrom(eb.selectFrom('cloud_ips').select(['cloud_ips.id', 'cloud_ips.name', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6', 'cloud_ips.status', 'cloud_ips.reverse_dns'])
+      .whereRef('cloud_ips.account_id', '=', 'accounts.id').orderBy('cloud_ips.id')).as('cloud_ips'),
+    jsonArrayFrom(eb.selectFrom('server_groups').select(['server_groups.id', 'server_groups.name', 'server_groups.description', 'server_groups.is_default', 'server_groups.created_at'])
+      .whereRef('server_groups.account_id', '=', 'accounts.id').orderBy('server_groups.id')).as('server_groups'),
+    jsonArrayFrom(eb.selectFrom('images').selectAll('images').whereRef('images.account_id', '=', 'accounts.id').orderBy('images.id')).as('images'),
+    jsonArrayFrom(eb.selectFrom('zones').select(['zones.id', 'zones.handle']).orderBy('zones.handle')).as('zones'),
+    eb.selectFrom('region').select('region.library_ftp_host').as('library_ftp_host'),
+  ]).where('accounts.id', 'in', ids)
+}
+
+type Row = InferResult<ReturnType<typeof selectAccounts>>[number]
+
+async function load(database: Reader, site: Site, id: string): Promise<Static<typeof Account> | Refusal> {
+  const row = await selectAccounts(database, [id]).executeTakeFirst()
+  if (row === undefined) return notFound(`the account ${id}`)
+  const usage = await usageOfAccounts(database, [id])
+  const { address_1, address_2, city, county, postcode, country_code, vat_registration_number, telephone_number, telephone_verified, verified_telephone,
+    verified_ip, valid_credit_card } = row
+  return {
+    ...collect(site, row, usage.get(id)!),
+    address_1, address_2, city, county, postcode, country_code, country_name: countryName(country_code), vat_registration_number, telephone_number,
+    telephone_verified, verified_telephone,
+    verified_at: formatOptionalTime(row.verified_at), verified_ip, valid_credit_card, created_at: formatTime(row.created_at),
+    library_ftp_host: row.library_ftp_host ?? '', library_ftp_user: id, library_ftp_password: null,
+  }
+}
+
+function collect(site: Site, row: Row, usage: Usage): Static<typeof Collected> {
+  const { ram_limit, dbs_ram_limit, cloud_ips_limit, load_balancers_limit, block_storage_limit } = row
+  return {
+    ...nestedAccount(site, row), servers_used: usage.servers_used, ram_limit, ram_used: usage.ram_used, dbs_instances_used: 0, dbs_ram_limit, dbs_ram_used: 0,
+    cloud_ips_limit, cloud_ips_used: usage.cloud_ips_used, load_balancers_limit, load_balancers_used: 0, block_storage_limit, block_storage_used: 0,
+    owner: nestedUser(site, row.owner!), users: row.users.map((user) => nestedUser(site, user)), clients: row.clients.map((client) => nestedApiClient(site,
+      client)),
+    servers: row.servers.map((server) => nestedServer(site, server)), load_balancers: [], database_servers: [], database_snapshots: [],
+    cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)), server_groups: row.server_groups.map((group) => nestedServerGroup(site, group)),
+    firewall_policies: [],
+    images: row.images.map((image) => nestedImage(site, image)), zones: row.zones.map((zone) => nestedZone(site, zone)), volumes: [],
+  }
+}

@@ -1,0 +1,22 @@
+/** Interfaces of servers, read only. */
+import Type from 'typebox'
+import { notFound } from '../refusal.ts'
+import type { ApiServer } from '../server.ts'
+import { NestedInterface, nestedInterface, NestedServer, nestedServer } from './nested.ts'
+import type { ResourceParts } from './parts.ts'
+
+const Interface = Type.Object({ ...NestedInterface.properties, server: NestedServer }, { title: 'Interface' })
+
+/** Adds the route. */
+export function addInterfaceRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+  server.get('/interfaces/:id', {
+    schema: { summary: 'Get an interface', tags: ['Interfaces'], params: Type.Object({ id: Type.String() }), response: { 200: Interface } },
+  }, async ({ caller, params: { id } }, reply) => {
+    const row = await tables.selectFrom('interfaces').innerJoin('servers', 'servers.id', 'interfaces.server_id').selectAll('servers')
+      .select(['interfaces.id as interface_id', 'interfaces.mac_address', 'interfaces.ipv4_address'])
+      .where('interfaces.id', '=', id).where('servers.account_id', '=', caller.accountId).executeTakeFirst()
+    if (row === undefined) return reply.refuse(notFound(`the interface ${id}`))
+    const { interface_id, mac_address, ipv4_address } = row
+    return reply.answer(200, { ...nestedInterface(site, { id: interface_id, mac_address, ipv4_address }), server: nestedServer(site, row) })
+  })
+}

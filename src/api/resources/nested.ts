@@ -1,0 +1,178 @@
+/**
+ * The nested form of every resource: its schema, and the function that makes it from a row. The fields are those of the interface, and those that its
+ * clients read (docs/api.md#representations).
+ */
+import Type, { type Static, type TArray, type TObject, type TProperties } from 'typebox'
+import { cloudIpFqdn } from '../model/names.ts'
+import { formatOptionalTime, formatTime } from '../model/time.ts'
+import type { ServerStatus } from '../database/tables.ts'
+
+/** Where this API is, and the domain of its region. */
+export interface Site { readonly baseUrl: string, readonly domain: string }
+
+/** Text or null. */
+export const NullableString = Type.Union([Type.String(), Type.Null()])
+const Time = Type.String({ description: 'UTC, such as 2026-11-20T15:04:05Z.' })
+/** A time, or null. */
+export const NullableTime = Type.Union([Time, Type.Null()])
+
+/** The schema of a representation: id, resource_type and url, and more. */
+// eslint-disable-next-line @typescript-eslint/explicit-module-boundary-types -- the type is the schema
+export function representation<T extends TProperties>(name: string, resourceType: string, properties: T) {
+  return Type.Object({ id: Type.String(), resource_type: Type.Literal(resourceType), url: Type.String(), ...properties }, { title: name })
+}
+
+/** The schema of a list. */
+export function listOf<T extends TObject>(schema: T): TArray<T> {
+  return Type.Array(schema)
+}
+
+/** The first three fields of every representation. `path`: of its collection. */
+export function head<T extends string>(site: Site, resourceType: T, path: string, id: string): { id: string, resource_type: T, url: string } {
+  return { id, resource_type: resourceType, url: `${site.baseUrl}/1.0/${path}/${id}` }
+}
+
+export const NestedAccount = representation('NestedAccount', 'account', { name: Type.String(), status: Type.String() })
+export function nestedAccount(site: Site, row: { readonly id: string, readonly name: string, readonly status: string }): Static<typeof NestedAccount> {
+  return { ...head(site, 'account', 'accounts', row.id), name: row.name, status: row.status }
+}
+
+export const NestedUser = representation('NestedUser', 'user', {
+  name: Type.String(), email_address: Type.String(), '2fa': Type.Object({ enabled: Type.Boolean() }),
+})
+export interface UserRow { readonly id: string, readonly name: string, readonly email_address: string, readonly totp_secret: string | null }
+export function nestedUser(site: Site, row: UserRow): Static<typeof NestedUser> {
+  return { ...head(site, 'user', 'users', row.id), name: row.name, email_address: row.email_address, '2fa': { enabled: row.totp_secret !== null } }
+}
+
+export const NestedApiClient = representation('NestedApiClient', 'api_client', {
+  name: Type.String(), description: Type.String(), permissions_group: Type.String(), revoked_at: NullableTime,
+})
+export interface ApiClientRow {
+  readonly id: string
+  readonly name: string
+  readonly description: string
+  readonly permissions_group: string
+  readonly revoked_at: Date | string | null
+}
+export function nestedApiClient(site: Site, row: ApiClientRow): Static<typeof NestedApiClient> {
+  return {
+    ...head(site, 'api_client', 'api_clients', row.id),
+    name: row.name, description: row.description, permissions_group: row.permissions_group, revoked_at: formatOptionalTime(row.revoked_at),
+  }
+}
+
+export const NestedZone = representation('NestedZone', 'zone', { handle: Type.String() })
+export function nestedZone(site: Site, row: { readonly id: string, readonly handle: string }): Static<typeof NestedZone> {
+  return { ...head(site, 'zone', 'zones', row.id), handle: row.handle }
+}
+
+export const NestedServerType = representation('NestedServerType', 'server_type', {
+  name: Type.String(), status: Type.String(), cores: Type.Integer(), ram: Type.Integer({ description: 'MB.' }),
+  disk_size: Type.Integer({ description: 'MB.' }), handle: Type.String(), storage_type: Type.String(),
+})
+export interface ServerTypeRow {
+  readonly id: string
+  readonly name: string
+  readonly status: string
+  readonly cores: number
+  readonly ram: number
+  readonly disk_size: number
+  readonly handle: string
+  readonly storage_type: string
+}
+export function nestedServerType(site: Site, row: ServerTypeRow): Static<typeof NestedServerType> {
+  const { name, status, cores, ram, disk_size, handle, storage_type } = row
+  return { ...head(site, 'server_type', 'server_types', row.id), name, status, cores, ram, disk_size, handle, storage_type }
+}
+
+export const NestedImage = representation('NestedImage', 'image', {
+  name: Type.String(), username: Type.String(), status: Type.String(), locked: Type.Boolean(), description: Type.String(), source: Type.String(),
+  source_trigger: Type.String(), arch: Type.String(), created_at: Time, official: Type.Boolean(), public: Type.Boolean(), owner: NullableString,
+})
+export interface ImageRow {
+  readonly id: string
+  readonly name: string
+  readonly username: string
+  readonly status: string
+  readonly locked: boolean
+  readonly description: string
+  readonly source: string
+  readonly source_trigger: string
+  readonly arch: string
+  readonly created_at: Date | string
+  readonly official: boolean
+  readonly public: boolean
+  readonly account_id: string | null
+}
+export function nestedImage(site: Site, row: ImageRow): Static<typeof NestedImage> {
+  const { name, username, status, locked, description, source, source_trigger, arch, official } = row
+  return {
+    ...head(site, 'image', 'images', row.id),
+    name, username, status, locked, description, source, source_trigger, arch, created_at: formatTime(row.created_at), official, public: row.public, owner:
+    row.account_id,
+  }
+}
+
+export const NestedInterface = representation('NestedInterface', 'interface', { mac_address: Type.String(), ipv4_address: Type.String() })
+export interface InterfaceRow { readonly id: string, readonly mac_address: string, readonly ipv4_address: string }
+export function nestedInterface(site: Site, row: InterfaceRow): Static<typeof NestedInterface> {
+  return { ...head(site, 'interface', 'interfaces', row.id), mac_address: row.mac_address, ipv4_address: row.ipv4_address }
+}
+
+export const NestedServer = representation('NestedServer', 'server', {
+  name: Type.String(), status: Type.String(), locked: Type.Boolean(), hostname: Type.String(), fqdn: Type.String(),
+  created_at: Time, started_at: NullableTime, deleted_at: NullableTime,
+})
+export interface ServerRow {
+  readonly id: string
+  readonly name: string
+  readonly status: ServerStatus
+  readonly locked: boolean
+  readonly created_at: Date | string
+  readonly started_at: Date | string | null
+  readonly deleted_at: Date | string | null
+}
+export function nestedServer(site: Site, row: ServerRow): Static<typeof NestedServer> {
+  return {
+    ...head(site, 'server', 'servers', row.id), name: row.name, status: row.status, locked: row.locked, hostname: row.id, fqdn: `${row.id}.${site.domain}`,
+    created_at: formatTime(row.created_at), started_at: formatOptionalTime(row.started_at), deleted_at: formatOptionalTime(row.deleted_at),
+  }
+}
+
+export const NestedServerGroup = representation('NestedServerGroup', 'server_group', {
+  name: Type.String(), description: Type.String(), created_at: Time, default: Type.Boolean(), fqdn: Type.String(),
+})
+export interface ServerGroupRow {
+  readonly id: string
+  readonly name: string
+  readonly description: string
+  readonly is_default: boolean
+  readonly created_at: Date | string
+}
+export function nestedServerGroup(site: Site, row: ServerGroupRow): Static<typeof NestedServerGroup> {
+  return {
+    ...head(site, 'server_group', 'server_groups', row.id), name: row.name, description: row.description, created_at: formatTime(row.created_at),
+    default: row.is_default, fqdn: `${row.id}.${site.domain}`,
+  }
+}
+
+export const NestedCloudIp = representation('NestedCloudIp', 'cloud_ip', {
+  name: Type.String(), public_ip: Type.String(), public_ipv4: Type.String(), public_ipv6: Type.String(), fqdn: Type.String(), status: Type.String(),
+  reverse_dns: NullableString, mode: Type.Literal('nat'),
+})
+export interface CloudIpRow {
+  readonly id: string
+  readonly name: string
+  readonly public_ipv4: string
+  readonly public_ipv6: string
+  readonly status: string
+  readonly reverse_dns: string | null
+}
+export function nestedCloudIp(site: Site, row: CloudIpRow): Static<typeof NestedCloudIp> {
+  const { name, public_ipv4, public_ipv6, status, reverse_dns } = row
+  return {
+    ...head(site, 'cloud_ip', 'cloud_ips', row.id), name, public_ip: public_ipv4, public_ipv4, public_ipv6, fqdn: cloudIpFqdn(site.domain, public_ipv4), status, reverse_dns,
+    mode: 'nat',
+  }
+}

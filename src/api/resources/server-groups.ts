@@ -1,0 +1,150 @@
+/** Server groups: guests know them as security groups. A cloud IP can be mapped to all members of one. */
+import type { InferResult, Selectable } from 'kysely'
+import { jsonArrayFrom } from 'kysely/helpers/postgres'
+import Type, { type Static } from 'typebox'
+import { nextId } from '../database/allocate.ts'
+import { markChanged } from '../database/outbox.ts'
+import type { Tables } from '../database/tables.ts'
+import { inTransaction, type Change, type Reader } from '../database/transaction.ts'
+import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import type { ApiServer } from '../server.ts'
+import { listOf, NestedAccount, nestedAccount, NestedServer, nestedServer, NestedServerGroup, nestedServerGroup, type Site } from './nested.ts'
+import type { ResourceParts } from './parts.ts'
+
+/** The full form, which is the collected form too. */
+const ServerGroup = Type.Object({
+  ...NestedServerGroup.properties, account: NestedAccount, servers: Type.Array(NestedServer),
+  firewall_policy: Type.Null({ description: 'Always null: firewall policies belong to another document of the interface.' }),
+}, { title: 'ServerGroup' })
+const Members = Type.Array(Type.Object({ server: Type.String() }), { maxItems: 1000 })
+const Change = Type.Object({
+  name: Type.Optional(Type.String({ maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$' })),
+  description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
+})
+const Create = Type.Object({ ...Change.properties, servers: Type.Optional(Members) })
+
+const TAGS = ['Server groups']
+const Params = Type.Object({ id: Type.String() })
+
+/** Adds the routes. */
+export function addServerGroupRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+  server.get('/server_groups', { schema: { summary: 'List server groups', tags: TAGS, response: { 200: listOf(ServerGroup) } } }, async ({ caller }) =>
+    (await selectGroups(tables, caller.accountId).orderBy('server_groups.created_at').orderBy('server_groups.id').execute()).map((row) => represent(site, row)))
+
+  server.get('/server_groups/:id', { schema: { summary: 'Get a server group', tags: TAGS, params: Params, response: { 200: ServerGroup } } }, async ({ caller, params }, reply) =>
+    reply.answer(200, await load(tables, site, caller.accountId, params.id)))
+
+  server.post('/server_groups', { schema: { summary: 'Create a server group', tags: TAGS, body: Create, response: { 202: ServerGroup } } }, async ({ caller, body }, reply) =>
+    reply.answer(202, await inTransaction(tables, async (change) => {
+      const id = await nextId(change, 'grp')
+      await change.insertInto('server_groups')
+        .values({ id, account_id: caller.accountId, name: body.name ?? '', description: body.description ?? '', is_default: false }).execute()
+      const refusal = await addMembers(change, caller.accountId, id, memberIds(body.servers))
+      return refusal ?? load(change, site, caller.accountId, id)
+    })))
+
+  server.put('/server_groups/:id', { schema: { summary: 'Change a server group', tags: TAGS, params: Params, body: Change, response: { 202: ServerGroup } } }, async ({ caller, params, body }, reply) =>
+    reply.answer(202, await inTransaction(tables, async (change) => {
+      const group = await lockGroup(change, caller.accountId, params.id)
+      if (isRefusal(group)) return group
+      const values = { ...body.name !== undefined && { name: body.name }, ...body.description !== undefined && { description: body.description ?? '' } }
+      if (Object.keys(values).length > 0) await change.updateTable('server_groups').set(values).where('id', '=', params.id).execute()
+      if (body.name !== undefined) await markChanged(change, await membersOf(change, params.id)) // guests see the name
+      return load(change, site, caller.accountId, params.id)
+    })))
+
+  server.delete('/server_groups/:id', {
+    schema: { summary: 'Delete a server group', description: 'Unmaps its cloud IPs. Refused (409) for the default group and while it has servers.', tags: TAGS, params: Params, response: { 202: ServerGroup } },
+  }, async ({ caller, params }, reply) =>
+    reply.answer(202, await inTransaction(tables, async (change) => {
+      const group = await lockGroup(change, caller.accountId, params.id)
+      if (isRefusal(group)) return group
+      if (group.is_default) return refuse('resource_conflict', `${params.id} is the default server group of the account`)
+      if ((await membersOf(change, params.id)).length > 0) return refuse('resource_conflict', `${params.id} has servers: remove them first`)
+      const last = await load(change, site, caller.accountId, params.id)
+      await change.updateTable('cloud_ips').set({ status: 'unmapped', server_group_id: null }).where('server_group_id', '=', params.id).execute()
+      await change.deleteFrom('server_groups').where('id', '=', params.id).execute()
+      return last
+    })))
+
+  const changeMembers = (accountId: string, id: string, task: (change: Change) => Promise<Refusal | undefined>) => inTransaction(tables, async (change) => {
+    const group = await lockGroup(change, accountId, id)
+    if (isRefusal(group)) return group
+    return await task(change) ?? load(change, site, accountId, id)
+  })
+
+  const ServersBody = Type.Object({ servers: Members })
+  server.post('/server_groups/:id/add_servers', { schema: { summary: 'Add servers to a group', tags: TAGS, params: Params, body: ServersBody, response: { 202: ServerGroup } } }, async ({ caller, params, body }, reply) =>
+    reply.answer(202, await changeMembers(caller.accountId, params.id, (change) => addMembers(change, caller.accountId, params.id, memberIds(body.servers)))))
+
+  server.post('/server_groups/:id/remove_servers', { schema: { summary: 'Remove servers from a group', tags: TAGS, params: Params, body: ServersBody, response: { 202: ServerGroup } } }, async ({ caller, params, body }, reply) =>
+    reply.answer(202, await changeMembers(caller.accountId, params.id, (change) => removeMembers(change, params.id, memberIds(body.servers)))))
+
+  server.post('/server_groups/:id/move_servers', {
+    schema: { summary: 'Move servers to another group', tags: TAGS, params: Params, body: Type.Object({ servers: Members, destination: Type.String() }), response: { 202: ServerGroup } },
+  }, async ({ caller, params, body }, reply) =>
+    reply.answer(202, await changeMembers(caller.accountId, params.id, async (change) => {
+      const destination = await lockGroup(change, caller.accountId, body.destination)
+      if (isRefusal(destination)) return destination
+      return await removeMembers(change, params.id, memberIds(body.servers)) ?? addMembers(change, caller.accountId, body.destination, memberIds(body.servers))
+    })))
+}
+
+function memberIds(members: Static<typeof Members> | undefined): string[] {
+  return [...new Set((members ?? []).map(({ server }) => server))]
+}
+
+async function addMembers(change: Change, accountId: string, groupId: string, ids: readonly string[]): Promise<Refusal | undefined> {
+  if (ids.length === 0) return undefined
+  const found = await change.selectFrom('servers').select('id').where('account_id', '=', accountId).where('id', 'in', ids).where('status', 'not in', ['deleting', 'deleted'])
+    .orderBy('id').forUpdate().execute()
+  const [missing, ...others] = ids.filter((id) => !found.some((server) => server.id === id)).map((id) => `servers: ${id} does not exist`)
+  if (missing !== undefined) return refuse('unprocessable_entity', missing, ...others)
+  await change.insertInto('server_group_members').values(ids.map((server_id) => ({ server_group_id: groupId, server_id }))).onConflict((conflict) => conflict.doNothing()).execute()
+  await markChanged(change, ids)
+  return undefined
+}
+
+async function removeMembers(change: Change, groupId: string, ids: readonly string[]): Promise<Refusal | undefined> {
+  const members = await membersOf(change, groupId)
+  const [missing, ...others] = ids.filter((id) => !members.includes(id)).map((id) => `servers: ${id} is not in ${groupId}`)
+  if (missing !== undefined) return refuse('unprocessable_entity', missing, ...others)
+  if (ids.length === 0) return undefined
+  await change.deleteFrom('server_group_members').where('server_group_id', '=', groupId).where('server_id', 'in', ids).execute()
+  await markChanged(change, ids)
+  return undefined
+}
+
+async function membersOf(change: Change, groupId: string): Promise<string[]> {
+  return (await change.selectFrom('server_group_members').select('server_id').where('server_group_id', '=', groupId).execute()).map(({ server_id }) => server_id)
+}
+
+async function lockGroup(change: Change, accountId: string, id: string): Promise<Selectable<Tables['server_groups']> | Refusal> {
+  const row = await change.selectFrom('server_groups').selectAll().where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
+  return row ?? notFound(`the server group ${id}`)
+}
+
+function selectGroups(database: Reader, accountId: string) {
+  return database.selectFrom('server_groups').innerJoin('accounts', 'accounts.id', 'server_groups.account_id').selectAll('server_groups')
+    .select((eb) => [
+      'accounts.name as account_name', 'accounts.status as account_status',
+      jsonArrayFrom(eb.selectFrom('servers').innerJoin('server_group_members', 'server_group_members.server_id', 'servers.id')
+        .select(['servers.id', 'servers.name', 'servers.status', 'servers.locked', 'servers.created_at', 'servers.started_at', 'servers.deleted_at'])
+        .whereRef('server_group_members.server_group_id', '=', 'server_groups.id').orderBy('servers.id')).as('servers'),
+    ])
+    .where('server_groups.account_id', '=', accountId)
+}
+
+type Row = InferResult<ReturnType<typeof selectGroups>>[number]
+
+async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof ServerGroup> | Refusal> {
+  const row = await selectGroups(database, accountId).where('server_groups.id', '=', id).executeTakeFirst()
+  return row === undefined ? notFound(`the server group ${id}`) : represent(site, row)
+}
+
+function represent(site: Site, row: Row): Static<typeof ServerGroup> {
+  return {
+    ...nestedServerGroup(site, row), account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
+    servers: row.servers.map((server) => nestedServer(site, server)), firewall_policy: null,
+  }
+}

@@ -1,0 +1,195 @@
+/**
+ * Servers, which guests know as instances.
+ *
+ *   creating --its record is in the store--> active --DELETE--> deleting --its record is out of the store--> deleted
+ *
+ * Every change that a guest can see enqueues the server for publishing (database/outbox.ts).
+ */
+import type { InferResult, Selectable } from 'kysely'
+import { jsonArrayFrom } from 'kysely/helpers/postgres'
+import Type, { type Static } from 'typebox'
+import { createServer } from '../database/create-server.ts'
+import { markChanged } from '../database/outbox.ts'
+import type { Tables } from '../database/tables.ts'
+import { inTransaction, type Change, type Reader } from '../database/transaction.ts'
+import { checkUserData } from '../model/user-data.ts'
+import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import type { ApiServer } from '../server.ts'
+import {
+  listOf, NestedAccount, nestedAccount, NestedCloudIp, nestedCloudIp, NestedImage, nestedImage, NestedInterface, nestedInterface, NestedServer, nestedServer,
+  NestedServerGroup,
+  nestedServerGroup, NestedServerType, nestedServerType, NestedZone, nestedZone, NullableString, NullableTime, type Site,
+} from './nested.ts'
+import type { ResourceParts } from './parts.ts'
+
+const Links = {
+  account: NestedAccount, image: NestedImage, server_type: NestedServerType, zone: NestedZone,
+  cloud_ips: Type.Array(NestedCloudIp), interfaces: Type.Array(NestedInterface), server_groups: Type.Array(NestedServerGroup),
+  snapshots: Type.Array(NestedImage), volumes: Type.Array(Type.Object({}), { description: 'Always empty: volumes belong to another document of the interface.' }),
+}
+const Collected = Type.Object({ ...NestedServer.properties, ...Links }, { title: 'CollectedServer' })
+const Server = Type.Object({
+  ...Collected.properties,
+  user_data: Type.Union([Type.String(), Type.Null()], { description: 'Base64, as it was sent.' }),
+  compatibility_mode: Type.Boolean(), disk_encrypted: Type.Boolean(), console_url: NullableString, console_token: NullableString, console_token_expires:
+  NullableTime,
+  snapshots_schedule: NullableString, snapshots_schedule_next_at: NullableTime, snapshots_retention: NullableString,
+}, { title: 'Server' })
+
+const Name = Type.String({ maxLength: 255 })
+const UserData = Type.Union([Type.String({ maxLength: 32_768 }), Type.Null()], { description: 'Base64 of at most 16,384 bytes. Line breaks are allowed.' })
+const GroupIds = Type.Array(Type.String(), { maxItems: 250 })
+const Create = Type.Object({
+  image: Type.String({ description: 'An id or a handle.' }),
+  name: Type.Optional(Name),
+  server_type: Type.Optional(Type.String({ description: 'An id or a handle. Default: the smallest type.' })),
+  zone: Type.Optional(Type.String({ description: 'An id or a handle. Default: the zone with the most free RAM.' })),
+  user_data: Type.Optional(UserData),
+  server_groups: Type.Optional(GroupIds),
+  cloud_ip: Type.Optional(Type.Union([Type.Boolean(), Type.String()], { description: 'true: a new cloud IP; or the id of an unmapped one.' })),
+  disk_encrypted: Type.Optional(Type.Boolean()),
+  compatibility_mode: Type.Optional(Type.Boolean()),
+})
+const Update = Type.Object({
+  name: Type.Optional(Name), server_groups: Type.Optional(GroupIds), user_data: Type.Optional(UserData), compatibility_mode: Type.Optional(Type.Boolean()),
+})
+
+const TAGS = ['Servers']
+const Params = Type.Object({ id: Type.String() })
+
+/** Adds the routes. */
+export function addServerRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+  server.get('/servers', { schema: { summary: 'List servers', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) =>
+    (await selectServers(tables, caller.accountId).where('servers.deleted_at', 'is', null).orderBy('servers.created_at').orderBy('servers.id').execute())
+      .map((row) => collect(site, row)))
+
+  server.get('/servers/:id', { schema: { summary: 'Get a server', tags: TAGS, params: Params, response: { 200: Server } } }, async ({ caller, params }, reply) =>
+    reply.answer(200, await load(tables, site, caller.accountId, params.id)))
+
+  server.post('/servers', { schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } } }, async ({ caller, body }, reply) =>
+    reply.answer(202, await inTransaction(tables, async (change) => {
+      const userData = checkUserData(body.user_data ?? null)
+      if (isRefusal(userData)) return userData
+      const id = await createServer(change, caller.accountId, {
+        image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData, serverGroups: body.server_groups, cloudIp:
+        body.cloud_ip ?? false,
+        diskEncrypted: body.disk_encrypted ?? false, compatibilityMode: body.compatibility_mode,
+      })
+      return isRefusal(id) ? id : load(change, site, caller.accountId, id)
+    })))
+
+  server.put('/servers/:id', { schema: { summary: 'Change a server', tags: TAGS, params: Params, body: Update, response: { 200: Server } } }, async ({ caller, params, body }, reply) =>
+    reply.answer(200, await inTransaction(tables, async (change) => {
+      const current = await lockServer(change, caller.accountId, params.id)
+      if (isRefusal(current)) return current
+      const refusal = await update(change, current, body)
+      return refusal ?? load(change, site, caller.accountId, params.id)
+    })))
+
+  server.delete('/servers/:id', {
+    schema: { summary: 'Delete a server', description: 'Unmaps its cloud IPs. Refused (409) while it is locked.', tags: TAGS, params: Params, response: { 202: Server } },
+  }, async ({ caller, params }, reply) =>
+    reply.answer(202, await inTransaction(tables, async (change) => {
+      const current = await lockServer(change, caller.accountId, params.id)
+      if (isRefusal(current)) return current
+      if (current.locked) return refuse('resource_conflict', `${params.id} is locked: unlock it first`)
+      await change.updateTable('cloud_ips').set({ status: 'unmapped', interface_id: null })
+        .where('interface_id', 'in', change.selectFrom('interfaces').select('id').where('server_id', '=', params.id)).execute()
+      await change.deleteFrom('server_group_members').where('server_id', '=', params.id).execute()
+      await change.updateTable('servers').set({ status: 'deleting' }).where('id', '=', params.id).execute()
+      await markChanged(change, [params.id])
+      return load(change, site, caller.accountId, params.id)
+    })))
+
+  for (const [verb, locked] of [['lock', true], ['unlock', false]] as const) {
+    server.put(`/servers/:id/${verb}_resource`, { schema: { summary: `${locked ? 'Lock' : 'Unlock'} a server`, description: 'A locked server cannot be deleted.', tags: TAGS, params: Params, response: { 200: Server } } }, async ({ caller, params }, reply) =>
+      reply.answer(200, await inTransaction(tables, async (change) => {
+        const current = await lockServer(change, caller.accountId, params.id)
+        if (isRefusal(current)) return current
+        await change.updateTable('servers').set({ locked }).where('id', '=', params.id).execute()
+        return load(change, site, caller.accountId, params.id)
+      })))
+  }
+}
+
+/** Loads a server that is not being deleted, and locks its row. */
+async function lockServer(change: Change, accountId: string, id: string): Promise<Selectable<Tables['servers']> | Refusal> {
+  const row = await change.selectFrom('servers').selectAll().where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
+  if (row === undefined) return notFound(`the server ${id}`)
+  return ['deleting', 'deleted'].includes(row.status) ? refuse('resource_conflict', `${id} is ${row.status}`) : row
+}
+
+async function update(change: Change, { id, account_id }: Selectable<Tables['servers']>, body: Static<typeof Update>): Promise<Refusal | undefined> {
+  const userData = body.user_data === undefined ? undefined : checkUserData(body.user_data)
+  if (isRefusal(userData)) return userData
+  const values = {
+    ...body.name !== undefined && { name: body.name },
+    ...userData !== undefined && { user_data: userData },
+    ...body.compatibility_mode !== undefined && { compatibility_mode: body.compatibility_mode },
+  }
+  if (Object.keys(values).length > 0) await change.updateTable('servers').set(values).where('id', '=', id).execute()
+  if (body.server_groups !== undefined) {
+    const refusal = await setGroups(change, account_id, id, body.server_groups)
+    if (refusal !== undefined) return refusal
+  }
+  if (userData !== undefined || body.server_groups !== undefined) await markChanged(change, [id])
+  return undefined
+}
+
+/** Replaces the server groups of a server. */
+export async function setGroups(change: Change, accountId: string, serverId: string, groupIds: readonly string[]): Promise<Refusal | undefined> {
+  const ids = [...new Set(groupIds)]
+  const found = ids.length === 0 ? [] : await change.selectFrom('server_groups').select('id').where('account_id', '=', accountId).where('id', 'in', ids).forShare().execute()
+  const [missing, ...others] = ids.filter((id) => !found.some((group) => group.id === id)).map((id) => `server_groups: ${id} does not exist`)
+  if (missing !== undefined) return refuse('unprocessable_entity', missing, ...others)
+  await change.deleteFrom('server_group_members').where('server_id', '=', serverId).execute()
+  if (ids.length > 0) await change.insertInto('server_group_members').values(ids.map((server_group_id) => ({ server_group_id, server_id: serverId }))).execute()
+  return undefined
+}
+
+/** A server with all that its forms show, in one query however many there are. */
+function selectServers(database: Reader, accountId: string) {
+  return database.selectFrom('servers')
+    .innerJoin('accounts', 'accounts.id', 'servers.account_id').innerJoin('images', 'images.id', 'servers.image_id')
+    .innerJoin('server_types', 'server_types.id', 'servers.server_type_id').innerJoin('zones', 'zones.id', 'servers.zone_id')
+    .selectAll('servers')
+    .select((eb) => [
+      'accounts.name as account_name', 'accounts.status as account_status', 'zones.handle as zone_handle',
+      eb.fn.toJson('images').as('image'), eb.fn.toJson('server_types').as('server_type'),
+      jsonArrayFrom(eb.selectFrom('interfaces').select(['interfaces.id', 'interfaces.mac_address', 'interfaces.ipv4_address'])
+        .whereRef('interfaces.server_id', '=', 'servers.id').orderBy('interfaces.created_at')).as('interfaces'),
+      jsonArrayFrom(eb.selectFrom('server_groups').innerJoin('server_group_members', 'server_group_members.server_group_id', 'server_groups.id')
+        .select(['server_groups.id', 'server_groups.name', 'server_groups.description', 'server_groups.is_default', 'server_groups.created_at'])
+        .whereRef('server_group_members.server_id', '=', 'servers.id').orderBy('server_groups.id')).as('server_groups'),
+      jsonArrayFrom(eb.selectFrom('cloud_ips').innerJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id')
+        .select(['cloud_ips.id', 'cloud_ips.name', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6', 'cloud_ips.status', 'cloud_ips.reverse_dns'])
+        .whereRef('interfaces.server_id', '=', 'servers.id').orderBy('cloud_ips.id')).as('cloud_ips'),
+    ])
+    .where('servers.account_id', '=', accountId)
+}
+
+type Row = InferResult<ReturnType<typeof selectServers>>[number]
+
+async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Server> | Refusal> {
+  const row = await selectServers(database, accountId).where('servers.id', '=', id).executeTakeFirst()
+  return row === undefined ? notFound(`the server ${id}`) : represent(site, row)
+}
+
+function collect(site: Site, row: Row): Static<typeof Collected> {
+  return {
+    ...nestedServer(site, row),
+    account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
+    image: nestedImage(site, row.image), server_type: nestedServerType(site, row.server_type), zone: nestedZone(site, { id: row.zone_id, handle:
+    row.zone_handle }),
+    cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)), interfaces: row.interfaces.map((one) => nestedInterface(site, one)),
+    server_groups: row.server_groups.map((group) => nestedServerGroup(site, group)), snapshots: [], volumes: [],
+  }
+}
+
+function represent(site: Site, row: Row): Static<typeof Server> {
+  const { user_data, compatibility_mode, disk_encrypted } = row
+  return {
+    ...collect(site, row), user_data, compatibility_mode, disk_encrypted, console_url: null, console_token: null, console_token_expires: null,
+    snapshots_schedule: null, snapshots_schedule_next_at: null, snapshots_retention: null,
+  }
+}

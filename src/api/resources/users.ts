@@ -1,0 +1,56 @@
+/** Users of the account of the token. An API client acts for its account, so `/user` is the account's owner. */
+import type { InferResult } from 'kysely'
+import { jsonArrayFrom } from 'kysely/helpers/postgres'
+import Type, { type Static } from 'typebox'
+import type { Reader } from '../database/transaction.ts'
+import { formatTime } from '../model/time.ts'
+import { notFound } from '../refusal.ts'
+import type { ApiServer } from '../server.ts'
+import { listOf, NestedAccount, nestedAccount, NestedUser, nestedUser, type Site } from './nested.ts'
+import type { ResourceParts } from './parts.ts'
+
+const Fields = {
+  ...NestedUser.properties, email_verified: Type.Boolean(), ssh_key: Type.String({ description: 'Empty: the user has none.' }), messaging_pref: Type.Boolean(), created_at: Type.String(),
+  accounts: Type.Array(NestedAccount),
+}
+const Collected = Type.Object({ ...Fields, default_account: Type.Null() }, { title: 'CollectedUser' })
+const User = Type.Object({ ...Fields, default_account: Type.Union([NestedAccount, Type.Null()]) }, { title: 'User' })
+
+const TAGS = ['Users']
+
+/** Adds the routes. */
+export function addUserRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+  server.get('/users', { schema: { summary: 'List the users of the account', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) =>
+    (await selectUsers(tables, caller.accountId).orderBy('users.id').execute()).map((row) => ({ ...represent(site, row), default_account: null })))
+
+  server.get('/users/:id', { schema: { summary: 'Get a user', tags: TAGS, params: Type.Object({ id: Type.String() }), response: { 200: User } } }, async ({ caller, params: { id } }, reply) => {
+    const row = await selectUsers(tables, caller.accountId).where('users.id', '=', id).executeTakeFirst()
+    return reply.answer(200, row === undefined ? notFound(`the user ${id}`) : represent(site, row))
+  })
+
+  server.get('/user', { schema: { summary: 'Get the user of the token', tags: TAGS, response: { 200: User } } }, async ({ caller }, reply) => {
+    const row = await selectUsers(tables, caller.accountId).where('users.id', '=', tables.selectFrom('accounts').select('owner_id').where('accounts.id', '=', caller.accountId)).executeTakeFirst()
+    return reply.answer(200, row === undefined ? notFound('the user of this token') : represent(site, row))
+  })
+}
+
+/** The users of an account, each with the accounts that it owns. */
+function selectUsers(database: Reader, accountId: string) {
+  return database.selectFrom('users').selectAll('users')
+    .select((eb) => jsonArrayFrom(eb.selectFrom('accounts').select(['accounts.id', 'accounts.name', 'accounts.status']).whereRef('accounts.owner_id', '=', 'users.id').orderBy('accounts.id')).as('accounts'))
+    .where((where) => where.or([
+      where('users.id', 'in', where.selectFrom('accounts').select('accounts.owner_id').where('accounts.id', '=', accountId)),
+      where('users.id', 'in', where.selectFrom('collaborations').select('collaborations.user_id').where('collaborations.account_id', '=', accountId).where('collaborations.status', '=', 'accepted').$castTo<{ user_id: string }>()),
+    ]))
+}
+
+type Row = InferResult<ReturnType<typeof selectUsers>>[number]
+
+function represent(site: Site, row: Row): Static<typeof User> {
+  const accounts = row.accounts.map((account) => nestedAccount(site, account))
+  return {
+    ...nestedUser(site, row), email_verified: row.email_verified, ssh_key: row.ssh_key ?? '', messaging_pref: row.messaging_pref, created_at:
+    formatTime(row.created_at),
+    accounts, default_account: accounts[0] ?? null,
+  }
+}

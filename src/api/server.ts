@@ -1,0 +1,128 @@
+/**
+ * The HTTP server of the API: what all routes have in common. Every answer is JSON, every error too (refusal.ts). Parameters that a route does not know
+ * are ignored; wrong ones are refused with all faults at once.
+ */
+import type {} from '@fastify/swagger' // the types of a route's documentation
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
+import { fastify, type FastifyBaseLogger, type FastifyError, type FastifyInstance, type FastifyReply, type RawServerDefault } from 'fastify'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Logger } from 'pino'
+import { bodyOf, isRefusal, refuse, statusOf, type Refusal } from './refusal.ts'
+
+/** A Fastify server whose handlers get the types of their route's schemas. */
+export type ApiServer = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>
+
+declare module 'fastify' {
+  interface FastifyReply {
+    /** Sends a refusal. */
+    refuse(refusal: Refusal): FastifyReply
+    /** Sends a result with this status, or its refusal. */
+    answer(status: number, result: unknown): FastifyReply
+  }
+}
+
+/** Settings of a server. `tls`: PEM texts. */
+export interface ApiServerSettings {
+  readonly tls: { readonly cert: string, readonly key: string } | undefined
+  readonly trustedProxies: readonly string[]
+  readonly log: Logger
+}
+
+/** A request's body: user_data of 16 KiB in base64, and the rest of a server with room. */
+const BODY_LIMIT = 1 << 18
+
+/** Builds a server without routes. */
+export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): ApiServer {
+  const options = {
+    logger: false, bodyLimit: BODY_LIMIT, trustProxy: trustedProxies.length === 0 ? false : [...trustedProxies], routerOptions: { ignoreTrailingSlash: true },
+    ajv: { customOptions: { allErrors: true, coerceTypes: false, removeAdditional: false, useDefaults: false } },
+  } as const
+  const server = (tls === undefined ? fastify(options) : fastify({ ...options, https: tls })) as unknown as ApiServer
+  server.decorateReply('refuse', function (this: FastifyReply, refusal: Refusal) {
+    return this.code(statusOf(refusal.name)).send(bodyOf(refusal))
+  })
+  server.decorateReply('answer', function (this: FastifyReply, status: number, result: unknown) {
+    return isRefusal(result) ? this.refuse(result) : this.code(status).send(result)
+  })
+  takeEmptyBodies(server)
+  const routes = new RouteTable()
+  server.addHook('onRoute', ({ method, url }) => { routes.add(url, Array.isArray(method) ? method : [method]) })
+  server.setNotFoundHandler((request, reply) => {
+    const allowed = routes.methodsOf(request.url)
+    if (allowed.length === 0) return reply.refuse(refuse('resource_not_found', `there is no ${request.url.split('?', 1)[0]!}`))
+    return reply.header('Allow', allowed.join(', ')).refuse(refuse('method_not_allowed', `${request.method} is not one of ${allowed.join(', ')}`))
+  })
+  server.setErrorHandler((error: FastifyError, request, reply) => {
+    const refusal = refusalOf(error)
+    if (refusal.name === 'internal_server_error') {
+      log.error({ err: error, method: request.method, route: request.routeOptions.url }, 'unexpected error: the request was answered 500')
+    }
+    if (refusal.name === 'service_unavailable') log.warn({ reason: error.message }, 'the database is unreachable: requests are answered 503')
+    return reply.refuse(refusal)
+  })
+  return server
+}
+
+/** Clients send Content-Type: application/json with an empty body, and POST without any. Both are an object without parameters. */
+function takeEmptyBodies(server: ApiServer): void {
+  const parse = server.getDefaultJsonParser('error', 'error')
+  server.removeContentTypeParser('application/json')
+  server.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body, done) => {
+    if (body === '') done(null, {})
+    else void parse(request, body as string, done)
+  })
+  server.addHook('preValidation', (request, _reply, done) => {
+    request.body ??= {}
+    done()
+  })
+}
+
+/** Which methods each path has, for 405. */
+class RouteTable {
+  readonly #routes = new Map<string, { readonly pattern: RegExp, readonly methods: Set<string> }>()
+
+  add(url: string, methods: readonly string[]): void {
+    const route = this.#routes.get(url) ?? { pattern: new RegExp(`^${url.replace(/[.*+?^${}()|[\]\\]/g, '\\$&').replace(/:[^/]+/g, '[^/]+')}/?$`), methods: new Set() }
+    for (const method of methods) route.methods.add(method)
+    this.#routes.set(url, route)
+  }
+
+  methodsOf(url: string): readonly string[] {
+    const [path = ''] = url.split('?', 1)
+    return [...new Set([...this.#routes.values()].filter(({ pattern }) => pattern.test(path)).flatMap(({ methods }) => [...methods]))].sort()
+  }
+}
+
+/** What Fastify, the database or a bug has thrown, as a refusal. */
+function refusalOf(error: FastifyError): Refusal {
+  if (error.validation !== undefined) {
+    const [first = error.message, ...others] = formatFaults(error.validation)
+    return refuse('unprocessable_entity', first, ...others)
+  }
+  switch (error.statusCode) {
+    case 400: return refuse('bad_request', error.message)
+    case 413: return refuse('payload_too_large', error.message)
+    case 415: return refuse('unsupported_media_type', 'the body must be JSON with Content-Type: application/json')
+    default: return isDatabaseAway(error) ? refuse('service_unavailable', 'the database is unreachable: try again') : refuse('internal_server_error', 'unexpected error')
+  }
+}
+
+/** The faults of a body, one a place: `port_translators.0.incoming must be integer`. Of a union the alternatives are joined by "or". */
+function formatFaults(validation: NonNullable<FastifyError['validation']>): string[] {
+  const messages = new Map<string, string[]>()
+  for (const { instancePath, keyword, message = '', params } of validation) {
+    if (keyword === 'anyOf') continue // its alternatives are faults too
+    const missing = params['missingProperty']
+    const place = [...instancePath.split('/').slice(1), ...typeof missing === 'string' ? [missing] : []].join('.')
+    messages.set(place, [...messages.get(place) ?? [], typeof missing === 'string' ? 'is missing' : message])
+  }
+  return [...messages].map(([place, list]) => `${place === '' ? 'the body' : place} ${[...new Set(list)].join(' or ').replaceAll(' or must be ', ' or ')}`)
+}
+
+/** Connection errors: the codes of the operating system, and PostgreSQL's classes 08 and 57 (it shuts down). */
+const AWAY_CODE = /^(ECONNREFUSED|ECONNRESET|ENOENT|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|57P0[123])$/
+const AWAY_MESSAGE = /^Connection terminated|^timeout exceeded when trying to connect/
+
+function isDatabaseAway({ code, message }: { readonly code?: string, readonly message: string }): boolean {
+  return AWAY_CODE.test(code ?? '') || AWAY_MESSAGE.test(message)
+}

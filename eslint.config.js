@@ -10,7 +10,7 @@ const TESTS = [
   'CallExpression[callee.callee.object.name=/^(test|describe)$/]', // test.each(...)(name)
   'CallExpression[callee.object.name="t"][callee.property.name="test"]',
 ]
-/** Absent is undefined (docs/architecture.md, Results); null is for JSON alone. */
+/** Absent is undefined (docs/architecture.md, Results); null is for JSON and for columns of a database. */
 const NULL = { selector: 'Literal[raw="null"], TSNullKeyword', message: 'absent is undefined; null is for JSON, in the files that eslint.config.js lists' }
 /** Outcomes differ in `kind` or `ok`, and not in whether a field is there. */
 const IN = { selector: 'BinaryExpression[operator="in"][left.type="Literal"]', message: 'a union differs in `kind` or `ok`; a field of JSON is looked for in the files that eslint.config.js lists' }
@@ -24,6 +24,14 @@ const JSON_FILES = [
   'src/firewall/agent/agent.ts', // the faults of `imdsctl --json firewall`: `instance` of a fault of the host
   'src/cli/commands.ts', // what `imdsctl --json` prints: no user-data, no seal, no revision
   'src/cli/records.ts', // a line for `imdsctl put`: no user-data
+  'src/api/database/**/*.ts', // a column that may be NULL
+  'src/api/resources/*.ts', // a representation that has null where a resource has no such value
+  'src/api/publish/*.ts', // rows, on their way to a record
+  'src/api/region/apply.ts', // rows, on their way to the database
+  'src/api/model/{time,user-data}.ts', // a column or a field that may be null
+  'src/api/auth/secrets.ts', // a client without a secret
+  'src/api/auth/{token-endpoint,tokens}.ts', // the same, and one that was not revoked
+  'src/api/{refusal,server}.ts', // what a callback or a handler gives, which may be null
 ]
 const DEFAULT_EXPORT = { selector: 'ExportDefaultDeclaration', message: 'name what you export' }
 

@@ -49,7 +49,7 @@ const LONGEST_BACKOFF_MS = 10_000
 /** One publisher of a process. */
 export class OutboxPublisher {
   readonly #parts: OutboxPublisherParts
-  #stopping = false
+  #isStopping = false
   #wake: () => void = () => { /* nobody waits */ }
   #isWoken = false
   #listener: pg.Client | undefined
@@ -72,7 +72,7 @@ export class OutboxPublisher {
 
   /** Ends after the publish in flight. */
   async stop(): Promise<void> {
-    this.#stopping = true
+    this.#isStopping = true
     this.#signal()
     await this.#listener?.end().catch(() => { /* closed already */ })
     await this.#running
@@ -80,7 +80,7 @@ export class OutboxPublisher {
 
   async #run(): Promise<void> {
     let backoffMs = FIRST_BACKOFF_MS
-    while (!this.#stopping) {
+    while (!this.#hasToStop()) {
       this.#isWoken = false
       try {
         while (await this.#publishBatch()) { /* until the outbox is empty */ }
@@ -106,7 +106,7 @@ export class OutboxPublisher {
     const waiting = rows.map(({ server_id }) => server_id)
     let published = 0
     const work = async () => {
-      for (let id = waiting.shift(); id !== undefined && !this.#stopping; id = waiting.shift()) published += Number(await this.#publishIfFree(id))
+      for (let id = waiting.shift(); id !== undefined && !this.#hasToStop(); id = waiting.shift()) published += Number(await this.#publishIfFree(id))
     }
     const results = await Promise.allSettled(Array.from({ length: WORKERS }, work))
     for (const result of results) if (result.status === 'rejected') throw result.reason
@@ -175,7 +175,7 @@ export class OutboxPublisher {
 
   /** Wakes the publisher at every notification. Listens again when the connection breaks; the poll covers the gap. */
   async #listen(): Promise<void> {
-    while (!this.#stopping) {
+    while (!this.#hasToStop()) {
       try {
         const client = await this.#parts.connect()
         this.#listener = client
@@ -185,11 +185,16 @@ export class OutboxPublisher {
         client.on('notification', () => { this.#signal() })
         await client.query(`listen ${OUTBOX_CHANNEL}`)
         this.#signal()
-        if (this.#stopping) await client.end() // `stop` came before this connection
+        if (this.#hasToStop()) await client.end() // `stop` came before this connection
         await ended
       } catch { /* the database is unreachable, which #run reports */ }
-      if (!this.#stopping) await sleep(POLL_MS)
+      if (!this.#hasToStop()) await sleep(POLL_MS)
     }
+  }
+
+  /** A method, because TypeScript does not see that `stop` changes the field meanwhile. */
+  #hasToStop(): boolean {
+    return this.#isStopping
   }
 
   #signal(): void {
@@ -198,7 +203,7 @@ export class OutboxPublisher {
   }
 
   async #wait(timeoutMs: number): Promise<void> {
-    if (this.#isWoken || this.#stopping) return
+    if (this.#isWoken || this.#hasToStop()) return
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, timeoutMs)
       this.#wake = () => {

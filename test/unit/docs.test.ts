@@ -126,7 +126,7 @@ test('every source and test file that is named exists', () => {
   expect(paths.length).toBeGreaterThan(20)
   const folders = found(DOCS, /`((?:src|test|deploy|systemd|docs)\/[\w./@-]*)`/g)
   expect([...paths, ...folders].filter(([, path]) => !existsSync(`${ROOT}${path}`))).toEqual([])
-  const named = found(DOCS, /`((?:daemon|redis|clients|contract|faults|unit)\/[\w/-]+)`/g)
+  const named = found(DOCS, /`((?:daemon|redis|api|clients|contract|faults|unit)\/[\w/-]+)`/g)
   expect(named.length).toBeGreaterThan(20)
   expect(named.filter(([, name]) => !existsSync(`${ROOT}test/${name}.test.ts`))).toEqual([])
 })

@@ -1,0 +1,192 @@
+/**
+ * imds-api on an embedded PostgreSQL of its own: inside the process of a test (`anApi`), or as a child process (`startImdsApi`). Both end with the
+ * test, also when its process is killed.
+ */
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { chmodSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { basename, join } from 'node:path'
+import { createInterface } from 'node:readline'
+import pg from 'pg'
+import { pino } from 'pino'
+import type { Test } from 'tap'
+import { buildApiServer } from '../../../src/api/api.ts'
+import { digest } from '../../../src/api/auth/secrets.ts'
+import { migrate } from '../../../src/api/database/migrate.ts'
+import { openDatabase, type Database } from '../../../src/api/database/open.ts'
+import { inTransaction } from '../../../src/api/database/transaction.ts'
+import { OutboxPublisher } from '../../../src/api/publish/outbox-publisher.ts'
+import { isRefusal } from '../../../src/api/refusal.ts'
+import { applyRegion } from '../../../src/api/region/apply.ts'
+import { parseRegion, type RegionFile } from '../../../src/api/region/schema.ts'
+import type { ApiServer } from '../../../src/api/server.ts'
+import { openStore, type Publisher } from '../../../src/store/open.ts'
+import { aRegion, CLIENT_OF, ONE, secretOf } from '../fixtures/region.ts'
+import { freePort } from '../redis/redis.ts'
+import { type LogLine, until } from './daemon.ts'
+import { IMDS_API, programEnvironment } from './imds.ts'
+import { must, startChild } from './processes.ts'
+
+/** The methods of the interface. */
+export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH' | 'HEAD'
+
+/** A response: its status, headers and JSON. */
+export interface ApiAnswer { readonly status: number, readonly headers: Readonly<Record<string, unknown>>, readonly body: unknown }
+
+/** The API inside the process of a test. */
+export interface TestApi {
+  readonly server: ApiServer
+  readonly database: Database
+  /** A temporary directory, with the state directory of PostgreSQL and the store in it. */
+  readonly directory: string
+  /** Gets an access token for a client, whose secret is that of `secretOf`. */
+  token(client: string): Promise<string>
+  /** Sends a request with JSON in the name of an account (ONE unless another is named). `body` undefined: the request has no body. */
+  call(method: Method, url: string, body?: unknown, account?: keyof typeof CLIENT_OF): Promise<ApiAnswer>
+  /** Starts a publisher to a directory of files (or to `store`), which stops with the test. Returns the store. */
+  startPublisher(store?: Publisher): Promise<Publisher>
+  /** Waits until nothing is left to publish. */
+  drained(): Promise<void>
+}
+
+/** The beginning of every `url` in the answers of `anApi`. */
+export const BASE_URL = 'https://api.gb1.example.com'
+
+/** Options of `anApi`. `region`: the region file. `accessTokenSeconds`: default 7200. */
+export interface ApiOptions { readonly region?: RegionFile, readonly accessTokenSeconds?: number }
+
+/** Builds the API on a new database with a region. */
+export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 7200 }: ApiOptions = {}): Promise<TestApi> {
+  const directory = await temporaryDirectory(t)
+  const log = pino({ level: 'fatal' })
+  const database = await openDatabase({ kind: 'embedded', stateDirectory: join(directory, 'state') }, false, (error) => { t.fail(`a connection broke: ${error.message}`) })
+  t.teardown(() => database.close())
+  await database.pool.query('alter system set fsync = off') // a test needs nothing of it after a crash
+  await database.pool.query('select pg_reload_conf()')
+  await migrate(database.tables)
+  await apply(database, region)
+  const server = await buildApiServer({ tls: undefined, trustedProxies: [], accessTokenSeconds }, database, { baseUrl: BASE_URL, domain: region.domain }, log)
+  t.teardown(() => server.close())
+  const token = async (client: string) => {
+    const { statusCode, body } = await server.inject({ method: 'POST', url: '/token', headers: { authorization: basic(client) }, payload: { grant_type: 'client_credentials' } })
+    if (statusCode !== 200) throw new Error(`${client} gets no token: ${body}`)
+    return (JSON.parse(body) as { access_token: string }).access_token
+  }
+  const tokens = new Map<string, Promise<string>>()
+  return {
+    server, database, directory, token,
+    call: async (method, url, body, account = ONE) => {
+      const client = CLIENT_OF[account]
+      if (!tokens.has(client)) tokens.set(client, token(client))
+      const { statusCode, headers, body: text } = await server.inject({
+        method, url, headers: { authorization: `Bearer ${await tokens.get(client)!}` }, ...body !== undefined && { payload: body as object },
+      })
+      return { status: statusCode, headers, body: text === '' ? undefined : JSON.parse(text) as unknown }
+    },
+    startPublisher: async (given) => {
+      const files = join(directory, 'store')
+      mkdirSync(files, { recursive: true })
+      const store = given ?? await openStore({ url: `file:${files}` })
+      if (given === undefined) t.teardown(() => store.close())
+      const connect = async () => {
+        const client = new pg.Client(database.connection)
+        await client.connect()
+        return client
+      }
+      const publisher = new OutboxPublisher({ tables: database.tables, connect, store, region, counted: () => { /* not counted */ }, log })
+      publisher.start()
+      t.teardown(() => publisher.stop())
+      return store
+    },
+    drained: () => until(async () => (await database.tables.selectFrom('outbox').select('id').execute()).length === 0, 'the outbox to be empty'),
+  }
+}
+
+/** Applies a region file. The secrets of its clients are those of `secretOf`. */
+export async function apply({ tables }: Pick<Database, 'tables'>, region: RegionFile, prune = false): Promise<readonly string[]> {
+  const parsed = await parseRegion(JSON.stringify(region))
+  if (!parsed.ok) throw new Error(parsed.faults.join('; '))
+  const difference = await inTransaction(tables, (change) => applyRegion(change, parsed.value, prune, (path) => digest(secretOf(basename(path, '.secret')))))
+  if (isRefusal(difference)) throw new Error(difference.errors.join('; '))
+  return difference
+}
+
+/** The Authorization header of a client. */
+export function basic(client: string, secret = secretOf(client)): string {
+  return `Basic ${Buffer.from(`${client}:${secret}`).toString('base64')}`
+}
+
+/** imds-api as a process. */
+export interface TestImdsApi {
+  readonly process: ChildProcess
+  readonly baseUrl: string
+  readonly operatorUrl: string
+  readonly log: readonly LogLine[]
+  /** The environment that it was started with, for another process with the same database. */
+  readonly env: Readonly<Record<string, string>>
+  /** Gets an access token for a client, whose secret is that of `secretOf`. */
+  token(client: string): Promise<string>
+  /** Sends SIGTERM and waits for the end. Returns the exit status. */
+  stop(): Promise<number | null>
+}
+
+/**
+ * Applies a region and starts imds-api on free ports of 127.0.0.1 with an embedded PostgreSQL and a directory of files as its store. `env` adds to its
+ * environment and overrides. Resolves when it listens; the test stops it.
+ */
+export async function startImdsApi(t: Test, env: Readonly<Record<string, string>> = {}, region: RegionFile = aRegion()): Promise<TestImdsApi> {
+  const directory = await temporaryDirectory(t)
+  mkdirSync(join(directory, 'store'))
+  const listen = `127.0.0.1:${String(await freePort())}`
+  const full = {
+    IMDS_API_LISTEN: listen, IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: join(directory, 'state'), IMDS_STORE: `file:${join(directory, 'store')}`, ...env,
+  }
+  const file = join(directory, 'region.yaml')
+  writeFileSync(file, JSON.stringify(region))
+  for (const { id, secret_file } of region.api_clients) if (secret_file !== undefined) writeFileSync(join(directory, secret_file), `${secretOf(id)}\n`)
+  await must([process.execPath, IMDS_API, 'apply', file], { env: { ...programEnvironment(), ...full } })
+  return startProcess(t, full)
+}
+
+/** Starts imds-api with an environment, on a database that has its region. */
+export async function startProcess(t: Test, env: Readonly<Record<string, string>>): Promise<TestImdsApi> {
+  const child = spawn(process.execPath, [IMDS_API], { env: { ...programEnvironment(), ...env }, stdio: ['ignore', 'pipe', 'inherit'] })
+  const stop = async () => {
+    if (child.exitCode === null && child.signalCode === null) {
+      child.kill('SIGTERM')
+      await once(child, 'exit')
+    }
+    return child.exitCode
+  }
+  t.teardown(stop)
+  const log: LogLine[] = []
+  createInterface({ input: child.stdout }).on('line', (line) => { log.push(JSON.parse(line) as LogLine) })
+  await until(() => log.some(({ msg }) => msg === 'listening') || child.exitCode !== null, 'imds-api to listen')
+  const listening = log.find(({ msg }) => msg === 'listening')
+  if (listening === undefined) throw new Error(`imds-api did not start: ${JSON.stringify(log)}`)
+  const place = ({ host, port }: { host: string, port: number }) => `${env['IMDS_API_TLS_CERT_FILE'] === undefined ? 'http' : 'https'}://${host}:${String(port)}`
+  const baseUrl = place(listening['listening'] as { host: string, port: number })
+  return {
+    process: child, log, env, stop, baseUrl, operatorUrl: place(listening['operator'] as { host: string, port: number }).replace('https:', 'http:'),
+    token: async (client) => {
+      const response = await fetch(`${baseUrl}/token`, { method: 'POST', headers: { authorization: basic(client) }, body: new URLSearchParams({ grant_type: 'client_credentials' }) })
+      if (!response.ok) throw new Error(`${client} gets no token: ${await response.text()}`)
+      return (await response.json() as { access_token: string }).access_token
+    },
+  }
+}
+
+/**
+ * Ends with its input. A PostgreSQL that is still there was left by a test that was killed; the file is gone after a stop. The directory has to be short
+ * for a unix socket, and open to the user in whose name root runs PostgreSQL.
+ */
+const KEEPER = `echo up; cat > /dev/null; pid=$(head -n 1 "$0/state/postgres/data/postmaster.pid" 2> /dev/null) && kill -QUIT "$pid" && sleep 1; rm -rf "$0"`
+
+async function temporaryDirectory(t: Test): Promise<string> {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-api-'))
+  chmodSync(directory, 0o711)
+  const keeper = await startChild(['sh', '-c', KEEPER, directory])
+  t.teardown(() => keeper.stop())
+  return directory
+}

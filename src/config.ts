@@ -51,7 +51,10 @@ export interface Config {
 
 /** Something wrong with one variable. */
 export interface ConfigFault { readonly variable: string, readonly message: string }
-/** The result of `parseConfig`. `unknown`: variables that start with IMDS_ and do not exist, for a warning. */
+/**
+ * The result of `parseConfig`. `unknown`: variables that start with IMDS_ and do not exist, for a warning. Those of imds-api (IMDS_API_) are no mistake: one
+ * environment may be for both.
+ */
 export type ParsedConfig =
   | { readonly ok: true, readonly value: Config, readonly unknown: readonly string[] }
   | { readonly ok: false, readonly faults: readonly ConfigFault[] }
@@ -183,7 +186,7 @@ export function parseConfig(
     firewall: { required: firewall === 'required', link },
     provider: { ...domain !== undefined && { domain }, ...partition !== undefined && { partition } },
   }
-  const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_') && !(variable in SETTINGS))
+  const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_') && !variable.startsWith('IMDS_API_') && !(variable in SETTINGS))
   return { ok: true, value: Object.freeze(config), unknown }
 }
 

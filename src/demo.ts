@@ -1,17 +1,17 @@
 /**
- * The demo of `npm start`: serves one made-up instance to 127.0.0.1, from a temporary directory that is deleted at the end. Variables that the
+ * The demo of `imdsd --demo`: serves one made-up instance to 127.0.0.1, from a temporary directory that is deleted at the end. Variables that the
  * environment sets are kept.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Daemon } from './daemon.ts'
 import { openStore } from './store/open.ts'
 
-/** A prepared demo: its environment, what it prints once the daemon runs, and how to delete its files. */
+/** A prepared demo: its environment, its temporary directory, the lines to try once the daemon listens (`HOST:PORT`), and how to delete its files. */
 export interface Demo {
   readonly env: Readonly<Record<string, string | undefined>>
-  readonly announce: (daemon: Daemon) => void
+  readonly directory: string
+  readonly announce: (guest: string, operator: string) => void
   readonly clean: () => void
 }
 
@@ -52,16 +52,16 @@ export async function prepareDemo(env: Readonly<Record<string, string | undefine
   const set = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== ''))
   return {
     env: { IMDS_LISTEN: '127.0.0.1:8169', IMDS_OPERATOR_LISTEN: '127.0.0.1:9169', IMDS_STATE_DIR: join(directory, 'state'), IMDS_STORE: url, ...set },
+    directory,
     clean: () => { rmSync(directory, { recursive: true, force: true }) },
-    announce: ({ guests: [guest], operator }) => {
-      if (guest === undefined) return
-      const base = `http://${guest.host}:${String(guest.port)}`
+    announce: (guest, operator) => {
+      const base = `http://${guest}`
       const lines = [
         'imds answers guests. Try:',
         `  curl ${base}/latest/meta-data/`,
         `  curl ${base}/latest/meta-data/public-keys/0/openssh-key`,
         `  curl ${base}/latest/user-data`,
-        `  curl http://${operator.host}:${String(operator.port)}/metrics`,
+        `  curl http://${operator}/metrics`,
         ...embedded ? [`  npm run -s imdsctl -- --store ${url} list`] : [],
       ]
       console.log(`\n${lines.join('\n')}\n`)

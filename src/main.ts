@@ -11,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { missingFile } from './runtime/missing-file.ts'
 import { parseConfig, type ConfigFault } from './config.ts'
 import { startDaemon } from './daemon.ts'
+import { formatHostPort } from './runtime/host-port.ts'
 import { StartFailure } from './runtime/listen.ts'
 import { buildLog, standardOutput, terminalOutput } from './log.ts'
 import { inheritedSockets, superviseBy } from './runtime/systemd.ts'
@@ -61,7 +62,8 @@ try {
   const daemon = await starting
   if (!stopping) {
     superviseBy(env, log)
-    demo?.announce(daemon)
+    const [guest] = daemon.guests
+    if (guest !== undefined) demo?.announce(formatHostPort(guest), formatHostPort(daemon.operator))
   }
 } catch (error) {
   const path = missingFile(error)

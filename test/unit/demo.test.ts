@@ -47,9 +47,8 @@ test('each demo has its own files, and cleaning deletes all of them', async () =
 test('it announces commands for the addresses on which the daemon listens', async () => {
   const print = vi.spyOn(console, 'log').mockImplementation(() => { /* kept */ })
   try {
-    const daemon = { guests: [{ host: '127.0.0.1', port: 4711 }], operator: { host: '127.0.0.1', port: 4712 } } as unknown as Parameters<Demo['announce']>[0]
-    ;(await aDemo()).announce(daemon)
-    ;(await aDemo({ IMDS_STORE: 'redis://r' })).announce(daemon)
+    ;(await aDemo()).announce('127.0.0.1:4711', '127.0.0.1:4712')
+    ;(await aDemo({ IMDS_STORE: 'redis://r' })).announce('127.0.0.1:4711', '127.0.0.1:4712')
     const [own, foreign] = print.mock.calls.map(([text]) => String(text))
     expect(own).toContain('curl http://127.0.0.1:4711/latest/meta-data/')
     expect(own).toContain('curl http://127.0.0.1:4712/metrics')

@@ -91,5 +91,5 @@ test('the read side of the store imports nothing of the write side, directly or 
 
 test('only the entries of the programs read the environment', () => {
   const readers = files.filter((file) => readFileSync(join(SRC, file), 'utf8').includes('process.env'))
-  expect(readers.sort()).toEqual(['api/main.ts', 'cli/imdsctl.ts', 'main.ts'])
+  expect(readers.sort()).toEqual(['api/main.ts', 'cli/imdsctl.ts', 'main.ts', 'start.ts'])
 })

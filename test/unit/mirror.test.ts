@@ -13,6 +13,7 @@ const OF_THE_REPOSITORY = ['docs.test.ts', 'layers.test.ts', 'mirror.test.ts']
  * that use them.
  */
 const ELSEWHERE: Readonly<Record<string, string>> = {
+  'api/demo.ts': 'api/demo',
   'cli/imdsctl.ts': 'daemon/programs',
   'daemon.ts': 'daemon/life',
   'firewall/agent/agent.ts': 'daemon/firewall-keeping',
@@ -26,6 +27,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'main.ts': 'daemon/life',
   'operator/paths.ts': 'unit/operator/server',
   'runtime/addresses.ts': 'daemon/addresses',
+  'start.ts': 'api/demo',
   'store/backend.ts': 'unit/store/publish',
   'store/publisher.ts': 'unit/store/publish-many',
   'store/redis/publisher.ts': 'redis/publish',

@@ -8,6 +8,7 @@
  * is alive: PostgreSQL releases it when the connection of its holder ends.
  */
 import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { closeSync, chmodSync, chownSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -50,7 +51,7 @@ export async function startEmbedded(stateDirectory: string, shared: boolean): Pr
   }
   const data = join(directory, 'data')
   checkVersion(data, binaries)
-  if (!existsSync(data)) initialise(data, binaries)
+  if (!existsSync(data)) await initialise(data, binaries)
   const connection = { host: directory, user: USER, database: DATABASE }
   const isRunning = await canConnect(connection) // an imds-api that was killed left it
   const launched = isRunning ? undefined : await launch(directory, data, binaries, connection)
@@ -92,12 +93,13 @@ function checkVersion(data: string, { native, user }: Binaries): void {
 }
 
 /** Makes the database beside its place and renames it, so that a kill leaves no half of one. */
-function initialise(data: string, { native, user }: Binaries): void {
+async function initialise(data: string, { native, user }: Binaries): Promise<void> {
   rmSync(`${data}.new`, { recursive: true, force: true })
-  const { status, stderr } = spawnSync(join(native, 'bin/initdb'), [
+  const child = spawn(join(native, 'bin/initdb'), [
     '--pgdata', `${data}.new`, '--username', USER, '--auth-local=trust', '--auth-host=reject', '--encoding=UTF8', '--locale=C',
-  ], { ...user, cwd: '/', env: environmentOf(native), encoding: 'utf8' })
-  if (status !== 0) throw new Error(`initdb failed: ${stderr.trim()}`)
+  ], { ...user, cwd: '/', env: environmentOf(native), stdio: ['ignore', 'ignore', 'pipe'], detached: true }) // detached: Ctrl-C stops us after it
+  const [stderr] = await Promise.all([child.stderr.toArray(), once(child, 'close')])
+  if (child.exitCode !== 0) throw new Error(`initdb failed: ${Buffer.concat(stderr as Buffer[]).toString().trim()}`)
   renameSync(`${data}.new`, data)
 }
 

@@ -1,0 +1,81 @@
+/**
+ * The entry of `npm start`: the daemon with its demo instance as a child process, and imds-api with a demo account in this one, which publishes into the
+ * daemon's store. Both end together, and their temporary directory is deleted.
+ *
+ * With `--daemon-only`, or where IMDS_STORE names a store, which may be a real one, it is the same as `imdsd --demo`.
+ */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmodSync } from 'node:fs'
+import { createInterface } from 'node:readline'
+import { prepareDemo } from './demo.ts'
+import { buildLog, standardOutput, terminalOutput } from './log.ts'
+import { formatHostPort } from './runtime/host-port.ts'
+import { StartFailure } from './runtime/listen.ts'
+
+const EX_USAGE = 64
+
+const args = process.argv.slice(2)
+const isDaemonOnly = args.includes('--daemon-only')
+if (args.length > Number(isDaemonOnly)) {
+  console.error('usage: npm start [-- --daemon-only]')
+  process.exit(EX_USAGE)
+}
+if (isDaemonOnly || (process.env['IMDS_STORE'] ?? '') !== '') {
+  process.argv.splice(2, Infinity, '--demo')
+  await import('./main.ts')
+} else await startBoth()
+
+async function startBoth(): Promise<void> {
+  const demo = await prepareDemo(process.env)
+  chmodSync(demo.directory, 0o711) // as root, PostgreSQL runs as another user
+  const output = process.stdout.isTTY ? await terminalOutput() : standardOutput()
+  const log = buildLog('info', output)
+
+  const daemon = spawn(process.execPath, [...process.execArgv, new URL('./main.ts', import.meta.url).pathname], { env: demo.env, stdio: ['ignore', 'pipe', 'inherit'] })
+  const daemonEnded = once(daemon, 'exit')
+  const daemonListens = new Promise<{ guests: readonly string[], operator: string }>((resolve) => {
+    createInterface({ input: daemon.stdout }).on('line', (line) => {
+      output.write(`${line}\n`)
+      const { msg, guests, operator } = JSON.parse(line) as { msg: string, guests: readonly string[], operator: string }
+      if (msg === 'listening') resolve({ guests, operator })
+    })
+  })
+  const starting = startApi()
+
+  let ending = false as boolean // TypeScript does not see that `end` sets it
+  const end = async (status: number) => {
+    if (ending) return
+    ending = true
+    await starting.then((api) => api.stop(), () => { /* it has cleaned up */ })
+    daemon.kill('SIGTERM')
+    await daemonEnded
+    demo.clean()
+    process.exit(status)
+  }
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => { void end(0) })
+  void daemonEnded.then(() => end(daemon.exitCode ?? 1))
+  try {
+    const [{ guests: [guest], operator }, api] = await Promise.all([daemonListens, starting])
+    if (guest !== undefined && !ending) {
+      demo.announce(guest, operator)
+      const { tryLines } = await import('./api/demo.ts')
+      console.log(`${tryLines(formatHostPort(api.listening), guest).join('\n')}\n`)
+    }
+    const reason = await api.failed
+    if (!ending) log.fatal({ reason }, 'imds-api cannot go on')
+  } catch (error) {
+    if (!ending) log.fatal(error instanceof StartFailure ? { reason: error.message } : { err: error }, 'imds-api cannot start; npm start -- --daemon-only starts the daemon alone')
+  }
+  await end(1)
+
+  async function startApi() {
+    const { demoEnvironment, prepareDatabase } = await import('./api/demo.ts')
+    const env = demoEnvironment(demo.env, demo.directory)
+    const faults = await prepareDatabase(env)
+    if (faults.length > 0) throw new StartFailure(faults.map(({ variable, message }) => `${variable} ${message}`).join('; '))
+    const parsed = (await import('./api/config.ts')).parseApiConfig(env)
+    if (!parsed.ok) throw new Error('the configuration was good before')
+    return (await import('./api/api.ts')).startApi(parsed.value, log)
+  }
+}

@@ -6,7 +6,7 @@ import Type from 'typebox'
 import { notFound, refuse } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 
-const COLLECTIONS = ['load_balancers', 'database_snapshots', 'firewall_policies', 'volumes', 'database_types'] as const
+const COLLECTIONS = ['load_balancers', 'database_servers', 'database_snapshots', 'firewall_policies', 'volumes', 'database_types'] as const
 
 /** Adds the routes. */
 export function addRoutesOfOtherDocuments(server: ApiServer): void {

@@ -23,6 +23,7 @@ import { parseRegion, type RegionFile } from '../../../src/api/region/schema.ts'
 import type { ApiServer } from '../../../src/api/server.ts'
 import { openStore, type Publisher } from '../../../src/store/open.ts'
 import { aRegion, CLIENT_OF, ONE, secretOf } from '../fixtures/region.ts'
+import { BASE_URL } from '../fixtures/representations.ts'
 import { freePort } from '../redis/redis.ts'
 import { type LogLine, until } from './daemon.ts'
 import { IMDS_API, programEnvironment } from './imds.ts'
@@ -49,9 +50,6 @@ export interface TestApi {
   /** Waits until nothing is left to publish. */
   drained(): Promise<void>
 }
-
-/** The beginning of every `url` in the answers of `anApi`. */
-export const BASE_URL = 'https://api.gb1.example.com'
 
 /** Options of `anApi`. `region`: the region file. `accessTokenSeconds`: default 7200. */
 export interface ApiOptions { readonly region?: RegionFile, readonly accessTokenSeconds?: number }

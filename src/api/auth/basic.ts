@@ -3,11 +3,15 @@
 /** A client's id and secret. */
 export interface Credentials { readonly id: string, readonly secret: string }
 
+/** Control characters are not allowed (RFC 7617, 2). PostgreSQL has no U+0000 either. */
+// eslint-disable-next-line no-control-regex
+const CONTROL = /[\x00-\x1f\x7f]/
+
 /** Parses an Authorization header; undefined: it has no credentials in this form. */
 export function parseBasic(header: string | undefined): Credentials | undefined {
   const [, base64] = /^basic +([A-Za-z0-9+/]+={0,2}) *$/i.exec(header ?? '') ?? []
   if (base64 === undefined) return undefined
   const text = Buffer.from(base64, 'base64').toString('utf8')
   const colon = text.indexOf(':')
-  return colon === -1 ? undefined : { id: text.slice(0, colon), secret: text.slice(colon + 1) }
+  return colon === -1 || CONTROL.test(text) ? undefined : { id: text.slice(0, colon), secret: text.slice(colon + 1) }
 }

@@ -3,7 +3,7 @@
  *
  * The body is a form or JSON. Failures have OAuth's `error`, and the `error_name` and `errors` of this API beside it.
  */
-import type { FastifyReply } from 'fastify'
+import type { FastifyError, FastifyReply } from 'fastify'
 import type { Kysely } from 'kysely'
 import Type from 'typebox'
 import type { Tables } from '../database/tables.ts'
@@ -29,15 +29,20 @@ export function addTokenEndpoint(server: ApiServer, parts: TokenEndpointParts): 
     scope.addContentTypeParser('application/x-www-form-urlencoded', { parseAs: 'string' }, (_request, body, parsed) => {
       parsed(null, Object.fromEntries(new URLSearchParams(body as string)))
     })
+    scope.addHook('onRequest', (_request, reply, next) => {
+      void reply.header('Cache-Control', 'no-store').header('Pragma', 'no-cache')
+      next()
+    })
+    scope.setErrorHandler((error: FastifyError, _request, reply) => {
+      if ((error.statusCode ?? 500) >= 500) throw error // of the whole server
+      return refuseToken(reply, 400, 'invalid_request', error.validation === undefined ? error.message : 'grant_type and scope must be text, each once')
+    })
     scope.post('/token', {
       schema: {
         summary: 'Get an access token', description: 'HTTP Basic with the client\'s id and secret; the body is a form or JSON.', tags: ['Authentication'], security: [{ client: [] }],
         body: Type.Object({ grant_type: Type.Optional(Type.String()), scope: Type.Optional(Type.String()) }), response: { 200: TokenResponse },
       },
-      attachValidation: true,
     }, async (request, reply) => {
-      void reply.header('Cache-Control', 'no-store').header('Pragma', 'no-cache')
-      if (request.validationError !== undefined) return refuseToken(reply, 400, 'invalid_request', 'grant_type and scope must be text, each once')
       const credentials = parseBasic(request.headers.authorization)
       const client = credentials && await parts.tables.selectFrom('api_clients').select(['id', 'account_id', 'permissions_group', 'secret_sha256'])
         .where('id', '=', credentials.id).where('revoked_at', 'is', null).executeTakeFirst()

@@ -1,0 +1,153 @@
+/** The token endpoint, and what a token is worth: RFC 6749, the interface, and what clients of it send. */
+import t from 'tap'
+import { CLIENT_OF, ONE, secretOf, STORAGE_CLIENT, TWO } from '../support/fixtures/region.ts'
+import { anApi, basic } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+
+const api = await anApi(t, { accessTokenSeconds: 3600 })
+const { tables } = api.database
+const JSON_TYPE = 'application/json'
+const FORM_TYPE = 'application/x-www-form-urlencoded'
+const GRANT = 'grant_type=client_credentials'
+
+async function post(body: string, { type = FORM_TYPE, authorization = basic(CLIENT_OF[ONE]), url = '/token' }: { type?: string, authorization?: string | undefined, url?: string } = {}) {
+  const { statusCode: status, headers, body: text } = await api.server.inject({
+    method: 'POST', url, headers: { ...type !== '' && { 'content-type': type }, ...authorization !== '' && { authorization } }, payload: body,
+  })
+  return { status, headers, body: JSON.parse(text) as Record<string, unknown> }
+}
+
+async function read(authorization: string | undefined, url = '/1.0/account') {
+  const { statusCode: status, headers, body } = await api.server.inject({ url, headers: { ...authorization !== undefined && { authorization } } })
+  return { status, headers, body: JSON.parse(body) as Record<string, unknown> }
+}
+
+t.test('a form and JSON get a token on /token and /token/, with the headers and fields of the interface', async (t) => {
+  for (const url of ['/token', '/token/', '/token?account_id=acc-one01']) {
+    for (const [type, body] of [[FORM_TYPE, GRANT], [JSON_TYPE, '{"grant_type":"client_credentials"}'], [`${JSON_TYPE}; charset=utf-8`, '{"grant_type":"client_credentials","unknown":1}']] as const) {
+      const { status, headers, body: { access_token, ...rest } } = await post(body, { type, url })
+      t.equal(status, 200)
+      t.match(access_token, /^[A-Za-z0-9_-]{43}$/)
+      t.strictSame(rest, { token_type: 'Bearer', scope: 'infrastructure, orbit', expires_in: 3600 })
+      t.match(headers, { 'content-type': /^application\/json/, 'cache-control': 'no-store', pragma: 'no-cache', 'x-oauth-scopes': 'infrastructure, orbit' })
+    }
+  }
+})
+
+t.test('scopes: those that are asked for and allowed, separated by spaces or commas', async (t) => {
+  const scopeOf = async (scope: string, client: string = CLIENT_OF[ONE]) => {
+    const { status, body } = await post(`${GRANT}&scope=${encodeURIComponent(scope)}`, { authorization: basic(client) })
+    return status === 200 ? body['scope'] : body['error']
+  }
+  t.equal(await scopeOf(''), 'infrastructure, orbit')
+  t.equal(await scopeOf('infrastructure'), 'infrastructure')
+  t.equal(await scopeOf('orbit,infrastructure'), 'infrastructure, orbit')
+  t.equal(await scopeOf('orbit infrastructure', STORAGE_CLIENT), 'orbit')
+  t.equal(await scopeOf('infrastructure', STORAGE_CLIENT), 'invalid_scope')
+  t.equal(await scopeOf('admin'), 'invalid_scope')
+})
+
+t.test('wrong credentials get 401 invalid_client with a challenge, and never a hint at what is wrong', async (t) => {
+  const id = CLIENT_OF[ONE]
+  const bad = [
+    '', 'Basic', 'Basic !', 'Bearer abc', `Basic ${Buffer.from('no-colon').toString('base64')}`, basic(id, ''), basic(id, `${secretOf(id)}x`), basic('cli-zzzzz'),
+    basic(CLIENT_OF[TWO], secretOf(id)), basic(`${id}\0`), basic(id.toUpperCase()),
+  ]
+  const answers = await Promise.all(bad.map((authorization) => post(GRANT, { authorization })))
+  for (const [i, { status, headers, body }] of answers.entries()) {
+    t.equal(status, 401, `${String(i)}: ${bad[i]!}`)
+    t.match(headers, { 'www-authenticate': 'Basic realm="imds-api"', 'cache-control': 'no-store' })
+    t.strictSame(body, { error: 'invalid_client', error_description: 'the client\'s id or secret is wrong', error_name: 'unauthorized', errors: ['the client\'s id or secret is wrong'] })
+  }
+})
+
+t.test('every other mistake of a token request is 400 with the error of OAuth', async (t) => {
+  const rows: readonly (readonly [string, string, string])[] = [
+    ['', FORM_TYPE, 'invalid_request'], ['', JSON_TYPE, 'invalid_request'], ['', '', 'invalid_request'],
+    ['grant_type=magic', FORM_TYPE, 'unsupported_grant_type'], ['{"grant_type":1}', JSON_TYPE, 'invalid_request'], ['[]', JSON_TYPE, 'invalid_request'],
+    ['grant_type=password&username=a&password=b', FORM_TYPE, 'unauthorized_client'], ['grant_type=refresh_token&refresh_token=x', FORM_TYPE, 'unauthorized_client'],
+    ['grant_type=authorization_code', FORM_TYPE, 'unauthorized_client'], ['{"grant_type":', JSON_TYPE, 'invalid_request'], ['{"__proto__":{}}', JSON_TYPE, 'invalid_request'],
+    [GRANT, 'text/plain', 'invalid_request'], [GRANT, 'application/xml', 'invalid_request'],
+  ]
+  for (const [payload, type, error] of rows) {
+    const { status, headers, body } = await post(payload, { type })
+    t.equal(status, 400, `${type} ${payload}`)
+    t.match(headers, { 'content-type': /^application\/json/, 'cache-control': 'no-store' })
+    t.match(body, { error, error_description: /./, error_name: 'bad_request', errors: [/./] }, `${type} ${payload}`)
+  }
+  t.match(await api.server.inject({ url: '/token' }), { statusCode: 405, headers: { allow: 'POST' } })
+})
+
+t.test('a token works with the schemes Bearer and OAuth in any case, and its scopes are on every answer', async (t) => {
+  const token = await api.token(CLIENT_OF[ONE])
+  for (const scheme of ['Bearer', 'bearer', 'OAuth', 'oauth']) {
+    const { status, headers, body } = await read(`${scheme} ${token}`)
+    t.equal(status, 200, scheme)
+    t.equal(headers['x-oauth-scopes'], 'infrastructure, orbit')
+    t.equal(body['id'], ONE)
+  }
+  t.match((await read(`Bearer ${token}`, '/1.0/servers/srv-zzzzz')).headers, { 'x-oauth-scopes': 'infrastructure, orbit' })
+})
+
+t.test('a missing, malformed or unknown token gets 401 with a challenge', async (t) => {
+  const token = await api.token(CLIENT_OF[ONE])
+  for (const authorization of [undefined, '', 'Bearer', 'Bearer  ', `Token ${token}`, basic(CLIENT_OF[ONE]), `Bearer ${token} x`]) {
+    const { status, headers, body } = await read(authorization)
+    t.equal(status, 401, String(authorization))
+    t.equal(headers['www-authenticate'], 'Bearer realm="imds-api", error="invalid_request"')
+    const errors = ['the request has no access token']
+    t.strictSame(body, { error: 'invalid_request', error_description: errors[0], error_name: 'unauthorized', errors })
+  }
+  for (const unknown of ['abc', `${token}x`, token.slice(1), token.toUpperCase()]) {
+    const { status, headers, body } = await read(`Bearer ${unknown}`)
+    t.equal(status, 401)
+    t.equal(headers['www-authenticate'], 'Bearer realm="imds-api", error="invalid_token"')
+    t.match(body, { error: 'invalid_token', error_name: 'unauthorized', errors: ['the access token is not valid'] })
+  }
+})
+
+t.test('an expired token gets 401 token_expired, and is deleted only after a day', async (t) => {
+  const token = await api.token(CLIENT_OF[ONE])
+  await tables.updateTable('access_tokens').set({ expires_at: new Date(Date.now() - 1) }).execute()
+  const { status, headers, body } = await read(`Bearer ${token}`)
+  t.equal(status, 401)
+  t.equal(headers['www-authenticate'], 'Bearer realm="imds-api", error="token_expired"')
+  t.match(body, { error: 'expired_token', error_name: 'unauthorized', errors: ['the access token has expired'] })
+})
+
+t.test('a token for orbit alone cannot use this API', async (t) => {
+  const { status, headers, body } = await read(`Bearer ${await api.token(STORAGE_CLIENT)}`)
+  t.equal(status, 403)
+  t.match(headers, { 'x-oauth-scopes': 'orbit', 'www-authenticate': 'Bearer error="insufficient_scope", scope="infrastructure"' })
+  t.strictSame(body, { error_name: 'insufficient_scope', errors: ['the access token has no scope infrastructure'] })
+})
+
+t.test('account_id may name the account of the client, and no other', async (t) => {
+  const token = `Bearer ${await api.token(CLIENT_OF[ONE])}`
+  t.equal((await read(token, `/1.0/servers?account_id=${ONE}`)).status, 200)
+  for (const query of [`account_id=${TWO}`, 'account_id=', 'account_id=%00', `account_id=${ONE}&account_id=${TWO}`]) {
+    const { status, body } = await read(token, `/1.0/servers?${query}`)
+    t.equal(status, 404, query)
+    t.strictSame(body, { error_name: 'resource_not_found', errors: ['this account does not exist'] })
+  }
+})
+
+t.test('the database has digests of secrets and tokens, and not the texts', async (t) => {
+  const token = await api.token(CLIENT_OF[ONE])
+  for (const table of ['access_tokens', 'api_clients'] as const) {
+    const text = JSON.stringify((await tables.selectFrom(table).selectAll().execute()).map((row) => Object.values(row).map((value: unknown) => Buffer.isBuffer(value) ? value.toString('latin1') : value)))
+    t.notOk(text.includes(token), table)
+    t.notOk(text.includes(secretOf(CLIENT_OF[ONE])), table)
+  }
+})
+
+t.test('the tokens of a revoked client end within the second of the cache, and it gets no new one', async (t) => {
+  const token = `Bearer ${await api.token(CLIENT_OF[TWO])}`
+  t.equal((await read(token)).status, 200)
+  await tables.updateTable('api_clients').set({ revoked_at: new Date() }).where('id', '=', CLIENT_OF[TWO]).execute()
+  await until(async () => (await read(token)).status === 401, 'the token to end', 5000)
+  t.match((await read(token)).body, { error: 'invalid_token' })
+  t.match(await post(GRANT, { authorization: basic(CLIENT_OF[TWO]) }), { status: 401, body: { error: 'invalid_client' } })
+  await tables.updateTable('api_clients').set({ revoked_at: null, secret_sha256: null }).where('id', '=', CLIENT_OF[TWO]).execute()
+  t.equal((await post(GRANT, { authorization: basic(CLIENT_OF[TWO], '') })).status, 401, 'a client without a secret gets none either')
+})

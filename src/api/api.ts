@@ -105,7 +105,7 @@ async function connect({ connection }: Database): Promise<pg.Client> {
 }
 
 /** The API's HTTP server with all routes. */
-export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedProxies' | 'accessTokenSeconds'>, { tables }: Pick<Database, 'tables'>, site: Site, log: Logger): Promise<ApiServer> {
+export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedProxies' | 'accessTokenSeconds'>, { tables, pool }: Pick<Database, 'tables' | 'pool'>, site: Site, log: Logger): Promise<ApiServer> {
   const { tls, trustedProxies, accessTokenSeconds } = config
   const server = buildServer({
     tls: tls === undefined ? undefined : { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') }, trustedProxies, log,
@@ -124,7 +124,7 @@ export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedPro
   addTokenEndpoint(server, { tables, tokens, seconds: accessTokenSeconds })
   await server.register((api: ApiServer, _options: object, done: () => void) => {
     api.addHook('onRequest', buildBearerCheck(tokens))
-    const parts = { tables, site }
+    const parts = { tables, pool, site }
     addAccountRoutes(api, parts)
     addUserRoutes(api, parts)
     addCatalogRoutes(api, parts)

@@ -11,6 +11,7 @@ import type { PortTranslator } from '../model/port-translator.ts'
 import { freeAddresses } from '../database/allocate.ts'
 import { createCloudIp } from '../database/create-cloud-ip.ts'
 import { markChanged } from '../database/outbox.ts'
+import { prepareOne } from '../database/prepared.ts'
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Change, type Reader } from '../database/transaction.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
@@ -43,12 +44,15 @@ const TAGS = ['Cloud IPs']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the seven endpoints. */
-export function addCloudIpRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: ResourceParts): void {
+  const find = prepareOne(pool, 'cloud-ip', ['account', 'id'], (accountId, id) => selectCloudIps(tables, accountId).where('cloud_ips.id', '=', id))
   server.get('/cloud_ips', { schema: { summary: 'List cloud IPs', tags: TAGS, response: { 200: listOf(CloudIp) } } }, async ({ caller }) =>
     (await selectCloudIps(tables, caller.accountId).orderBy('cloud_ips.created_at').orderBy('cloud_ips.id').execute()).map((row) => represent(site, row)))
 
-  server.get('/cloud_ips/:id', { schema: { summary: 'Get a cloud IP', tags: TAGS, params: Params, response: { 200: CloudIp } } }, async ({ caller, params }, reply) =>
-    reply.answer(200, await load(tables, site, caller.accountId, params.id)))
+  server.get('/cloud_ips/:id', { schema: { summary: 'Get a cloud IP', tags: TAGS, params: Params, response: { 200: CloudIp } } }, async ({ caller, params: { id } }, reply) => {
+    const row = await find(caller.accountId, id)
+    return reply.answer(200, row === undefined ? notFound(`the cloud IP ${id}`) : represent(site, row))
+  })
 
   server.post('/cloud_ips', { schema: { summary: 'Create a cloud IP', tags: TAGS, body: Change, response: { 201: CloudIp } } }, async ({ caller, body }, reply) =>
     reply.answer(201, await inTransaction(tables, async (change) => {

@@ -4,10 +4,10 @@
  */
 import type {} from '@fastify/swagger' // the types of a route's documentation
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
-import { fastify, type FastifyBaseLogger, type FastifyError, type FastifyInstance, type FastifyReply, type RawServerDefault } from 'fastify'
+import { fastify, type FastifyBaseLogger, type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest, type RawServerDefault } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Logger } from 'pino'
-import { bodyOf, isRefusal, refuse, statusOf, type Refusal } from './refusal.ts'
+import { bodyOf, isRefusal, notFound, refuse, statusOf, type Refusal } from './refusal.ts'
 
 /** A Fastify server whose handlers get the types of their route's schemas. */
 export type ApiServer = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>
@@ -35,6 +35,10 @@ const BODY_LIMIT = 1 << 18
 export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): ApiServer {
   const options = {
     logger: false, bodyLimit: BODY_LIMIT, trustProxy: trustedProxies.length === 0 ? false : [...trustedProxies], routerOptions: { ignoreTrailingSlash: true },
+    frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => { // a path that cannot be decoded, or with too long an id
+      const refusal = error.statusCode === 400 ? refuse('bad_request', error.message) : notFound(request.url.split('?', 1)[0]!)
+      void reply.code(statusOf(refusal.name)).send(bodyOf(refusal))
+    },
     ajv: { customOptions: { allErrors: true, coerceTypes: false, removeAdditional: false, useDefaults: false } },
   } as const
   const server = (tls === undefined ? fastify(options) : fastify({ ...options, https: tls })) as unknown as ApiServer
@@ -66,7 +70,7 @@ export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): Ap
 /** Clients send Content-Type: application/json with an empty body, and POST without any. Both are an object without parameters. */
 function takeEmptyBodies(server: ApiServer): void {
   const parse = server.getDefaultJsonParser('error', 'error')
-  server.removeContentTypeParser('application/json')
+  server.removeAllContentTypeParsers() // Fastify's own takes text/plain too
   server.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body, done) => {
     if (body === '') done(null, {})
     else void parse(request, body as string, done)
@@ -93,12 +97,16 @@ class RouteTable {
   }
 }
 
+/** PostgreSQL's code for text that it cannot store: from JSON or a path, that is U+0000. */
+const UNTRANSLATABLE = '22021'
+
 /** What Fastify, the database or a bug has thrown, as a refusal. */
 function refusalOf(error: FastifyError): Refusal {
   if (error.validation !== undefined) {
     const [first = error.message, ...others] = formatFaults(error.validation)
     return refuse('unprocessable_entity', first, ...others)
   }
+  if (error.code === UNTRANSLATABLE) return refuse('unprocessable_entity', 'text must not contain the character U+0000')
   switch (error.statusCode) {
     case 400: return refuse('bad_request', error.message)
     case 413: return refuse('payload_too_large', error.message)

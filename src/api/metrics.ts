@@ -27,32 +27,21 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
     help: 'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), invalid or address-owned (the store refused the record), failed (the store or the database could not be used).',
   })
   for (const result of OUTCOMES) publishes.inc({ result }, 0)
-  let outbox: { readonly length: number, readonly age: number, readonly faulty: number } | undefined
-  const read = async () => {
-    const { rows: [row] } = await sql<{ length: number, age: number, faulty: number }>`
-      select count(distinct server_id) as length, coalesce(extract(epoch from now() - min(created_at)), 0)::float as age, count(distinct server_id) filter
-      (where retry_at is not null) as faulty
-      from outbox`.execute(tables)
-    outbox = row
-  }
-  new Gauge({
-    name: 'imds_api_outbox_servers', help: 'Servers that wait to be published.', registers,
-    async collect() {
-      this.reset()
-      await read().catch(() => { outbox = undefined })
-      if (outbox !== undefined) this.set(outbox.length)
-    },
-  })
-  const gauge = (name: string, help: string, value: () => number | undefined) => new Gauge({
+  let reading: Promise<Outbox | undefined> | undefined
+  /** All metrics of a scrape share one query. Undefined: the database is unreachable. */
+  const read = () => reading ??= readOutbox(tables).catch(() => undefined).finally(() => { reading = undefined })
+  const gauge = (name: string, help: string, value: () => number | undefined | Promise<number | undefined>) => new Gauge({
     name, help, registers,
-    collect() {
-      this.reset()
-      const now = value()
-      if (now !== undefined) this.set(now)
+    async collect() {
+      const now = await value()
+      if (now === undefined) this.remove()
+      else this.set(now)
     },
   })
-  gauge('imds_api_outbox_age_seconds', 'How long the oldest change has waited to be published; 0: none waits.', () => outbox?.age)
-  gauge('imds_api_refused_servers', 'Servers whose record the store refuses. Their guests see the last published state.', () => outbox?.faulty)
+  gauge('imds_api_ready', '1: the database answers, so requests are served.', async () => await read() === undefined ? 0 : 1)
+  gauge('imds_api_outbox_servers', 'Servers that wait to be published.', async () => (await read())?.length)
+  gauge('imds_api_outbox_age_seconds', 'How long the oldest change has waited to be published; 0: none waits.', async () => (await read())?.age)
+  gauge('imds_api_refused_servers', 'Servers whose record the store refuses. Their guests see the last published state.', async () => (await read())?.faulty)
   gauge('imds_api_database_connections', 'Open connections of the pool to the database.', () => pool.totalCount)
   gauge('imds_api_database_waiting', 'Requests that wait for a connection to the database.', () => pool.waitingCount)
   return {
@@ -60,4 +49,15 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
     answered: (route, method, status) => { requests.inc({ route, method, status }) },
     published: (result) => { publishes.inc({ result }) },
   }
+}
+
+interface Outbox { readonly length: number, readonly age: number, readonly faulty: number }
+
+/** The servers that wait, the age of the oldest change in seconds, and how many of the servers the store refuses. */
+async function readOutbox(tables: Database['tables']): Promise<Outbox | undefined> {
+  const { rows: [row] } = await sql<Outbox>`
+    select count(distinct server_id) as length, coalesce(extract(epoch from now() - min(created_at)), 0)::float as age,
+      count(distinct server_id) filter (where retry_at is not null) as faulty
+    from outbox`.execute(tables)
+  return row
 }

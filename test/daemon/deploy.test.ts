@@ -7,6 +7,7 @@ import { readFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import t from 'tap'
 import { parse as parseYaml } from 'yaml'
+import { API_SETTINGS, parseApiConfig } from '../../src/api/config.ts'
 import { parseConfig, SETTINGS } from '../../src/config.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
@@ -19,7 +20,8 @@ interface Alert { readonly alert: string, readonly expr: string, readonly labels
 const ROOT = new URL('../../', import.meta.url).pathname
 const read = (path: string) => readFileSync(ROOT + path, 'utf8')
 const alerts = (parseYaml(read('deploy/alerts.yml')) as { groups: { rules: Alert[] }[] }).groups.flatMap(({ rules }) => rules)
-const envFile = Object.fromEntries(read('deploy/imds.env').split('\n').filter((line) => /^\w/.test(line)).map((line) => line.split(/=(.*)/s).slice(0, 2) as [string, string]))
+const environmentOf = (path: string) => Object.fromEntries(read(path).split('\n').filter((line) => /^\w/.test(line)).map((line) => line.split(/=(.*)/s).slice(0, 2) as [string, string]))
+const envFile = environmentOf('deploy/imds.env')
 
 const skip = spawnSync('promtool', ['--version']).error !== undefined && 'promtool is missing: Debian has it in the package prometheus'
 
@@ -51,7 +53,7 @@ t.test('a running daemon exports every metric and label that the alerts use', as
   await daemon.get('/latest/meta-data/')
   const text = (await daemon.operator('/metrics')).body.toString()
   const exported = new Set(Array.from(text.matchAll(/^[a-z_]+/gm), ([name]) => name))
-  const used = new Set(alerts.flatMap(({ expr }) => Array.from(expr.matchAll(/\b(?:imds|process)_[a-z_]+/g), ([name]) => name)))
+  const used = new Set(alerts.flatMap(({ expr }) => Array.from(expr.matchAll(/\b(?:imds|process)_[a-z_]+/g), ([name]) => name)).filter((name) => !name.startsWith('imds_api_')))
   t.ok(used.size >= 9, 'the names are found in the rules')
   for (const name of used) t.ok(exported.has(name), name)
   for (const { expr } of alerts) for (const [label] of expr.matchAll(/\b(?:result|reason)="[^"]+"/g)) t.match(text, label)
@@ -75,14 +77,19 @@ t.test('the command of ImdsConnectionsDropped counts the connections of each pee
 })
 
 t.test('the scrape targets have the default port of the operator API', (t) => {
-  const { scrape_configs: [job] } = parseYaml(read('deploy/prometheus.yml')) as { scrape_configs: { static_configs: { targets: string[] }[] }[] }
-  for (const target of job!.static_configs[0]!.targets) t.equal(target.split(':')[1], SETTINGS.IMDS_OPERATOR_LISTEN.split(':')[1], target)
+  const { scrape_configs: jobs } = parseYaml(read('deploy/prometheus.yml')) as { scrape_configs: { job_name: string, static_configs: { targets: string[] }[] }[] }
+  for (const { job_name, static_configs: [config] } of jobs) {
+    const listener = job_name === 'imds' ? SETTINGS.IMDS_OPERATOR_LISTEN : API_SETTINGS.IMDS_API_OPERATOR_LISTEN
+    for (const target of config!.targets) t.equal(target.split(':')[1], listener.split(':')[1], target)
+  }
   t.end()
 })
 
 t.test('the example environment is a valid configuration without unknown variables and without secrets', (t) => {
   t.match(parseConfig(envFile), { ok: true, unknown: [] })
   t.notMatch(read('deploy/imds.env'), /PASSWORD_FILE=|:\/\/[^/]*:[^/]*@/)
+  t.match(parseApiConfig(environmentOf('deploy/imds-api.env')), { ok: true, unknown: [] })
+  t.notMatch(read('deploy/imds-api.env'), /:\/\/[^/]*:[^/]*@/)
   t.end()
 })
 

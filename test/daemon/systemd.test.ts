@@ -14,7 +14,7 @@ import { SERVICE } from '../support/netns/namespaces.ts'
 const ROOT = new URL('../../', import.meta.url).pathname
 /** imdsctl as the package installs it. */
 const IMDSCTL = '/opt/imds/bin/node /opt/imds/lib/node_modules/imds/dist/imdsctl.js'
-const SERVICES = ['imds.service', 'imds-address.service', 'imds-firewall.service'] as const
+const SERVICES = ['imds.service', 'imds-address.service', 'imds-firewall.service', 'imds-api.service'] as const
 const FILES = [...SERVICES, 'imds.socket', 'imds-network@.socket'] as const
 const UNITS = [...SERVICES, 'imds.socket', 'imds-network@red.socket']
 

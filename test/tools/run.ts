@@ -7,10 +7,11 @@
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 import { buildInto } from '../support/programs/imds.ts'
+import { ROOT } from './documents.ts'
 
 /** Each command that tests need, and the Debian package that contains it. */
 const PACKAGES: Readonly<Record<string, string>> = {
@@ -108,6 +109,7 @@ function buildPrograms(root: string): string {
   const dist = join(root, 'dist')
   mkdirSync(dist, { recursive: true })
   writeFileSync(join(root, 'package.json'), '{ "type": "module" }')
+  symlinkSync(`${ROOT}node_modules`, join(root, 'node_modules')) // imds-api loads packages that are not bundled
   buildInto(dist)
   return dist
 }

@@ -2,7 +2,7 @@
  * PostgreSQL's own programs, from the npm package of this platform. They refuse to run as root, so a root process runs them as another user.
  */
 import { spawnSync } from 'node:child_process'
-import { chmodSync, cpSync, existsSync, renameSync, rmSync } from 'node:fs'
+import { chmodSync, cpSync, existsSync, renameSync, rmSync, statSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 
@@ -12,7 +12,7 @@ export interface Binaries {
   readonly user: { readonly uid: number, readonly gid: number } | undefined
 }
 
-/** The user `nobody`, in whose name root runs PostgreSQL. initdb needs a user that the system knows. */
+/** The user `nobody`. initdb needs a user that the system knows. */
 const NOBODY = { uid: 65_534, gid: 65_534 }
 
 /**
@@ -20,7 +20,7 @@ const NOBODY = { uid: 65_534, gid: 65_534 }
  * `stateDirectory`. Throws where no package fits this platform.
  */
 export function findBinaries(stateDirectory: string): Binaries {
-  const user = process.getuid?.() === 0 ? NOBODY : undefined
+  const user = process.getuid?.() === 0 ? userFor(stateDirectory) : undefined
   const packaged = packagedBinaries()
   if (canRun(packaged, user)) return { native: packaged, user }
   const copy = join(stateDirectory, 'postgresql')
@@ -33,6 +33,12 @@ export function findBinaries(stateDirectory: string): Binaries {
     others to pass (chmod o+x)`)
   }
   return { native: copy, user }
+}
+
+/** In whose name root runs PostgreSQL: the owner of the state directory, so that `imds-api apply` by root and a service of another user share it. */
+function userFor(stateDirectory: string): { readonly uid: number, readonly gid: number } {
+  const { uid, gid } = statSync(stateDirectory)
+  return uid === 0 ? NOBODY : { uid, gid }
 }
 
 /** The environment of PostgreSQL's programs: the package's libraries, and nothing of ours. */

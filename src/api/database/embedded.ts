@@ -9,7 +9,7 @@
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, chmodSync, chownSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, rmSync } from 'node:fs'
+import { closeSync, chmodSync, chownSync, fchownSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
@@ -46,7 +46,7 @@ export async function startEmbedded(stateDirectory: string, shared: boolean): Pr
   const binaries = findBinaries(stateDirectory)
   mkdirSync(directory, { recursive: true, mode: 0o700 })
   if (binaries.user !== undefined) {
-    chmodSync(stateDirectory, 0o711) // the other user passes through
+    if (statSync(stateDirectory).uid === 0) chmodSync(stateDirectory, 0o711) // the other user passes through
     chownSync(directory, binaries.user.uid, binaries.user.gid)
   }
   const data = join(directory, 'data')
@@ -109,6 +109,7 @@ async function launch(
 ): Promise<{ readonly exited: Promise<void> }> {
   const path = join(directory, 'log')
   const log = openSync(path, 'w', 0o600)
+  if (user !== undefined) fchownSync(log, user.uid, user.gid)
   const child = spawn(join(native, 'bin/postgres'), [
     '-D', data, '-k', directory, '-c', 'listen_addresses=', '-c', 'unix_socket_permissions=0700', '-c', 'log_min_messages=warning', '-c', 'jit=off',
   ], { ...user, cwd: '/', env: environmentOf(native), stdio: ['ignore', log, log], detached: true }) // detached: Ctrl-C must reach us first

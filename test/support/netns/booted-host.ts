@@ -81,6 +81,7 @@ for empty in dev etc/systemd run tmp; do mount -t tmpfs -o mode=755 tmpfs $empty
 mkdir etc/systemd/system
 chmod 1777 tmp
 mkdir dev/shm dev/pts
+chmod 1777 dev/shm
 for device in full null random tty urandom zero; do
   touch dev/$device
   mount --bind /dev/$device dev/$device

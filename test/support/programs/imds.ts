@@ -11,8 +11,7 @@ const BUILD = process.env['IMDS_TEST_BUILD']
 
 export const IMDSD = BUILD === undefined ? join(ROOT, 'src/main.ts') : join(BUILD, 'main.js')
 export const IMDSCTL = BUILD === undefined ? join(ROOT, 'src/cli/imdsctl.ts') : join(BUILD, 'imdsctl.js')
-/** imds-api runs from its source: the build does not have it yet. */
-export const IMDS_API = join(ROOT, 'src/api/main.ts')
+export const IMDS_API = BUILD === undefined ? join(ROOT, 'src/api/main.ts') : join(BUILD, 'api.js')
 export const LIBRARY = BUILD === undefined ? join(ROOT, 'src/library.ts') : join(BUILD, 'library.js')
 
 /** The environment of a program: PATH, and the cache of compiled code that `npm test` sets. */

@@ -1,6 +1,7 @@
 /** Creates a server: finds what it asks for, places it on a hypervisor, gives it addresses and keys, and enqueues it for publishing. */
 import { sql } from 'kysely'
 import { isRefusal, refuse, type Refusal } from '../refusal.ts'
+import { userDataFault } from '../model/user-data.ts'
 import { allocateAddress, nextId } from './allocate.ts'
 import { createCloudIp } from './create-cloud-ip.ts'
 import { lockAccount, usageOf } from './limits.ts'
@@ -56,7 +57,8 @@ interface Parts {
 
 /** Finds what the request names, or refuses it with everything that does not exist. */
 async function findParts(change: Change, accountId: string, asked: NewServer): Promise<Parts | Refusal> {
-  const faults: string[] = []
+  const fault = asked.userData === null ? undefined : userDataFault(asked.userData)
+  const faults = fault === undefined ? [] : [fault]
   const image = await change.selectFrom('images').select(['id', 'compatibility_mode'])
     .where((where) => where.and([
       where.or([where('id', '=', asked.image), where('handle', '=', asked.image)]), where.or([where('public', '=', true), where('account_id', '=', accountId)]),
@@ -75,6 +77,10 @@ async function findParts(change: Change, accountId: string, asked: NewServer): P
   const ids = [...new Set(asked.serverGroups)]
   const found = ids.length === 0 ? await groups.where('is_default', '=', true).execute() : await groups.where('id', 'in', ids).forShare().execute()
   faults.push(...ids.filter((id) => !found.some((group) => group.id === id)).map((id) => `server_groups: ${id} does not exist`))
+  if (typeof asked.cloudIp === 'string') {
+    const cloudIp = await change.selectFrom('cloud_ips').select('id').where('id', '=', asked.cloudIp).where('account_id', '=', accountId).executeTakeFirst()
+    if (cloudIp === undefined) faults.push(`cloud_ip: ${asked.cloudIp} does not exist`)
+  }
   const [first, ...others] = faults
   if (first !== undefined || image === undefined || serverType === undefined) return refuse('unprocessable_entity', first ?? '', ...others)
   return { image, serverType, zoneId: zone?.id, groupIds: found.map(({ id }) => id) }

@@ -12,7 +12,7 @@ import { createServer } from '../database/create-server.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Change, type Reader } from '../database/transaction.ts'
-import { checkUserData } from '../model/user-data.ts'
+import { userDataFault } from '../model/user-data.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import {
@@ -68,10 +68,8 @@ export function addServerRoutes(server: ApiServer, { tables, site }: ResourcePar
 
   server.post('/servers', { schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } } }, async ({ caller, body }, reply) =>
     reply.answer(202, await inTransaction(tables, async (change) => {
-      const userData = checkUserData(body.user_data ?? null)
-      if (isRefusal(userData)) return userData
       const id = await createServer(change, caller.accountId, {
-        image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData, serverGroups: body.server_groups, cloudIp:
+        image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: body.user_data ?? null, serverGroups: body.server_groups, cloudIp:
         body.cloud_ip ?? false,
         diskEncrypted: body.disk_encrypted ?? false, compatibilityMode: body.compatibility_mode,
       })
@@ -120,31 +118,28 @@ async function lockServer(change: Change, accountId: string, id: string): Promis
 }
 
 async function update(change: Change, { id, account_id }: Selectable<Tables['servers']>, body: Static<typeof Update>): Promise<Refusal | undefined> {
-  const userData = body.user_data === undefined ? undefined : checkUserData(body.user_data)
-  if (isRefusal(userData)) return userData
+  const { name, user_data, compatibility_mode, server_groups } = body
+  const groupIds = [...new Set(server_groups)]
+  const fault = typeof user_data === 'string' ? userDataFault(user_data) : undefined
+  const [first, ...others] = [...fault === undefined ? [] : [fault], ...await missingGroups(change, account_id, groupIds)]
+  if (first !== undefined) return refuse('unprocessable_entity', first, ...others)
   const values = {
-    ...body.name !== undefined && { name: body.name },
-    ...userData !== undefined && { user_data: userData },
-    ...body.compatibility_mode !== undefined && { compatibility_mode: body.compatibility_mode },
+    ...name !== undefined && { name }, ...user_data !== undefined && { user_data }, ...compatibility_mode !== undefined && { compatibility_mode },
   }
   if (Object.keys(values).length > 0) await change.updateTable('servers').set(values).where('id', '=', id).execute()
-  if (body.server_groups !== undefined) {
-    const refusal = await setGroups(change, account_id, id, body.server_groups)
-    if (refusal !== undefined) return refusal
+  if (server_groups !== undefined) {
+    await change.deleteFrom('server_group_members').where('server_id', '=', id).execute()
+    if (groupIds.length > 0) await change.insertInto('server_group_members').values(groupIds.map((server_group_id) => ({ server_group_id, server_id: id }))).execute()
   }
-  if (userData !== undefined || body.server_groups !== undefined) await markChanged(change, [id])
+  if (user_data !== undefined || server_groups !== undefined) await markChanged(change, [id])
   return undefined
 }
 
-/** Replaces the server groups of a server. */
-export async function setGroups(change: Change, accountId: string, serverId: string, groupIds: readonly string[]): Promise<Refusal | undefined> {
-  const ids = [...new Set(groupIds)]
-  const found = ids.length === 0 ? [] : await change.selectFrom('server_groups').select('id').where('account_id', '=', accountId).where('id', 'in', ids).forShare().execute()
-  const [missing, ...others] = ids.filter((id) => !found.some((group) => group.id === id)).map((id) => `server_groups: ${id} does not exist`)
-  if (missing !== undefined) return refuse('unprocessable_entity', missing, ...others)
-  await change.deleteFrom('server_group_members').where('server_id', '=', serverId).execute()
-  if (ids.length > 0) await change.insertInto('server_group_members').values(ids.map((server_group_id) => ({ server_group_id, server_id: serverId }))).execute()
-  return undefined
+/** Locks server groups against a delete, and names those that the account does not have. */
+async function missingGroups(change: Change, accountId: string, ids: readonly string[]): Promise<string[]> {
+  if (ids.length === 0) return []
+  const found = await change.selectFrom('server_groups').select('id').where('account_id', '=', accountId).where('id', 'in', ids).forShare().execute()
+  return ids.filter((id) => !found.some((group) => group.id === id)).map((id) => `server_groups: ${id} does not exist`)
 }
 
 /** A server with all that its forms show, in one query however many there are. */

@@ -1,0 +1,260 @@
+/** Servers: their forms, what creates and changes them, and what is refused. */
+import t from 'tap'
+import { finishServer } from '../../src/api/database/finish-server.ts'
+import { ADA, ADAS_KEY, GRACE, GRACES_KEY, ONE, TWO } from '../support/fixtures/region.ts'
+import {
+  nestedAccount, nestedCloudIp, nestedImage, nestedInterface, nestedServer, nestedServerGroup, serverType, TIME, zone,
+} from '../support/fixtures/representations.ts'
+import { anApi } from '../support/programs/api.ts'
+
+interface Server extends Record<string, unknown> {
+  id: string
+  status: string
+  created_at: string
+  image: { created_at: string }
+  interfaces: { id: string, ipv4_address: string, mac_address: string }[]
+  cloud_ips: { id: string, status: string, public_ipv4: string }[]
+  server_groups: { id: string, created_at: string }[]
+}
+
+const api = await anApi(t)
+const { tables } = api.database
+const call = async (method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string, body?: object, account?: typeof ONE | typeof TWO) => {
+  const { status, body: found } = await api.call(method, `/1.0/${path}`, body, account)
+  return { status, body: found as Server & { errors: string[], error_name: string } }
+}
+const create = async (body: object = {}, account?: typeof ONE | typeof TWO) => {
+  const answer = await call('POST', 'servers', { image: 'img-deb12', ...body }, account)
+  if (answer.status !== 202) throw new Error(JSON.stringify(answer.body))
+  return answer.body
+}
+const revisionOf = async (id: string) => (await tables.selectFrom('servers').select('revision').where('id', '=', id).executeTakeFirstOrThrow()).revision
+const refused = (status: number, error_name: string, ...errors: string[]) => ({ status, body: { error_name, errors } })
+
+t.test('a new server in its full, collected and nested form', async (t) => {
+  const data = 'IyEvYmluL3No\nCg==\n' // with line breaks, as the CLI writes it
+  const given = { image: 'debian-12', name: 'web 1', server_type: '4gb.ssd', zone: 'gb1-b', user_data: data, cloud_ip: true, disk_encrypted: true, compatibility_mode: true }
+  const { status, body } = await call('POST', 'servers', given)
+  t.equal(status, 202)
+  t.match(body, { id: /^srv-[0-9a-z]{5}$/, created_at: TIME, interfaces: [{ id: /^int-[0-9a-z]{5}$/ }], cloud_ips: [{ id: /^cip-[0-9a-z]{5}$/ }] })
+  const { id, created_at, image: { created_at: imageCreated }, interfaces: [one], cloud_ips: [ip], server_groups: [group] } = body
+  const cloudIp = nestedCloudIp(ip!.id, { name: '', public_ipv4: '203.0.113.1', public_ipv6: '2001:db8:1::1', status: 'reserved', reverse_dns: null })
+  const nested = nestedServer(id, { name: 'web 1', status: 'creating', created_at, started_at: null, deleted_at: null })
+  const collected = {
+    ...nested, account: nestedAccount(ONE), image: nestedImage('img-deb12', imageCreated), server_type: serverType('typ-large'), zone: zone('zon-bbbb2'), cloud_ips: [cloudIp],
+    interfaces: [nestedInterface(one!.id, '02:24:19:00:00:00', '10.240.0.1')],
+    server_groups: [nestedServerGroup(group!.id, { name: 'default', description: 'All servers that name no group', created_at: group!.created_at, default: true })],
+    snapshots: [], volumes: [],
+  }
+  const full = {
+    ...collected, user_data: data, compatibility_mode: true, disk_encrypted: true, console_url: null, console_token: null, console_token_expires: null, snapshots_schedule: null,
+    snapshots_schedule_next_at: null, snapshots_retention: null,
+  }
+  t.strictSame(body, full)
+  t.strictSame(await call('GET', `servers/${id}`), { status: 200, body: full })
+  t.strictSame(await call('GET', 'servers'), { status: 200, body: [collected] })
+  t.strictSame(await call('GET', `interfaces/${one!.id}`), { status: 200, body: { ...nestedInterface(one!.id, '02:24:19:00:00:00', '10.240.0.1'), server: nested } })
+  t.match((await call('GET', 'account')).body, { servers: [nested], cloud_ips: [cloudIp], servers_used: 1, ram_used: 4096, cloud_ips_used: 1 })
+  t.strictSame((await call('GET', 'account')).body['servers'], [nested])
+  t.strictSame((await call('GET', `cloud_ips/${ip!.id}`)).body['server'], nested)
+  await remove(id)
+})
+
+t.test('only the image is needed: the smallest type, the freest zone, the default group, no user_data', async (t) => {
+  const server = await create()
+  t.match(server, {
+    name: '', server_type: { id: 'typ-small' }, zone: { id: 'zon-aaaa1' }, user_data: null, cloud_ips: [], disk_encrypted: false, compatibility_mode: false, server_groups: [{ default: true }],
+  })
+  t.equal(server.cloud_ips.length, 0)
+  const { hypervisor } = await tables.selectFrom('servers').select('hypervisor').where('id', '=', server.id).executeTakeFirstOrThrow()
+  t.equal(hypervisor, 'hv-1', 'the one with the most free RAM')
+  await remove(server.id)
+})
+
+t.test('placement takes the hypervisor of the zone with the most free RAM, and refuses when none has room', async (t) => {
+  const placed = async (zoneName: string) => {
+    const { id } = await create({ zone: zoneName })
+    const { hypervisor } = await tables.selectFrom('servers').select('hypervisor').where('id', '=', id).executeTakeFirstOrThrow()
+    return [id, hypervisor] as const
+  }
+  await tables.updateTable('hypervisors').set({ ram: 2048 }).where('zone_id', '=', 'zon-aaaa1').execute()
+  const places = [await placed('gb1-a'), await placed('gb1-a'), await placed('gb1-a'), await placed('zon-aaaa1')]
+  t.strictSame(places.map(([, hypervisor]) => hypervisor), ['hv-1', 'hv-2', 'hv-1', 'hv-2'])
+  t.strictSame(await call('POST', 'servers', { image: 'img-deb12', zone: 'gb1-a' }), refused(503, 'insufficient_capacity', 'no hypervisor of the zone has 1024 MB of RAM free'))
+  t.equal((await placed('gb1-b'))[1], 'hv-3')
+  for (const { id } of (await call('GET', 'servers')).body as unknown as Server[]) await remove(id)
+  await tables.updateTable('hypervisors').set({ ram: 65_536 }).where('name', '=', 'hv-1').execute()
+})
+
+t.test('a create names everything that is wrong with it at once', async (t) => {
+  t.strictSame(await call('POST', 'servers', { name: 1, user_data: 2, server_type: [], zone: null, server_groups: 'grp', cloud_ip: 3, disk_encrypted: 'yes', compatibility_mode: 0 }), refused(422, 'unprocessable_entity',
+    'image is missing', 'name must be string', 'server_type must be string', 'zone must be string', 'user_data must be string or null', 'server_groups must be array', 'cloud_ip must be boolean or string',
+    'disk_encrypted must be boolean', 'compatibility_mode must be boolean'))
+  const { body: { id: theirs } } = await call('POST', 'server_groups', {}, TWO)
+  const { body: { id: theirIp } } = await call('POST', 'cloud_ips', {}, TWO)
+  t.strictSame(await call('POST', 'servers', { image: 'img-two02', server_type: '8gb', zone: 'gb1-z', server_groups: [theirs, 'grp-zzzzz'], user_data: '?', cloud_ip: theirIp }), refused(422, 'unprocessable_entity',
+    'user_data must be base64', 'image: img-two02 does not exist, or is not available', 'server_type: 8gb does not exist', 'zone: gb1-z does not exist', `server_groups: ${theirs} does not exist`,
+    'server_groups: grp-zzzzz does not exist', `cloud_ip: ${theirIp} does not exist`))
+  t.match(await call('POST', 'servers', { image: 'img-old03' }), { status: 422, body: { errors: ['image: img-old03 does not exist, or is not available'] } })
+  t.strictSame((await call('GET', 'servers')).body, [], 'nothing was created')
+  t.strictSame(await tables.selectFrom('allocations').innerJoin('address_pools', 'address_pools.id', 'pool_id').select('number').where('kind', '=', 'mac').execute(), [])
+})
+
+t.test('user_data: base64 of at most 16,384 bytes, given back as it was sent', async (t) => {
+  const server = await create({ user_data: Buffer.alloc(16_384, 'x').toString('base64') })
+  for (const text of ['', 'YQ==', 'YQ', 'YQ==\r\n', Buffer.alloc(16_384, 1).toString('base64').replaceAll(/.{60}/g, '$&\n')]) {
+    const { status, body } = await call('PUT', `servers/${server.id}`, { user_data: text })
+    t.equal(status, 200)
+    t.equal(body['user_data'], text)
+  }
+  t.equal((await call('PUT', `servers/${server.id}`, { user_data: null })).body['user_data'], null)
+  for (const text of ['Y', 'YQ=', 'Y===', '!!!!', 'YQ==YQ==', 'a-_b']) t.strictSame(await call('PUT', `servers/${server.id}`, { user_data: text }), refused(422, 'unprocessable_entity', 'user_data must be base64'), text)
+  const long = Buffer.alloc(16_385).toString('base64')
+  t.strictSame(await call('PUT', `servers/${server.id}`, { user_data: long }), refused(422, 'unprocessable_entity', 'user_data must be at most 16384 bytes; it is 16385'))
+  t.match(await call('POST', 'servers', { image: 'img-deb12', user_data: long }), { status: 422 })
+  await remove(server.id)
+})
+
+t.test('an update changes what it names, and only what guests see makes a new revision', async (t) => {
+  const { id, server_groups: [first] } = await create({ name: 'a', user_data: 'YQ==' })
+  const { body: { id: group } } = await call('POST', 'server_groups', { name: 'web' })
+  const before = await revisionOf(id)
+  t.match(await call('PUT', `servers/${id}`, { name: 'b', compatibility_mode: true }), { status: 200, body: { name: 'b', compatibility_mode: true, user_data: 'YQ==', server_groups: [{ id: first!.id }] } })
+  t.match(await call('PUT', `servers/${id}`, {}), { status: 200, body: { name: 'b', compatibility_mode: true, user_data: 'YQ==' } })
+  t.equal(await revisionOf(id), before)
+  t.match(await call('PUT', `servers/${id}`, { server_groups: [group, group] }), { status: 200, body: { name: 'b', server_groups: [{ id: group, name: 'web', default: false }] } })
+  t.equal(await revisionOf(id), before + 1)
+  t.match(await call('PUT', `servers/${id}`, { user_data: 'Yg==' }), { status: 200, body: { user_data: 'Yg==' } })
+  t.equal(await revisionOf(id), before + 2)
+  t.strictSame((await call('PUT', `servers/${id}`, { server_groups: [] })).body.server_groups, [])
+  t.strictSame(await call('PUT', `servers/${id}`, { name: 'c', user_data: '?', server_groups: ['grp-zzzzz'] }), refused(422, 'unprocessable_entity', 'user_data must be base64', 'server_groups: grp-zzzzz does not exist'))
+  t.strictSame(await call('PUT', `servers/${id}`, { name: 1, server_groups: [2] }), refused(422, 'unprocessable_entity', 'name must be string', 'server_groups.0 must be string'))
+  t.match(await call('GET', `servers/${id}`), { body: { name: 'b', user_data: 'Yg==' } }, 'a refusal changes nothing')
+  await remove(id)
+})
+
+t.test('a locked server cannot be deleted', async (t) => {
+  const { id } = await create()
+  t.match(await call('PUT', `servers/${id}/lock_resource`), { status: 200, body: { locked: true } })
+  t.match(await call('PUT', `servers/${id}/lock_resource`), { status: 200, body: { locked: true } })
+  t.strictSame(await call('DELETE', `servers/${id}`), refused(409, 'resource_conflict', `${id} is locked: unlock it first`))
+  t.match(await call('PUT', `servers/${id}/unlock_resource`), { status: 200, body: { locked: false } })
+  t.match(await call('DELETE', `servers/${id}`), { status: 202, body: { status: 'deleting' } })
+  await finishDeletes()
+})
+
+t.test('a delete unmaps the cloud IPs at once, and every change of a deleted server is 409', async (t) => {
+  const { id, cloud_ips: [ip], interfaces: [one] } = await create({ cloud_ip: true })
+  const { status, body } = await call('DELETE', `servers/${id}`)
+  t.equal(status, 202)
+  t.strictSame([body.status, body['deleted_at'], body.cloud_ips, body.server_groups], ['deleting', null, [], []])
+  t.match(await call('GET', `cloud_ips/${ip!.id}`), { body: { status: 'unmapped', server: null, interface: null } })
+  const refuseAll = async (state: string) => {
+    for (const [method, path] of [['DELETE', ''], ['PUT', ''], ['PUT', '/lock_resource'], ['PUT', '/unlock_resource']] as const) {
+      t.strictSame(await call(method, `servers/${id}${path}`, {}), refused(409, 'resource_conflict', `${id} is ${state}`), `${method} ${path}`)
+    }
+    for (const destination of [id, one!.id]) t.match(await call('POST', `cloud_ips/${ip!.id}/map`, { destination }), { status: 404 })
+    t.match(await call('POST', 'server_groups', { servers: [{ server: id }] }), { status: 422, body: { errors: [`servers: ${id} does not exist`] } })
+  }
+  await refuseAll('deleting')
+  t.match(await call('GET', 'account'), { body: { servers_used: 1, ram_used: 1024 } }, 'it counts until it is deleted')
+  await finishDeletes()
+  await refuseAll('deleted')
+  t.match(await call('GET', `servers/${id}`), { status: 200, body: { status: 'deleted', deleted_at: TIME, interfaces: [] } })
+  t.strictSame((await call('GET', 'servers')).body, [])
+  t.match(await call('GET', 'account'), { body: { servers_used: 0, ram_used: 0 } })
+  t.equal((await call('GET', `interfaces/${one!.id}`)).status, 404)
+  t.equal((await call('DELETE', `cloud_ips/${ip!.id}`)).status, 200)
+})
+
+t.test('a cloud IP that a create names is reserved for it; one that is not free is 409', async (t) => {
+  const { body: { id: ip } } = await call('POST', 'cloud_ips', {})
+  const { id } = await create({ cloud_ip: ip })
+  t.match(await call('GET', `cloud_ips/${ip}`), { body: { status: 'reserved', server: { id } } })
+  t.strictSame(await call('POST', 'servers', { image: 'img-deb12', cloud_ip: ip }), refused(409, 'resource_conflict', `cloud_ip: ${ip} is reserved`))
+  for (const [method, path] of [['POST', '/map'], ['POST', '/unmap'], ['DELETE', '']] as const) t.match(await call(method, `cloud_ips/${ip}${path}`, { destination: id }), { status: 409 }, path)
+  await tables.updateTable('servers').set({ status: 'active' }).where('id', '=', id).execute()
+  await tables.updateTable('cloud_ips').set({ status: 'mapped' }).where('id', '=', ip).execute()
+  t.strictSame(await call('POST', 'servers', { image: 'img-deb12', cloud_ip: ip }), refused(409, 'resource_conflict', `cloud_ip: ${ip} is mapped`))
+  await remove(id)
+})
+
+t.test('the RAM limit: 403 account_limit_reached, which a delete lifts', async (t) => {
+  const servers = await Promise.all([1, 2, 3, 4].map(() => create({ server_type: 'typ-large' })))
+  t.strictSame(await call('POST', 'servers', { image: 'img-deb12' }), refused(403, 'account_limit_reached', 'the account uses 16384 MB of RAM and its limit is 16384: 1024 MB more are too much'))
+  await remove(servers[0]!.id)
+  const three = await create({ server_type: 'typ-small' })
+  t.match(await call('POST', 'servers', { image: 'img-deb12', server_type: 'typ-large' }), { status: 403 })
+  for (const { id } of [...servers.slice(1), three]) await remove(id)
+})
+
+t.test('a create beyond the limit of cloud IPs creates nothing', async (t) => {
+  const { status, body } = await call('POST', 'cloud_ips', {}, TWO)
+  t.match([status, body.status], [201, 'unmapped'])
+  await call('POST', 'cloud_ips', {}, TWO)
+  t.match(await call('POST', 'servers', { image: 'img-deb12', cloud_ip: true }, TWO), { status: 403, body: { error_name: 'account_limit_reached', errors: ['the account has 3 cloud IPs, and its limit is 3'] } })
+  t.strictSame((await call('GET', 'servers', undefined, TWO)).body, [])
+})
+
+t.test('a new server gets the keys of the owner and the collaborators, as they are then', async (t) => {
+  const keysOf = async (id: string) => Object.fromEntries((await tables.selectFrom('server_keys').selectAll().where('server_id', '=', id).execute()).map(({ user_id, key }) => [user_id, key]))
+  const [one, two] = [await create(), await create({ image: 'img-two02' }, TWO)]
+  t.strictSame(await keysOf(one.id), { [ADA]: ADAS_KEY })
+  t.strictSame(await keysOf(two.id), { [ADA]: ADAS_KEY, [GRACE]: GRACES_KEY })
+  await tables.updateTable('users').set({ ssh_key: null }).where('id', '=', ADA).execute()
+  t.strictSame(await keysOf((await create({}, TWO)).id), { [GRACE]: GRACES_KEY })
+  t.strictSame(await keysOf(two.id), { [ADA]: ADAS_KEY, [GRACE]: GRACES_KEY })
+})
+
+t.test('a list makes the same number of queries for one server and for 1,000', async (t) => {
+  await tables.updateTable('accounts').set({ ram_limit: 10_000_000 }).execute()
+  const count = async () => {
+    let queries = 0
+    const counted = () => { queries++ }
+    const { pool } = api.database
+    const connections = new Set<{ query: (...args: never[]) => unknown }>()
+    const take = pool.connect.bind(pool)
+    const original = pool.connect
+    pool.connect = (async (...args: never[]) => {
+      const client = await (take as (...args: never[]) => Promise<{ query: (...args: never[]) => unknown }>)(...args)
+      if (!connections.has(client)) {
+        connections.add(client)
+        const query = client.query.bind(client)
+        client.query = (...queryArgs) => {
+          counted()
+          return query(...queryArgs)
+        }
+      }
+      return client
+    }) as never
+    const lengths = []
+    for (const path of ['servers', 'cloud_ips', 'server_groups', 'accounts']) lengths.push(((await call('GET', path)).body as unknown as object[]).length)
+    pool.connect = original
+    return { queries, servers: lengths[0]! }
+  }
+  const few = await count()
+  t.ok(few.queries >= 4 && few.queries <= 10, String(few.queries))
+  await api.database.pool.query(`
+    insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor, compatibility_mode, disk_encrypted)
+    select 'srv-x' || to_char(n, 'FM0000'), $1, 'many', 'active', 'img-deb12', 'typ-small', 'zon-aaaa1', 'hv-1', false, false from generate_series(1, 1000) n`, [ONE])
+  await api.database.pool.query(`
+    insert into interfaces (id, server_id, mac_address, ipv4_address) select 'int-x' || to_char(n, 'FM0000'), 'srv-x' || to_char(n, 'FM0000'), 'mac' || n, 'address' || n from generate_series(1, 1000) n`)
+  await api.database.pool.query('insert into server_group_members select server_groups.id, servers.id from server_groups, servers where server_groups.account_id = $1 and is_default and servers.name = $2', [ONE, 'many'])
+  const many = await count()
+  t.equal(many.servers, few.servers + 1000)
+  t.equal(many.queries, few.queries)
+})
+
+/** Deletes a server, and does what the publisher does when its record is out of the store. */
+async function remove(id: string): Promise<void> {
+  const { status, body } = await call('DELETE', `servers/${id}`)
+  if (status !== 202) throw new Error(JSON.stringify(body))
+  await finishDeletes()
+}
+
+async function finishDeletes(): Promise<void> {
+  const deleting = await tables.selectFrom('servers').select('id').where('status', '=', 'deleting').execute()
+  await tables.transaction().execute(async (change) => {
+    for (const { id } of deleting) await finishServer(change, id, 'deleting')
+  })
+}

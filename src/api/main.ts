@@ -105,8 +105,7 @@ async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<v
     for (const fault of parsed.faults) console.error(`imds-api: ${path}: ${fault}`)
     process.exit(EX_CONFIG)
   }
-  if (config.store.region !== undefined && config.store.region !== parsed.value.name) fail(`IMDS_REGION is ${config.store.region}, and ${path} says
-  ${parsed.value.name}: correct one of them`, EX_CONFIG)
+  if (config.store.region !== undefined && config.store.region !== parsed.value.name) fail(`IMDS_REGION is ${config.store.region}, and ${path} says ${parsed.value.name}: correct one of them`, EX_CONFIG)
   const secretOf = (file: string) => digest(readFileSync(resolve(dirname(path), file), 'utf8').trim())
   const database = await openDatabase(config.database, true, (error) => { console.error(`imds-api: ${error.message}`) })
   try {

@@ -122,7 +122,8 @@ function formatFaults(validation: NonNullable<FastifyError['validation']>): stri
     if (keyword === 'anyOf') continue // its alternatives are faults too
     const missing = params['missingProperty']
     const place = [...instancePath.split('/').slice(1), ...typeof missing === 'string' ? [missing] : []].join('.')
-    messages.set(place, [...messages.get(place) ?? [], typeof missing === 'string' ? 'is missing' : message])
+    const text = keyword === 'const' ? `must be ${JSON.stringify(params['allowedValue'])}` : message
+    messages.set(place, [...messages.get(place) ?? [], typeof missing === 'string' ? 'is missing' : text])
   }
   return [...messages].map(([place, list]) => `${place === '' ? 'the body' : place} ${[...new Set(list)].join(' or ').replaceAll(' or must be ', ' or ')}`)
 }

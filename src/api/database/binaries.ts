@@ -29,8 +29,7 @@ export function findBinaries(stateDirectory: string): Binaries {
     cpSync(packaged, `${copy}.new`, { recursive: true, verbatimSymlinks: true })
     chmodSync(`${copy}.new`, 0o755)
     renameSync(`${copy}.new`, copy)
-    if (!canRun(copy, user)) throw new Error(`the user with uid ${String(user?.uid)} cannot run PostgreSQL in ${copy}: every directory above it must allow
-    others to pass (chmod o+x)`)
+    if (!canRun(copy, user)) throw new Error(`the user with uid ${String(user?.uid)} cannot run PostgreSQL in ${copy}: every directory above it must allow others to pass (chmod o+x)`)
   }
   return { native: copy, user }
 }

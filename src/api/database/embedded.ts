@@ -40,8 +40,7 @@ const LONGEST_DIRECTORY = 107 - '/.s.PGSQL.5432.lock'.length
  */
 export async function startEmbedded(stateDirectory: string, shared: boolean): Promise<EmbeddedServer> {
   const directory = join(stateDirectory, 'postgres')
-  if (directory.length > LONGEST_DIRECTORY) throw new Error(`the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than
-  ${stateDirectory}`)
+  if (directory.length > LONGEST_DIRECTORY) throw new Error(`the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than ${stateDirectory}`)
   mkdirSync(stateDirectory, { recursive: true, mode: 0o711 })
   const binaries = findBinaries(stateDirectory)
   mkdirSync(directory, { recursive: true, mode: 0o700 })
@@ -82,8 +81,7 @@ function checkVersion(data: string, { native, user }: Binaries): void {
   const { stdout } = spawnSync(join(native, 'bin/postgres'), ['--version'], { ...user, cwd: '/', env: environmentOf(native), encoding: 'utf8' })
   const ours = /(\d+)/.exec(stdout)?.[1] ?? ''
   if (theirs === ours) return
-  throw new Error(`${data} is a database of PostgreSQL ${theirs}, and this version of imds-api brings PostgreSQL ${ours}. Move it over with the programs of
-  both versions:
+  throw new Error(`${data} is a database of PostgreSQL ${theirs}, and this version of imds-api brings PostgreSQL ${ours}. Move it over with the programs of both versions:
   postgres -D ${data} -k /tmp -c listen_addresses=''   # of version ${theirs}, as the owner of the directory
   pg_dump -h /tmp -U ${USER} ${DATABASE} > imds.sql
   mv ${data} ${data}.${theirs}                           # after you stopped that server

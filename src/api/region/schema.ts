@@ -80,14 +80,10 @@ function references({ zones, hypervisors, accounts, users, api_clients, images }
   const isUser = (id: string) => users.some((user) => user.id === id)
   const isAccount = (id: string) => accounts.some((account) => account.id === id)
   return [
-    ...hypervisors.filter(({ zone }) => !zones.some(({ handle }) => handle === zone)).map(({ name, zone }) => `hypervisors: ${name} is in the zone ${zone},
-    which zones does not have`),
-    ...accounts.flatMap(({ id, owner, collaborators = [] }) => [owner, ...collaborators].filter((user) => !isUser(user)).map((user) => `accounts: ${id} names
-    ${user}, which users does not have`)),
-    ...api_clients.filter(({ account }) => !isAccount(account)).map(({ id, account }) => `api_clients: ${id} belongs to ${account}, which accounts does not
-    have`),
-    ...images.filter(({ account }) => account !== undefined && !isAccount(account)).map(({ id, account }) => `images: ${id} belongs to ${account!}, which
-    accounts does not have`),
+    ...hypervisors.filter(({ zone }) => !zones.some(({ handle }) => handle === zone)).map(({ name, zone }) => `hypervisors: ${name} is in the zone ${zone}, which zones does not have`),
+    ...accounts.flatMap(({ id, owner, collaborators = [] }) => [owner, ...collaborators].filter((user) => !isUser(user)).map((user) => `accounts: ${id} names ${user}, which users does not have`)),
+    ...api_clients.filter(({ account }) => !isAccount(account)).map(({ id, account }) => `api_clients: ${id} belongs to ${account}, which accounts does not have`),
+    ...images.filter(({ account }) => account !== undefined && !isAccount(account)).map(({ id, account }) => `images: ${id} belongs to ${account!}, which accounts does not have`),
   ]
 }
 
@@ -97,9 +93,7 @@ function formats({ address_pools, accounts }: RegionFile): string[] {
       const parsed = parseRange(kind, range)
       return parsed.ok ? [] : parsed.faults.map((fault) => `address_pools.${kind}: ${fault}`)
     })),
-    ...accounts.filter(({ country_code }) => !isCountryCode(country_code)).map(({ id, country_code }) => `accounts: ${id} has the country_code
-    ${country_code}, which is not one of ISO 3166-1`),
-    ...accounts.filter(({ verified_at }) => verified_at !== undefined && Number.isNaN(Date.parse(verified_at))).map(({ id }) => `accounts: ${id} has a
-    verified_at that is not a time`),
+    ...accounts.filter(({ country_code }) => !isCountryCode(country_code)).map(({ id, country_code }) => `accounts: ${id} has the country_code ${country_code}, which is not one of ISO 3166-1`),
+    ...accounts.filter(({ verified_at }) => verified_at !== undefined && Number.isNaN(Date.parse(verified_at))).map(({ id }) => `accounts: ${id} has a verified_at that is not a time`),
   ]
 }

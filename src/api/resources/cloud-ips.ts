@@ -121,8 +121,7 @@ Refusal {
   Number(outgoing) }))
   const faults = (translators ?? []).flatMap(({ protocol, incoming, outgoing }, i) => [
     ...[incoming, outgoing].some((port) => port < 1 || port > 65_535) ? [`port_translators.${String(i)} must have ports from 1 to 65535`] : [],
-    ...translators!.findIndex((other) => other.protocol === protocol && other.incoming === incoming) < i ? [`port_translators.${String(i)} has the protocol
-    and incoming port of an earlier one`] : [],
+    ...translators!.findIndex((other) => other.protocol === protocol && other.incoming === incoming) < i ? [`port_translators.${String(i)} has the protocol and incoming port of an earlier one`] : [],
   ])
   const [first, ...others] = faults
   if (first !== undefined) return refuse('unprocessable_entity', first, ...others)
@@ -135,10 +134,10 @@ Refusal {
 
 type Destination = Pick<Selectable<Tables['cloud_ips']>, 'interface_id' | 'server_group_id'>
 
-/** Finds a destination among the account's resources. */
+/** Finds a destination among the account's resources, and locks it: a server against a delete, a group against members that join. */
 async function findDestination(change: Change, accountId: string, id: string): Promise<Destination | Refusal> {
   const alive = change.selectFrom('interfaces').innerJoin('servers', 'servers.id', 'interfaces.server_id').select('interfaces.id')
-    .where('servers.account_id', '=', accountId).where('servers.status', 'not in', ['deleting', 'deleted'])
+    .where('servers.account_id', '=', accountId).where('servers.status', 'not in', ['deleting', 'deleted']).forUpdate('servers')
   switch (id.split('-', 1)[0]) {
     case 'int':
     case 'srv': {
@@ -146,7 +145,7 @@ async function findDestination(change: Change, accountId: string, id: string): P
       return found === undefined ? notFound(`the destination ${id}`) : { interface_id: found.id, server_group_id: null }
     }
     case 'grp': {
-      const found = await change.selectFrom('server_groups').select('id').where('id', '=', id).where('account_id', '=', accountId).forShare().executeTakeFirst()
+      const found = await change.selectFrom('server_groups').select('id').where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
       return found === undefined ? notFound(`the destination ${id}`) : { interface_id: null, server_group_id: found.id }
     }
     case 'lba':
@@ -155,9 +154,10 @@ async function findDestination(change: Change, accountId: string, id: string): P
   }
 }
 
-/** The servers whose guests see a change at a destination. */
+/** The servers whose guests see a change at a destination. Locks a group, so that no server joins it unseen before the change is committed. */
 async function serversAt(change: Change, { interface_id, server_group_id }: Destination): Promise<string[]> {
   if (interface_id !== null) return (await change.selectFrom('interfaces').select('server_id').where('id', '=', interface_id).execute()).map(({ server_id }) => server_id)
+  await change.selectFrom('server_groups').select('id').where('id', '=', server_group_id).forUpdate().execute()
   return (await change.selectFrom('server_group_members').select('server_id').where('server_group_id', '=', server_group_id).execute()).map(({ server_id }) => server_id)
 }
 

@@ -1,0 +1,219 @@
+/** Cloud IPs and server groups: their forms, mapping, membership, and what is refused. */
+import type { Transaction } from 'kysely'
+import t from 'tap'
+import type { Tables } from '../../src/api/database/tables.ts'
+import { ONE, TWO } from '../support/fixtures/region.ts'
+import { nestedAccount, nestedCloudIp, nestedInterface, nestedServer, nestedServerGroup, TIME } from '../support/fixtures/representations.ts'
+import { anApi } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+
+interface Body extends Record<string, unknown> {
+  id: string
+  created_at: string
+  status: string
+  errors: string[]
+  interfaces: { id: string, mac_address: string, ipv4_address: string }[]
+  servers: { id: string }[]
+}
+
+const api = await anApi(t)
+const { tables } = api.database
+const call = async (method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string, body?: object, account?: typeof ONE | typeof TWO) => {
+  const { status, body: found } = await api.call(method, `/1.0/${path}`, body, account)
+  return { status, body: found as Body }
+}
+const create = async (path: string, body: object = {}, account?: typeof ONE | typeof TWO) => {
+  const answer = await call('POST', path, body, account)
+  if (answer.status > 299) throw new Error(JSON.stringify(answer.body))
+  return answer.body
+}
+const aServer = (body: object = {}) => create('servers', { image: 'img-deb12', ...body })
+const refused = (status: number, error_name: string, ...errors: string[]) => ({ status, body: { error_name, errors } })
+/** The servers that a task enqueues for publishing. */
+const enqueuedBy = async (task: () => Promise<unknown>) => {
+  await tables.deleteFrom('outbox').execute()
+  await task()
+  return [...new Set((await tables.selectFrom('outbox').select('server_id').execute()).map(({ server_id }) => server_id))].sort()
+}
+
+t.test('a cloud IP in its full, collected and nested form, free, mapped to a server and to a group', async (t) => {
+  const translators = [{ protocol: 'tcp', incoming: 443, outgoing: 8443 }]
+  const { status, body } = await call('POST', 'cloud_ips', { name: 'web', reverse_dns: 'www.example.com', port_translators: [{ protocol: 'tcp', incoming: '443', outgoing: '8443' }] })
+  t.equal(status, 201)
+  t.match(body.id, /^cip-[0-9a-z]{5}$/)
+  const nested = (state: string) => nestedCloudIp(body.id, { name: 'web', public_ipv4: '203.0.113.1', public_ipv6: '2001:db8:1::1', status: state, reverse_dns: 'www.example.com' })
+  const free = { ...nested('unmapped'), port_translators: translators, account: nestedAccount(ONE), interface: null, server: null, server_group: null, load_balancer: null, database_server: null }
+  t.strictSame(body, free)
+  t.strictSame(await call('GET', `cloud_ips/${body.id}`), { status: 200, body: free })
+  t.strictSame(await call('GET', 'cloud_ips'), { status: 200, body: [free] })
+
+  const { id, created_at, interfaces: [one] } = await aServer({ name: 'a' })
+  const server = nestedServer(id, { name: 'a', status: 'creating', created_at, started_at: null, deleted_at: null })
+  const mapped = { ...free, ...nested('mapped'), interface: nestedInterface(one!.id, one!.mac_address, one!.ipv4_address), server }
+  t.strictSame(await call('POST', `cloud_ips/${body.id}/map`, { destination: one!.id }), { status: 202, body: mapped })
+  t.strictSame(await call('GET', 'cloud_ips'), { status: 200, body: [mapped] })
+  t.strictSame((await call('GET', `servers/${id}`)).body['cloud_ips'], [nested('mapped')])
+  t.strictSame(await call('POST', `cloud_ips/${body.id}/unmap`), { status: 202, body: free })
+
+  const group = await create('server_groups', { name: 'g', description: 'd', servers: [{ server: id }] })
+  const nestedGroup = nestedServerGroup(group.id, { name: 'g', description: 'd', created_at: group.created_at, default: false })
+  t.strictSame(await call('POST', `cloud_ips/${body.id}/map`, { destination: group.id }), { status: 202, body: { ...free, ...nested('mapped'), server_group: nestedGroup } })
+  t.strictSame((await call('POST', `cloud_ips/${body.id}/unmap`)).body, free)
+  t.strictSame(await call('DELETE', `cloud_ips/${body.id}`), { status: 200, body: free })
+  t.equal((await call('GET', `cloud_ips/${body.id}`)).status, 404)
+  t.strictSame(await tables.selectFrom('allocations').select('number').where('holder', '=', body.id).execute(), [], 'its addresses are free')
+})
+
+t.test('an update changes what it names; empty reverse_dns clears it', async (t) => {
+  const { id } = await create('cloud_ips', { name: 'a', reverse_dns: 'a.example.com' })
+  t.match(await call('PUT', `cloud_ips/${id}`, {}), { status: 200, body: { name: 'a', reverse_dns: 'a.example.com', port_translators: [] } })
+  t.match(await call('PUT', `cloud_ips/${id}`, { name: 'b' }), { status: 200, body: { name: 'b', reverse_dns: 'a.example.com' } })
+  t.match(await call('PUT', `cloud_ips/${id}`, { reverse_dns: '' }), { status: 200, body: { name: 'b', reverse_dns: null } })
+  t.match(await call('PUT', `cloud_ips/${id}`, { reverse_dns: 'b.example.com.', port_translators: [{ protocol: 'udp', incoming: 1, outgoing: 65_535 }] }), { body: { reverse_dns: 'b.example.com.', port_translators: [{ incoming: 1 }] } })
+  t.match(await call('PUT', `cloud_ips/${id}`, { reverse_dns: null, port_translators: [] }), { status: 200, body: { reverse_dns: null } })
+  await call('DELETE', `cloud_ips/${id}`)
+})
+
+t.test('all faults of a cloud IP are named at once', async (t) => {
+  t.strictSame(await call('POST', 'cloud_ips', { name: 1, reverse_dns: 'no host', port_translators: [{ protocol: 'icmp', incoming: 'x', outgoing: 0 }] }), refused(422, 'unprocessable_entity',
+    'name must be string', 'reverse_dns must be null or "" or must match pattern "^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\\.)+[A-Za-z]{2,63}\\.?$"',
+    'port_translators.0.protocol must be "tcp" or "udp"', 'port_translators.0.incoming must be integer or must match pattern "^[0-9]{1,5}$"', 'port_translators.0.outgoing must be >= 1 or string'))
+  const both = { protocol: 'tcp', incoming: 80, outgoing: 80 }
+  t.strictSame(await call('POST', 'cloud_ips', { port_translators: [both, { ...both, incoming: '70000' }, { ...both, incoming: '0', outgoing: '99999' }, both] }), refused(422, 'unprocessable_entity',
+    'port_translators.1 must have ports from 1 to 65535', 'port_translators.2 must have ports from 1 to 65535', 'port_translators.3 has the protocol and incoming port of an earlier one'))
+  t.match(await call('POST', 'cloud_ips', { port_translators: [both, { ...both, protocol: 'udp' }] }), { status: 201 })
+})
+
+t.test('a mapped cloud IP cannot be mapped or deleted, and a free one not unmapped', async (t) => {
+  const [{ id }, server] = [await create('cloud_ips'), await aServer()]
+  t.strictSame(await call('POST', `cloud_ips/${id}/unmap`), refused(409, 'resource_conflict', `${id} is unmapped, not mapped`))
+  t.match(await call('POST', `cloud_ips/${id}/map`, { destination: server.id }), { status: 202, body: { interface: { id: server.interfaces[0]!.id }, server: { id: server.id } } })
+  for (const answer of [await call('POST', `cloud_ips/${id}/map`, { destination: server.id }), await call('DELETE', `cloud_ips/${id}`)]) {
+    t.strictSame(answer, refused(409, 'resource_conflict', `${id} is mapped: unmap it first`))
+  }
+  t.match(await call('POST', `cloud_ips/${id}/unmap`), { status: 202 })
+})
+
+t.test('a destination must be one of the account: 404; and of a kind that can have a cloud IP: 422', async (t) => {
+  const { id } = await create('cloud_ips')
+  const theirs = await create('servers', { image: 'img-deb12' }, TWO)
+  const theirGroup = await create('server_groups', {}, TWO)
+  for (const destination of [theirs.id, theirs.interfaces[0]!.id, theirGroup.id, 'srv-zzzzz', 'int-zzzzz', 'grp-zzzzz', 'lba-zzzzz', 'dbs-zzzzz']) {
+    t.strictSame(await call('POST', `cloud_ips/${id}/map`, { destination }), refused(404, 'resource_not_found', `the destination ${destination} does not exist`))
+  }
+  for (const destination of ['', 'cip-aaaaa', 'nonsense']) {
+    t.strictSame(await call('POST', `cloud_ips/${id}/map`, { destination }), refused(422, 'unprocessable_entity', 'destination must be the id of an interface, a server group, a load balancer or a database server'))
+  }
+  t.match(await call('POST', `cloud_ips/${id}/map`, { destination: 1 }), { status: 422, body: { errors: ['destination must be string'] } })
+  await call('DELETE', `cloud_ips/${id}`)
+})
+
+t.test('the limit of cloud IPs: 403 account_limit_reached', async (t) => {
+  for (let i = 0; i < 3; i++) await create('cloud_ips', {}, TWO)
+  t.strictSame(await call('POST', 'cloud_ips', {}, TWO), refused(403, 'account_limit_reached', 'the account has 3 cloud IPs, and its limit is 3'))
+  t.match(await call('GET', 'account', undefined, TWO), { body: { cloud_ips_used: 3 } })
+})
+
+t.test('a pool without a free address is 503, and nothing is created', async (t) => {
+  await tables.updateTable('address_pools').set({ range: '2001:db8:1::1-2001:db8:1::1', cursor: 0 }).where('kind', '=', 'public_ipv6').execute()
+  const before = (await call('GET', 'account')).body['cloud_ips_used']
+  await tables.insertInto('allocations').expression((eb) => eb.selectFrom('address_pools').select(['id', eb.val(0).as('number'), eb.val('cip-other').as('holder')]).where('kind', '=', 'public_ipv6'))
+    .onConflict((conflict) => conflict.doNothing()).execute()
+  t.strictSame(await call('POST', 'cloud_ips', {}), refused(503, 'insufficient_capacity', 'the region has no free public address'))
+  t.equal((await call('GET', 'account')).body['cloud_ips_used'], before)
+  await tables.updateTable('address_pools').set({ range: '2001:db8:1::/64' }).where('kind', '=', 'public_ipv6').execute()
+})
+
+t.test('a server group in its full, collected and nested form', async (t) => {
+  const { id, created_at } = await aServer({ name: 'm' })
+  const { status, body } = await call('POST', 'server_groups', { name: 'web', description: 'all of web', servers: [{ server: id }, { server: id }] })
+  t.equal(status, 202)
+  t.match(body, { id: /^grp-[0-9a-z]{5}$/, created_at: TIME })
+  const nested = nestedServerGroup(body.id, { name: 'web', description: 'all of web', created_at: body.created_at, default: false })
+  const full = { ...nested, account: nestedAccount(ONE), servers: [nestedServer(id, { name: 'm', status: 'creating', created_at, started_at: null, deleted_at: null })], firewall_policy: null }
+  t.strictSame(body, full)
+  t.strictSame(await call('GET', `server_groups/${body.id}`), { status: 200, body: full })
+  t.strictSame(((await call('GET', 'server_groups')).body as unknown as Body[]).find((group) => group.id === body.id), full)
+  t.match(await call('PUT', `server_groups/${body.id}`, { name: 'new', description: null }), { status: 202, body: { name: 'new', description: '' } })
+  t.match(await call('PUT', `server_groups/${body.id}`, {}), { status: 202, body: { name: 'new', description: '', servers: [{ id }] } })
+  t.strictSame(await call('DELETE', `server_groups/${body.id}`), refused(409, 'resource_conflict', `${body.id} has servers: remove them first`))
+  t.match(await call('POST', `server_groups/${body.id}/remove_servers`, { servers: [{ server: id }] }), { status: 202 })
+  t.match(await call('DELETE', `server_groups/${body.id}`), { status: 202, body: { id: body.id, servers: [] } })
+  t.equal((await call('GET', `server_groups/${body.id}`)).status, 404)
+  t.match(await create('server_groups'), { name: '', description: '', servers: [] })
+})
+
+t.test('the default group stays', async (t) => {
+  const [group] = ((await call('GET', 'server_groups')).body as unknown as (Body & { default: boolean })[]).filter((one) => one.default)
+  t.strictSame(await call('DELETE', `server_groups/${group!.id}`), refused(409, 'resource_conflict', `${group!.id} is the default server group of the account`))
+})
+
+t.test('members: add, remove and move, with every id that is wrong at once', async (t) => {
+  const [a, b] = [await aServer(), await aServer()]
+  const [from, to] = [await create('server_groups', { name: 'from' }), await create('server_groups', { name: 'to' })]
+  const members = (...ids: string[]) => ({ servers: ids.map((server) => ({ server })) })
+  const idsOf = (answer: { body: Body }) => answer.body.servers.map(({ id }) => id)
+  t.strictSame(idsOf(await call('POST', `server_groups/${from.id}/add_servers`, members(a.id, b.id, a.id))), [a.id, b.id].sort())
+  t.equal((await call('POST', `server_groups/${from.id}/add_servers`, members(a.id))).status, 202, 'a member already')
+  t.strictSame(await call('POST', `server_groups/${from.id}/add_servers`, members('srv-yyyyy', a.id, 'srv-zzzzz')), refused(422, 'unprocessable_entity', 'servers: srv-yyyyy does not exist', 'servers: srv-zzzzz does not exist'))
+  t.strictSame(await enqueuedBy(async () => {
+    t.strictSame(idsOf(await call('POST', `server_groups/${from.id}/move_servers`, { ...members(b.id), destination: to.id })), [a.id])
+  }), [b.id])
+  t.strictSame(idsOf(await call('GET', `server_groups/${to.id}`)), [b.id])
+  t.strictSame(await call('POST', `server_groups/${from.id}/move_servers`, { ...members(b.id), destination: to.id }), refused(422, 'unprocessable_entity', `servers: ${b.id} is not in ${from.id}`))
+  t.strictSame(await call('POST', `server_groups/${from.id}/move_servers`, { ...members(a.id), destination: 'grp-zzzzz' }), refused(404, 'resource_not_found', 'the server group grp-zzzzz does not exist'))
+  t.strictSame(await call('POST', `server_groups/${from.id}/remove_servers`, members(b.id)), refused(422, 'unprocessable_entity', `servers: ${b.id} is not in ${from.id}`))
+  t.strictSame(await call('POST', `server_groups/${from.id}/add_servers`, {}), refused(422, 'unprocessable_entity', 'servers is missing'))
+  t.strictSame(await call('POST', 'server_groups', { name: 'a\nb', servers: [{}, 1] }), refused(422, 'unprocessable_entity', 'name must match pattern "^[^\\x00-\\x1f\\x7f]*$"', 'servers.0.server is missing', 'servers.1 must be object'))
+  t.strictSame(await enqueuedBy(() => call('PUT', `server_groups/${to.id}`, { name: 'renamed' })), [b.id], 'guests see the name')
+  t.strictSame(await enqueuedBy(() => call('PUT', `server_groups/${to.id}`, { description: 'x' })), [], 'and not the description')
+})
+
+t.test('a cloud IP of a group is one of each member, and members that join or leave are published', async (t) => {
+  const [a, b] = [await aServer(), await aServer()]
+  const group = await create('server_groups', { servers: [{ server: a.id }, { server: b.id }] })
+  await tables.updateTable('accounts').set({ cloud_ips_limit: 100 }).execute()
+  const { id } = await create('cloud_ips')
+  t.strictSame(await enqueuedBy(() => call('POST', `cloud_ips/${id}/map`, { destination: group.id })), [a.id, b.id].sort())
+  t.strictSame(await enqueuedBy(() => call('PUT', `servers/${a.id}`, { server_groups: [] })), [a.id])
+  t.strictSame(await enqueuedBy(() => call('POST', `cloud_ips/${id}/unmap`)), [b.id])
+  t.strictSame(await enqueuedBy(() => call('POST', `cloud_ips/${id}/map`, { destination: a.interfaces[0]!.id })), [a.id])
+  t.strictSame(await enqueuedBy(() => call('POST', `cloud_ips/${id}/unmap`)), [a.id])
+  t.equal((await call('POST', `server_groups/${group.id}/remove_servers`, { servers: [{ server: b.id }] })).status, 202)
+  await call('POST', `cloud_ips/${id}/map`, { destination: group.id })
+  t.equal((await call('DELETE', `server_groups/${group.id}`)).status, 202)
+  t.match(await call('GET', `cloud_ips/${id}`), { body: { status: 'unmapped', server_group: null } }, 'a delete of its group unmaps it')
+})
+
+/** Makes a request while a transaction is open, and commits only when the request waits for it (or was answered, which it must not be). */
+async function during(change: Parameters<typeof inOpenTransaction>[0], request: () => ReturnType<typeof call>) {
+  return inOpenTransaction(change, async (commit) => {
+    let isAnswered = false
+    const answer = request().finally(() => { isAnswered = true })
+    await until(async () => isAnswered || (await tables.selectFrom('pg_locks' as never).selectAll().where('granted' as never, '=', false as never).execute()).length > 0, 'the request to wait')
+    await commit()
+    return answer
+  })
+}
+
+async function inOpenTransaction<T>(change: (transaction: Transaction<Tables>) => Promise<unknown>, task: (commit: () => Promise<unknown>) => Promise<T>): Promise<T> {
+  const transaction = await tables.startTransaction().execute()
+  await change(transaction)
+  return task(() => transaction.commit().execute())
+}
+
+t.test('a server that joins a group while its cloud IP is mapped or unmapped is published after both', async (t) => {
+  const [{ id }, group] = [await create('cloud_ips'), await create('server_groups')]
+  for (const [verb, status] of [['map', 'mapped'], ['unmap', 'unmapped']] as const) {
+    const server = await aServer()
+    const join = (transaction: Transaction<Tables>) => transaction.insertInto('server_group_members').values({ server_group_id: group.id, server_id: server.id }).execute()
+    t.strictSame((await enqueuedBy(() => during(join, () => call('POST', `cloud_ips/${id}/${verb}`, { destination: group.id })))).includes(server.id), true, verb)
+    t.match(await call('GET', `cloud_ips/${id}`), { body: { status } })
+  }
+})
+
+t.test('a cloud IP cannot be mapped to a server whose delete is under way', async (t) => {
+  const [{ id }, server] = [await create('cloud_ips'), await aServer()]
+  const remove = (transaction: Transaction<Tables>) => transaction.updateTable('servers').set({ status: 'deleting' }).where('id', '=', server.id).execute()
+  t.match(await during(remove, () => call('POST', `cloud_ips/${id}/map`, { destination: server.interfaces[0]!.id })), { status: 404 })
+})

@@ -4,8 +4,10 @@ import { enqueue } from './outbox.ts'
 import type { ServerStatus } from './tables.ts'
 import type { Change } from './transaction.ts'
 
-/** Moves a server to its next state, in the transaction that deletes its rows of the outbox. `status`: the one that was published. */
-export async function finishServer(change: Change, id: string, status: ServerStatus): Promise<void> {
+/** Moves a server to its next state, in the transaction that deletes its rows of the outbox. `status` and `isFaulty` are as when it was composed. */
+export async function finishServer(
+  change: Change, id: string, { status, isFaulty }: { readonly status: ServerStatus, readonly isFaulty: boolean },
+): Promise<void> {
   if (status === 'creating') {
     await change.updateTable('servers').set({ status: 'active', started_at: new Date(), publish_fault: null }).where('id', '=', id).where('status', '=', 'creating').execute()
     await change.updateTable('cloud_ips').set({ status: 'mapped' }).where('status', '=', 'reserved')
@@ -15,8 +17,8 @@ export async function finishServer(change: Change, id: string, status: ServerSta
     await change.deleteFrom('interfaces').where('server_id', '=', id).execute()
     await freeAddresses(change, interfaces)
     await change.updateTable('servers').set({ status: 'deleted', deleted_at: new Date(), publish_fault: null }).where('id', '=', id).execute()
-  } else {
-    await change.updateTable('servers').set({ publish_fault: null }).where('id', '=', id).where('publish_fault', 'is not', null).execute()
+  } else if (isFaulty) {
+    await change.updateTable('servers').set({ publish_fault: null }).where('id', '=', id).execute()
   }
 }
 

@@ -12,6 +12,8 @@ import { decodeUserData } from '../model/user-data.ts'
 export interface Composed {
   readonly status: ServerStatus
   readonly revision: number
+  /** The store refused its record before. */
+  readonly isFaulty: boolean
   readonly record: object
   readonly userData: Uint8Array | undefined
 }
@@ -57,5 +59,8 @@ export async function compose(database: Reader, region: RegionNames, id: string)
     publicKeys: row.keys.map(({ user_id, key }) => ({ user: user_id, key })),
     hypervisors: [row.hypervisor],
   }
-  return { status: row.status, revision: row.revision, record, userData: row.user_data === null ? undefined : decodeUserData(row.user_data) }
+  return {
+    status: row.status, revision: row.revision, isFaulty: row.publish_fault !== null, record,
+    userData: row.user_data === null ? undefined : decodeUserData(row.user_data),
+  }
 }

@@ -119,7 +119,9 @@ export class OutboxPublisher {
    */
   async #publishIfFree(id: string): Promise<boolean> {
     return this.#parts.tables.transaction().execute(async (transaction) => {
-      const { rows: [lock] } = await sql<{ taken: boolean }>`select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken`.execute(transaction)
+      // The commit is not flushed to disk: if it is lost, the server is published again, unchanged.
+      const { rows: [lock] } = await sql<{ taken: boolean }>`
+        select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken, set_config('synchronous_commit', 'off', true)`.execute(transaction)
       if (lock?.taken !== true) return false
       const { last } = await transaction.selectFrom('outbox').select((eb) => eb.fn.coalesce(eb.fn.max('id'), eb.val(0)).as('last')).where('server_id', '=', id).executeTakeFirstOrThrow()
       if (last === 0) return false
@@ -144,7 +146,7 @@ export class OutboxPublisher {
         case 'removed':
         case 'absent':
           counted(result.kind === 'absent' ? 'removed' : result.kind)
-          await finishServer(transaction, id, composed.status)
+          await finishServer(transaction, id, composed)
           return undefined
         case 'stale':
           counted('stale')

@@ -45,7 +45,7 @@ t.test('npm start: the printed lines create a server, and its guest reads user-d
   const example = here(executed('README.md', 'api'))
   const printed = lines.slice(lines.findIndex((line) => line.startsWith('imds-api creates'))).filter((line) => line.startsWith('  ')).map((line) => line.slice(2))
   t.equal(printed.join('\n'), example.trim(), 'the README has the printed lines')
-  const { status, stdout, stderr } = spawnSync('bash', ['-euc', example], { encoding: 'utf8' })
+  const { status, stdout, stderr } = spawnSync('sh', ['-euc', example], { encoding: 'utf8' })
   t.match({ status, stderr }, { status: 0, stderr: '' })
   const [created, userData, cloudIp, mapped, address] = stdout.trim().split('\n') as [string, string, string, string, string]
   t.match(JSON.parse(created), { resource_type: 'server', name: 'web', status: 'creating' })

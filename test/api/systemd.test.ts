@@ -4,24 +4,22 @@
 import t from 'tap'
 import { bootHost, withoutSystemd } from '../support/netns/booted-host.ts'
 import { until } from '../support/programs/daemon.ts'
-import { read } from '../tools/documents.ts'
+import { executed, read } from '../tools/documents.ts'
 
 t.setTimeout(300_000) // as under `tap run`: here are a build and a boot
 
 t.test('imds-api.service serves in its sandbox, survives a kill, and stops with PostgreSQL', { skip: withoutSystemd() }, async (t) => {
   const { shell, systemctl } = await bootHost(t, [])
-  await shell('cat > /etc/imds/imds-api.env', 'IMDS_STORE=file:/var/lib/imds-api/store\nIMDS_API_DATABASE=embedded\n')
-  await shell('cat > /etc/imds/region.yaml', read('deploy/region.example.yaml'))
-  await shell('echo it-is-a-secret > /etc/imds/provisioning.secret')
-  // By root, as docs/install.md says: PostgreSQL runs as the owner of the directory.
-  await shell('install -d -o imds-api -g imds-api -m 700 /var/lib/imds-api /var/lib/imds-api/store')
-  t.match(await shell('set -a; . /etc/imds/imds-api.env; /opt/imds/bin/node /opt/imds/lib/node_modules/imds/dist/api.js apply /etc/imds/region.yaml'), '+ zone zon-remk1')
-  await systemctl('start', 'imds-api')
+  const deploy = '/opt/imds/lib/node_modules/imds/deploy'
+  await shell(`mkdir ${deploy}`)
+  for (const file of ['imds-api.env', 'region.example.yaml']) await shell(`cat > ${deploy}/${file}`, read(`deploy/${file}`))
+  const edit = 'sed -i "s|^IMDS_STORE=.*|IMDS_STORE=file:/var/lib/imds-api/store|" /etc/imds/imds-api.env; install -d -o imds-api /var/lib/imds-api/store'
+  t.match(await shell(`set -e; ${executed('docs/install.md', 'api').replace('set -a;', `${edit}; set -a;`)}`), /^\+ zone zon-remk1$[^]*"ready":true/m)
   const isReady = () => until(() => shell('curl -fs 127.0.0.1:9170/readyz').then((text) => text.includes('"publishing":"working"'), () => false), 'imds-api to be ready')
   await isReady()
   t.equal(await shell('ps -o user= -C postgres | sort -u'), 'imds-api\n')
   const create = async () => {
-    const token = /"access_token":"([^"]+)/.exec(await shell('curl -fs -u cli-3d0kz:it-is-a-secret -d grant_type=client_credentials 127.0.0.1:8170/token'))![1]!
+    const token = /"access_token":"([^"]+)/.exec(await shell('curl -fs -u cli-3d0kz:$(cat /etc/imds/provisioning.secret) -d grant_type=client_credentials 127.0.0.1:8170/token'))![1]!
     const answer = await shell(`curl -fs -H "Authorization: Bearer ${token}" -H "Content-Type: application/json" -d '{"image": "debian-12"}' 127.0.0.1:8170/1.0/servers`)
     const { id } = JSON.parse(answer) as { id: string }
     await until(() => shell(`cat /var/lib/imds-api/store/${id}.json`).then(() => true, () => false), 'the record')

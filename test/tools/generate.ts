@@ -5,7 +5,10 @@
  * A table is between `<!-- generated: NAME -->` and `<!-- end of generated -->`.
  */
 import { writeFileSync } from 'node:fs'
+import type { Registry } from 'prom-client'
 import { parse } from 'yaml'
+import { buildApiMetrics } from '../../src/api/metrics.ts'
+import type { Database } from '../../src/api/database/open.ts'
 import { RequestMeter } from '../../src/guest/meter.ts'
 import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
@@ -16,7 +19,7 @@ import { DOCUMENTS, read, ROOT } from './documents.ts'
 import { recordTable } from './record-table.ts'
 
 const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
-  record: recordTable, categories: categoryTable, metrics: metricTable, alerts: alertTable, readiness: readinessTable, options: optionTable,
+  record: recordTable, categories: categoryTable, metrics: metricTable, 'api-metrics': apiMetricTable, alerts: alertTable, readiness: readinessTable, options: optionTable,
 }
 
 /** A document with up-to-date tables. */
@@ -42,9 +45,17 @@ function categoryTable(): string {
 }
 
 async function metricTable(): Promise<string> {
-  interface Declared { readonly name: string, readonly type?: string, readonly help?: string, readonly labelNames?: readonly string[], get(): Promise<{ readonly type: string, readonly help: string }> }
   const { registry, readFrom } = buildMetrics()
   readFrom({ meter: new RequestMeter() } as MetricsSources) // enough for the declarations: no value is read
+  return tableOfMetrics(registry)
+}
+
+async function apiMetricTable(): Promise<string> {
+  return tableOfMetrics(buildApiMetrics({} as Database).registry) // enough for the declarations
+}
+
+async function tableOfMetrics(registry: Registry): Promise<string> {
+  interface Declared { readonly name: string, readonly type?: string, readonly help?: string, readonly labelNames?: readonly string[], get(): Promise<{ readonly type: string, readonly help: string }> }
   const declared = (registry.getMetricsAsArray() as unknown as Declared[]).filter(({ name }) => name.startsWith('imds_')).sort((a, b) => a.name < b.name ? -1 : 1)
   const rows = await Promise.all(declared.map(async (metric) => {
     const { type, help } = metric.help === undefined ? await metric.get() : metric

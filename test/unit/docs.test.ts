@@ -5,6 +5,7 @@ import { dirname, join, normalize } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { EXIT } from '../../src/runtime/failure.ts'
+import { API_SETTINGS } from '../../src/api/config.ts'
 import { SETTINGS } from '../../src/config.ts'
 import { buildMetrics } from '../../src/metrics.ts'
 import { REFUSALS, responseOf, statusOf } from '../../src/guest/refusals.ts'
@@ -155,11 +156,33 @@ test('configuration.md has every variable, with its default', () => {
   }
 })
 
+test('configuration.md has every variable of imds-api, with its default', () => {
+  const rows = rowsBelow('docs/configuration.md', '## Variables of imds-api').filter(([name]) => name!.startsWith('IMDS_API_'))
+  expect(rows.map(([name]) => name).sort()).toEqual(Object.keys(API_SETTINGS).sort())
+  for (const [name, value] of rows) {
+    const setting = API_SETTINGS[name as keyof typeof API_SETTINGS] ?? ''
+    expect([name, value]).toEqual([name, setting !== '' ? setting : value!.startsWith('required') ? value : 'none'])
+  }
+})
+
+test('api.md has every error of imds-api, with its status', () => {
+  const statuses = found([['', read('src/api/refusal.ts')]], /^ {2}(\w+: \d{3}),$/gm).map(([, text]) => text)
+  expect(statuses.length).toBeGreaterThan(10)
+  expect(rowsBelow('docs/api.md', '## Errors').slice(1).map(([name, status]) => `${name!}: ${status!}`).sort()).toEqual(statuses.sort())
+})
+
+test('api.md names every path of imds-api', () => {
+  const routes = CITING.filter(([path]) => /^src\/api\/resources\/(?!elsewhere)/.test(path)).flatMap(([, text]) => found([['', text]], /server\.(?:get|post|put|delete)\('\/([a-z_]+)/g))
+  expect(routes.length).toBeGreaterThan(30)
+  const text = DOCS.get('docs/api.md')!
+  expect(unique(routes.map(([, path]) => path)).filter((path) => !text.includes(`/${path}`))).toEqual([])
+})
+
 test('variables, metrics and alerts that the documents name exist', () => {
   const metrics = rowsBelow('docs/operations.md', '## Metrics').map(([name]) => name)
   const texts = [...DOCS, ['deploy/alerts.yml', read('deploy/alerts.yml')] as const, ['deploy/imds.env', read('deploy/imds.env')] as const].filter(([path]) => path !== 'CHANGELOG.md')
   expect(found(texts, /\b(imds_[a-z_]+)/g).filter(([, name]) => !metrics.includes(name))).toEqual([])
-  expect(found(texts, /\b(IMDS_[A-Z_]*[A-Z])\b/g).filter(([, name]) => !(name in SETTINGS) && name !== 'IMDS_REDIS' && name !== 'IMDS_FAULTS_MARKDOWN')).toEqual([])
+  expect(found(texts, /\b(IMDS_[A-Z_]*[A-Z])\b/g).filter(([, name]) => !(name in SETTINGS) && !(name in API_SETTINGS) && name !== 'IMDS_REDIS' && name !== 'IMDS_FAULTS_MARKDOWN')).toEqual([])
   const { groups } = parse(read('deploy/alerts.yml')) as { groups: readonly { rules: readonly { alert: string }[] }[] }
   const alerts = groups.flatMap(({ rules }) => rules).map(({ alert }) => alert)
   expect(found(texts, /\b(Imds[A-Z]\w+)/g).filter(([, name]) => !alerts.includes(name))).toEqual([])

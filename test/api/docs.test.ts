@@ -1,0 +1,76 @@
+/**
+ * The examples of docs/api.md, executed in one shell as a reader does, against the imds-api that its first example starts.
+ */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmodSync, cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t from 'tap'
+import { buildApiMetrics } from '../../src/api/metrics.ts'
+import type { Database } from '../../src/api/database/open.ts'
+import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
+import { freePort } from '../support/redis/redis.ts'
+import { executed, read, ROOT } from '../tools/documents.ts'
+
+/** The fields of a response that tell what it is. */
+type Json = Readonly<Record<'resource_type' | 'name' | 'status' | 'error_name' | 'token_type', string | undefined>> & { readonly errors?: readonly string[] }
+
+/** The examples in their order, and what each prints: resources as `resource_type status`, errors as their name; n of a list. */
+const EXAMPLES = [
+  [executed('docs/api.md', 'five'), /^\+ region[^]*\ncreating\n$|^\+ region[^]*\nactive\n$/],
+  [executed('docs/api.md', 'function'), []],
+  [executed('docs/api.md', 'token'), ['Bearer']],
+  [executed('docs/api.md', 'servers'), ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server']],
+  [executed('docs/api.md', 'cloud-ips'), ['cloud_ip mapped', 'cloud_ip mapped', 'cloud_ip unmapped', 'cloud_ip unmapped']],
+  [executed('docs/api.md', 'server-groups'), ['server_group front', 'server_group back', 'server_group back', 'server_group idle', 'server_group idle', '2 server_group']],
+  [executed('docs/api.md', 'interfaces'), ['interface']],
+  [executed('docs/api.md', 'catalog'), ['1 image', 'image Debian 12', '2 server_type', 'server_type Medium SSD', '2 zone', 'zone']],
+  [executed('docs/api.md', 'accounts'), ['account Analytical Engines', '1 account', 'account Analytical Engines', 'user Ada Lovelace', '1 user', 'user Ada Lovelace']],
+  [executed('docs/api.md', 'errors'), ['unprocessable_entity 2', 'unprocessable_entity 1', 'resource_not_found 1']],
+  [executed('docs/api.md', 'commands'), /^no difference\nthe tables are those of this version\n2 servers will be published again\nUsage: imds-api/],
+] as const
+
+/** What the table above says of a line of JSON. */
+function summaryOf(line: string): string {
+  const value = JSON.parse(line) as Json | readonly Json[]
+  if (Array.isArray(value)) return `${String(value.length)} ${(value as Json[])[0]?.resource_type ?? ''}`
+  const { resource_type: type, name, status, error_name: error, errors, token_type: token } = value as Json
+  if (error !== undefined) return `${error} ${String(errors?.length)}`
+  return [type ?? token, type === 'cloud_ip' ? status : name].filter((part) => part !== undefined).join(' ')
+}
+
+t.test('every example of docs/api.md works, in their order', async (t) => {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-docs-'))
+  chmodSync(directory, 0o711) // as root, PostgreSQL runs as another user
+  cpSync(`${ROOT}deploy/region.example.yaml`, join(directory, 'region.yaml'))
+  writeFileSync(join(directory, 'provisioning.secret'), 'it-is-a-secret\n')
+  writeFileSync(join(directory, 'imds-api'), `#!/bin/sh\nexec ${process.execPath} ${IMDS_API} "$@"\n`, { mode: 0o755 })
+  const [port, operatorPort] = [await freePort(), await freePort()]
+  const environment = programEnvironment()
+  const env = {
+    ...environment, PATH: `${directory}:${environment['PATH']!}`, IMDS_STORE: `file:${directory}`, IMDS_API_STATE_DIR: join(directory, 'state'),
+    IMDS_API_LISTEN: `127.0.0.1:${String(port)}`, IMDS_API_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`,
+  }
+  const script = [
+    'set -eu', 'trap \'kill %1; wait %1\' EXIT', // also where an example fails
+    ...EXAMPLES.flatMap(([example]) => [example.replaceAll('127.0.0.1:8170', `127.0.0.1:${String(port)}`), 'printf "\\f"']),
+    `curl -s 127.0.0.1:${String(operatorPort)}/metrics`,
+  ].join('\n')
+  const shell = spawn('bash', ['-c', script], { cwd: directory, env, stdio: ['ignore', 'pipe', 'inherit'] })
+  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  const [chunks] = await Promise.all([shell.stdout.toArray(), once(shell, 'close')])
+  const printed = Buffer.concat(chunks as Buffer[]).toString().split('\f')
+  t.equal(shell.exitCode, 0)
+  for (const [i, [example, expected]] of EXAMPLES.entries()) {
+    if (expected instanceof RegExp) t.match(printed[i], expected, example)
+    else t.same(printed[i]!.split('\n').filter((line) => line !== '').map(summaryOf), expected, example)
+  }
+
+  // The first scrape has every metric, and so every one that the alerts use.
+  const metrics = printed.at(-1)!
+  const declared = buildApiMetrics({} as Database).registry.getMetricsAsArray().map(({ name }) => name).filter((name) => name.startsWith('imds_'))
+  t.ok(declared.length > 8)
+  for (const name of declared) t.match(metrics, new RegExp(`^${name}[ {]`, 'm'), name)
+  for (const [name] of read('deploy/alerts.yml').matchAll(/imds_api_[a-z_]+/g)) t.ok(declared.includes(name), name)
+})

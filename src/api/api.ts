@@ -1,12 +1,14 @@
 /** The composition root of imds-api: builds its parts in order, and stops them in reverse. It has no rules of its own. */
 import swagger from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
+import type { FastifyInstance } from 'fastify'
 import { readFileSync } from 'node:fs'
 import pg from 'pg'
 import type { Logger } from 'pino'
 import type { HostPort } from '../runtime/host-port.ts'
 import { listen, StartFailure } from '../runtime/listen.ts'
 import { openStore } from '../store/open.ts'
+import { StoreUnavailable } from '../store/publisher.ts'
 import { VERSION } from '../version.ts'
 import { buildBearerCheck } from './auth/bearer.ts'
 import { addTokenEndpoint } from './auth/token-endpoint.ts'
@@ -16,6 +18,7 @@ import { migrate } from './database/migrate.ts'
 import { openDatabase, type Database } from './database/open.ts'
 import { buildApiMetrics } from './metrics.ts'
 import { buildOperatorServer } from './operator.ts'
+import { LazyStore } from './publish/lazy-store.ts'
 import { OutboxPublisher } from './publish/outbox-publisher.ts'
 import { addAccountRoutes } from './resources/accounts.ts'
 import { addCatalogRoutes } from './resources/catalog.ts'
@@ -37,6 +40,7 @@ export interface Api {
 }
 
 const PURGE_INTERVAL_MS = 3_600_000
+const CLOSE_TIMEOUT_MS = 5_000
 
 /** Starts imds-api. Rejects where a part cannot start, and leaves nothing running. */
 export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
@@ -50,8 +54,12 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const region = await database.tables.selectFrom('region').select(['name', 'domain']).executeTakeFirst()
     if (region === undefined) throw new StartFailure('the database has no region yet: write a region file (deploy/region.example.yaml) and run imds-api apply FILE')
     checkRegion(config, region.name)
-    const store = await openStore(config.store)
+    const store = new LazyStore(() => openStore(config.store))
     stops.push(() => store.close())
+    await store.open().catch((error: unknown) => {
+      if (!(error instanceof StoreUnavailable)) throw new StartFailure((error as Error).message)
+      log.warn({ reason: error.message }, 'the store is unreachable: requests are served, and what they change is published later')
+    })
     const metrics = buildApiMetrics(database)
     const publisher = new OutboxPublisher({ tables: database.tables, connect: () => connect(database), store, region, counted: metrics.published, log })
     const server = await buildApiServer(config, database, { baseUrl: config.baseUrl, domain: region.domain }, log)
@@ -60,10 +68,9 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       done()
     })
     const operatorServer = buildOperatorServer({ database, publisher, registry: metrics.registry })
-    stops.push(() => operatorServer.close(), () => server.close())
+    stops.push(() => closeServer(operatorServer), () => closeServer(server))
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
     const listening = await listen(server, config.listen, 'IMDS_API_LISTEN')
-    await initialiseStore(store, log)
     publisher.start()
     stops.push(() => publisher.stop())
     const tokens = new AccessTokens(database.tables, () => Date.now())
@@ -89,13 +96,11 @@ function checkRegion({ store }: ApiConfig, region: string): void {
   }
 }
 
-/** An empty store becomes one that daemons accept. Where it cannot be reached, the publisher retries, and the first publish has the same effect. */
-async function initialiseStore(store: { initialise(): Promise<boolean> }, log: Logger): Promise<void> {
-  try {
-    await store.initialise()
-  } catch (error) {
-    log.warn({ reason: (error as Error).message }, 'the store cannot be used yet')
-  }
+/** Answers the requests in flight, and then closes all connections, also those on which a client never ends its request. */
+async function closeServer(server: Pick<FastifyInstance, 'close' | 'server'>): Promise<void> {
+  const timer = setTimeout(() => { server.server.closeAllConnections() }, CLOSE_TIMEOUT_MS)
+  await server.close()
+  clearTimeout(timer)
 }
 
 async function connect({ connection }: Database): Promise<pg.Client> {

@@ -13,7 +13,18 @@ const OF_THE_REPOSITORY = ['docs.test.ts', 'layers.test.ts', 'mirror.test.ts']
  * that use them.
  */
 const ELSEWHERE: Readonly<Record<string, string>> = {
+  'api/database/binaries.ts': 'api/database',
+  'api/database/change-account.ts': 'api/publish',
+  'api/database/embedded.ts': 'api/database',
+  'api/database/finish-server.ts': 'api/publish',
+  'api/database/migrate.ts': 'api/database',
+  'api/database/migrations/0001-first.ts': 'api/database',
+  'api/database/open.ts': 'api/database',
+  'api/database/outbox.ts': 'api/publish',
+  'api/database/transaction.ts': 'api/publish',
   'api/demo.ts': 'api/demo',
+  'api/publish/compose.ts': 'api/publish',
+  'api/publish/outbox-publisher.ts': 'api/publish',
   'cli/imdsctl.ts': 'daemon/programs',
   'daemon.ts': 'daemon/life',
   'firewall/agent/agent.ts': 'daemon/firewall-keeping',

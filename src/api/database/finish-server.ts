@@ -4,9 +4,9 @@ import { enqueue } from './outbox.ts'
 import type { ServerStatus } from './tables.ts'
 import type { Change } from './transaction.ts'
 
-/** Moves a server to its next state, in the transaction that deletes its rows of the outbox. `status` and `isFaulty` are as when it was composed. */
+/** Moves a server to its next state, in the transaction that deletes its rows of the outbox. `status` and `fault` are as when it was composed. */
 export async function finishServer(
-  change: Change, id: string, { status, isFaulty }: { readonly status: ServerStatus, readonly isFaulty: boolean },
+  change: Change, id: string, { status, fault }: { readonly status: ServerStatus, readonly fault: string | null },
 ): Promise<void> {
   if (status === 'creating') {
     await change.updateTable('servers').set({ status: 'active', started_at: new Date(), publish_fault: null }).where('id', '=', id).where('status', '=', 'creating').execute()
@@ -17,7 +17,7 @@ export async function finishServer(
     await change.deleteFrom('interfaces').where('server_id', '=', id).execute()
     await freeAddresses(change, interfaces)
     await change.updateTable('servers').set({ status: 'deleted', deleted_at: new Date(), publish_fault: null }).where('id', '=', id).execute()
-  } else if (isFaulty) {
+  } else if (fault !== null) {
     await change.updateTable('servers').set({ publish_fault: null }).where('id', '=', id).execute()
   }
 }

@@ -12,10 +12,10 @@ import { decodeUserData } from '../model/user-data.ts'
 export interface Composed {
   readonly status: ServerStatus
   readonly revision: number
-  /** The store refused its record before. */
-  readonly isFaulty: boolean
   readonly record: object
   readonly userData: Uint8Array | undefined
+  /** Why the store refused the record last; null: it did not. */
+  readonly fault: string | null
 }
 
 /** The region of all records. */
@@ -59,8 +59,6 @@ export async function compose(database: Reader, region: RegionNames, id: string)
     publicKeys: row.keys.map(({ user_id, key }) => ({ user: user_id, key })),
     hypervisors: [row.hypervisor],
   }
-  return {
-    status: row.status, revision: row.revision, isFaulty: row.publish_fault !== null, record,
-    userData: row.user_data === null ? undefined : decodeUserData(row.user_data),
-  }
+  const { status, revision, publish_fault: fault, user_data: text } = row
+  return { status, revision, fault, record, userData: text === null ? undefined : decodeUserData(text) }
 }

@@ -19,13 +19,14 @@ import { StoreUnavailable, type Publisher, type PutRefusal } from '../../store/p
 import { finishServer } from '../database/finish-server.ts'
 import { OUTBOX_CHANNEL } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
+import type { Change } from '../database/transaction.ts'
 import { compose, type Composed, type RegionNames } from './compose.ts'
 
 /** What the publisher needs. `connect` returns an open connection of its own, for notifications. */
 export interface OutboxPublisherParts {
   readonly tables: Kysely<Tables>
   readonly connect: () => Promise<pg.Client>
-  readonly store: Publisher
+  readonly store: Pick<Publisher, 'initialise' | 'put' | 'remove'>
   readonly region: RegionNames
   readonly counted: (result: PublishOutcome) => void
   readonly log: Logger
@@ -43,13 +44,16 @@ const LOCK_CLASS = 8_170
 /** The outbox is read at least this often, for a notification that was lost. */
 const POLL_MS = 1_000
 const FAULT_RETRY_MS = 60_000
+/** PostgreSQL's codes for an error of the rows themselves: data exceptions, violated constraints, and statements that do not fit the tables. */
+const FAULT_OF_ROWS = /^(22|23|42)/
 const FIRST_BACKOFF_MS = 100
 const LONGEST_BACKOFF_MS = 10_000
 
 /** One publisher of a process. */
 export class OutboxPublisher {
   readonly #parts: OutboxPublisherParts
-  #isStopping = false
+  readonly #stopping = new AbortController()
+  #isInitialised = false
   #wake: () => void = () => { /* nobody waits */ }
   #isWoken = false
   #listener: pg.Client | undefined
@@ -72,7 +76,7 @@ export class OutboxPublisher {
 
   /** Ends after the publish in flight. */
   async stop(): Promise<void> {
-    this.#isStopping = true
+    this.#stopping.abort()
     this.#signal()
     await this.#listener?.end().catch(() => { /* closed already */ })
     await this.#running
@@ -83,6 +87,8 @@ export class OutboxPublisher {
     while (!this.#hasToStop()) {
       this.#isWoken = false
       try {
+        if (!this.#isInitialised) await this.#parts.store.initialise() // an empty store becomes one that daemons accept
+        this.#isInitialised = true
         while (await this.#publishBatch()) { /* until the outbox is empty */ }
         if (this.#problem !== undefined) this.#parts.log.info('publishing works again')
         this.#problem = undefined
@@ -93,7 +99,7 @@ export class OutboxPublisher {
         const { message } = error as Error
         if (message !== this.#problem) this.#parts.log.warn({ reason: message }, 'servers cannot be published: guests see the last published state. Retrying')
         this.#problem = message
-        await sleep(backoffMs)
+        await this.#sleep(backoffMs)
         backoffMs = Math.min(LONGEST_BACKOFF_MS, backoffMs * 2)
       }
     }
@@ -115,26 +121,39 @@ export class OutboxPublisher {
 
   /**
    * Publishes a server, unless another process is publishing it. The lock is an advisory one: a lock of rows would make changes of this server wait for
-   * the store.
+   * the store. An error of the server's rows stops only this server.
    */
   async #publishIfFree(id: string): Promise<boolean> {
-    return this.#parts.tables.transaction().execute(async (transaction) => {
-      // The commit is not flushed to disk: if it is lost, the server is published again, unchanged.
-      const { rows: [lock] } = await sql<{ taken: boolean }>`
-        select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken, set_config('synchronous_commit', 'off', true)`.execute(transaction)
-      if (lock?.taken !== true) return false
-      const { last } = await transaction.selectFrom('outbox').select((eb) => eb.fn.coalesce(eb.fn.max('id'), eb.val(0)).as('last')).where('server_id', '=', id).executeTakeFirstOrThrow()
-      if (last === 0) return false
-      const fault = await this.#publish(transaction, id)
-      const rows = transaction.deleteFrom('outbox').where('server_id', '=', id)
-      await rows.where('id', fault === undefined ? '<=' : '<', last).execute()
-      if (fault !== undefined) await transaction.updateTable('outbox').set({ retry_at: new Date(Date.now() + FAULT_RETRY_MS) }).where('id', '=', last).execute()
+    const { tables, counted, log } = this.#parts
+    try {
+      return await tables.transaction().execute(async (transaction) => {
+        // The commit is not flushed to disk: if it is lost, the server is published again, unchanged.
+        const { rows: [lock] } = await sql<{ taken: boolean }>`
+          select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken, set_config('synchronous_commit', 'off', true)`.execute(transaction)
+        return lock?.taken === true && await this.#publishRows(transaction, id)
+      })
+    } catch (error) {
+      if (!FAULT_OF_ROWS.test((error as { code?: string }).code ?? '')) throw error
+      counted('failed')
+      log.error({ server: id, err: error }, 'the rows of this server are faulty: it is not published. Retrying every minute')
+      await tables.transaction().execute((transaction) => postpone(transaction, id, (error as Error).message))
       return true
-    })
+    }
+  }
+
+  /** Deletes the rows that were there before the record was composed, and no others: a change that commits later has to be published too. */
+  async #publishRows(transaction: Change, id: string): Promise<boolean> {
+    const rows = (await transaction.selectFrom('outbox').select('id').where('server_id', '=', id).orderBy('id').execute()).map((row) => row.id)
+    if (rows.length === 0) return false
+    const fault = await this.#publish(transaction, id)
+    const done = fault === undefined ? rows : rows.slice(0, -1)
+    if (done.length > 0) await transaction.deleteFrom('outbox').where('id', 'in', done).execute()
+    if (fault !== undefined) await postpone(transaction, id, fault, rows.at(-1))
+    return true
   }
 
   /** Publishes a server as it is now. Returns why the store refuses it. */
-  async #publish(transaction: Parameters<typeof finishServer>[0], id: string): Promise<string | undefined> {
+  async #publish(transaction: Change, id: string): Promise<string | undefined> {
     const { region, counted, log } = this.#parts
     for (;;) {
       const composed = await compose(transaction, region, id)
@@ -156,8 +175,7 @@ export class OutboxPublisher {
         default: {
           counted(result.kind)
           const fault = formatFault(result)
-          log.error({ server: id, fault }, 'the store refuses the record of this server; its guest sees the last published state. Retrying every minute')
-          await transaction.updateTable('servers').set({ publish_fault: fault }).where('id', '=', id).execute()
+          if (fault !== composed.fault) log.error({ server: id, fault }, 'the store refuses the record of this server; its guest sees the last published state. Retrying every minute')
           return fault
         }
       }
@@ -190,13 +208,19 @@ export class OutboxPublisher {
         if (this.#hasToStop()) await client.end() // `stop` came before this connection
         await ended
       } catch { /* the database is unreachable, which #run reports */ }
-      if (!this.#hasToStop()) await sleep(POLL_MS)
+      await this.#listener?.end().catch(() => { /* closed already */ })
+      await this.#sleep(POLL_MS)
     }
   }
 
   /** A method, because TypeScript does not see that `stop` changes the field meanwhile. */
   #hasToStop(): boolean {
-    return this.#isStopping
+    return this.#stopping.signal.aborted
+  }
+
+  /** Ends early at `stop`. */
+  async #sleep(timeoutMs: number): Promise<void> {
+    await sleep(timeoutMs, undefined, { signal: this.#stopping.signal }).catch(() => { /* stopped */ })
   }
 
   #signal(): void {
@@ -214,6 +238,13 @@ export class OutboxPublisher {
       }
     })
   }
+}
+
+/** Keeps a fault with its server, and tries the server again later. `row`: the row of the outbox that remains; default: all of the server. */
+async function postpone(transaction: Change, id: string, fault: string, row?: number): Promise<void> {
+  await transaction.updateTable('servers').set({ publish_fault: fault }).where('id', '=', id).execute()
+  await transaction.updateTable('outbox').set({ retry_at: new Date(Date.now() + FAULT_RETRY_MS) }).where('server_id', '=', id)
+    .$if(row !== undefined, (rows) => rows.where('id', '=', row!)).execute()
 }
 
 function formatFault(refusal: Exclude<PutRefusal, { kind: 'stale' }> | { readonly kind: 'failed', readonly reason: string }): string {

@@ -1,0 +1,39 @@
+/** A store that is opened at its first use, so that imds-api starts while Redis is away. Opening it again after a failure is the caller's matter. */
+import type { Publisher } from '../../store/publisher.ts'
+
+/** Opens at most one store. */
+export class LazyStore implements Pick<Publisher, 'initialise' | 'put' | 'remove' | 'close'> {
+  readonly #openStore: () => Promise<Publisher>
+  #opened: Promise<Publisher> | undefined
+
+  constructor(openStore: () => Promise<Publisher>) {
+    this.#openStore = openStore
+  }
+
+  /** Opens the store unless it is open. Rejects as `openStore` does; the next call tries again. */
+  async open(): Promise<Publisher> {
+    this.#opened ??= this.#openStore()
+    try {
+      return await this.#opened
+    } catch (error) {
+      this.#opened = undefined
+      throw error
+    }
+  }
+
+  async initialise(): Promise<boolean> {
+    return (await this.open()).initialise()
+  }
+
+  async put(...args: Parameters<Publisher['put']>): ReturnType<Publisher['put']> {
+    return (await this.open()).put(...args)
+  }
+
+  async remove(...args: Parameters<Publisher['remove']>): ReturnType<Publisher['remove']> {
+    return (await this.open()).remove(...args)
+  }
+
+  async close(): Promise<void> {
+    await (await this.#opened?.catch(() => undefined))?.close()
+  }
+}

@@ -1,0 +1,342 @@
+/** From a change in the database to the store: what is published, in which order, and what happens to a record that the store refuses. */
+import pg from 'pg'
+import { pino } from 'pino'
+import t, { type Test } from 'tap'
+import { enqueueAll } from '../../src/api/database/finish-server.ts'
+import { markChanged } from '../../src/api/database/outbox.ts'
+import { inTransaction } from '../../src/api/database/transaction.ts'
+import { buildApiMetrics } from '../../src/api/metrics.ts'
+import { compose } from '../../src/api/publish/compose.ts'
+import { OutboxPublisher, type PublishOutcome } from '../../src/api/publish/outbox-publisher.ts'
+import { openStore, type Publisher } from '../../src/store/open.ts'
+import { StoreUnavailable } from '../../src/store/publisher.ts'
+import { aRegion, ONE } from '../support/fixtures/region.ts'
+import { anApi, type TestApi } from '../support/programs/api.ts'
+import { until, type LogLine } from '../support/programs/daemon.ts'
+
+const base64 = (text: string) => Buffer.from(text).toString('base64')
+const region = aRegion({ accounts: aRegion().accounts.map((account) => ({ ...account, ram_limit: 65_536, cloud_ips_limit: 40 })) })
+
+interface Interface { readonly id: string, readonly ipv4_address: string }
+interface Server { readonly id: string, readonly status: string, readonly interfaces: readonly Interface[], readonly cloud_ips: readonly CloudIp[] }
+interface CloudIp { readonly id: string, readonly status: string, readonly public_ipv4: string, readonly server: { readonly id: string } | null }
+/** A record of the store, as far as these tests read it. */
+interface StoredRecord {
+  readonly revision: number
+  readonly sealedAt?: string
+  readonly serverGroups: readonly { readonly id: string }[]
+  readonly interfaces: readonly { readonly cloudIps: readonly { readonly id: string }[] }[]
+}
+
+t.test('publishing', async (t) => {
+  const api = await anApi(t, { region })
+  const store = await openStore({ url: `file:${api.directory}/` })
+  t.teardown(() => store.close())
+  const { tables } = api.database
+
+  const create = async (body: object = {}) => {
+    const { status, body: server } = await api.call('POST', '/1.0/servers', { image: 'img-deb12', ...body })
+    if (status !== 202) throw new Error(JSON.stringify(server))
+    return server as Server
+  }
+  const serverOf = async (id: string) => (await api.call('GET', `/1.0/servers/${id}`)).body as Server
+  const cloudIpOf = async (id: string) => (await api.call('GET', `/1.0/cloud_ips/${id}`)).body as CloudIp
+  const update = async (id: string, body: object) => {
+    const { status } = await api.call('PUT', `/1.0/servers/${id}`, body)
+    if (status !== 200) throw new Error(`the update of ${id} was answered ${String(status)}`)
+  }
+  const recordOf = async (id: string) => (await store.get(id))?.document as StoredRecord | undefined
+  const isPublished = async (id: string) => await tables.selectFrom('outbox').select('id').where('server_id', '=', id).executeTakeFirst() === undefined
+  const cloudIpsOf = async (id: string) => (await recordOf(id))!.interfaces[0]!.cloudIps.map((one) => one.id)
+  const deadlocks = async () => Number((await api.database.pool.query<{ deadlocks: string }>('select deadlocks from pg_stat_database where datname = current_database()')).rows[0]!.deadlocks)
+  const revisionOf = async (id: string) => (await tables.selectFrom('servers').select('revision').where('id', '=', id).executeTakeFirstOrThrow()).revision
+
+  t.test('several changes of one server are one publish, of its latest state', async (t) => {
+    const { id } = await create({ user_data: base64('first') })
+    for (let i = 1; i <= 5; i++) await update(id, { user_data: base64(`change ${String(i)}`) })
+    const { puts } = aPublisher(t, api, store)
+    await until(() => isPublished(id), 'the server to be published')
+    t.strictSame(puts.filter((put) => put.id === id), [{ id, revision: 6 }])
+    t.equal(String((await store.get(id))?.userData), 'change 5')
+  })
+
+  t.test('a server is creating, and its cloud IP reserved, until its record is in the store', async (t) => {
+    const { id, status, cloud_ips: [reserved] } = await create({ cloud_ip: true })
+    t.equal(status, 'creating')
+    t.equal(reserved?.status, 'reserved')
+    t.equal((await api.call('POST', `/1.0/cloud_ips/${reserved!.id}/unmap`)).status, 409)
+    t.equal((await api.call('DELETE', `/1.0/cloud_ips/${reserved!.id}`)).status, 409)
+    let duringPut: readonly string[] = []
+    aPublisher(t, api, {
+      ...methodsOf(store),
+      put: async (document, userData) => {
+        duringPut = [(await serverOf(id)).status, (await cloudIpOf(reserved!.id)).status]
+        return store.put(document, userData)
+      },
+    })
+    await until(() => isPublished(id), 'the server to be published')
+    t.strictSame(duringPut, ['creating', 'reserved'])
+    t.equal((await serverOf(id)).status, 'active')
+    t.match(await cloudIpOf(reserved!.id), { status: 'mapped', server: { id } })
+    t.strictSame(await cloudIpsOf(id), [reserved!.id])
+  })
+
+  t.test('deleting a server removes its record first, and then frees its addresses', async (t) => {
+    const { id, interfaces: [first], cloud_ips: [cloudIp] } = await create({ cloud_ip: true })
+    const allocations = async () => (await tables.selectFrom('allocations').select('number').where('holder', '=', first!.id).execute()).length
+    let whileRemoved: number | undefined
+    aPublisher(t, api, {
+      ...methodsOf(store),
+      remove: async (...args) => {
+        const result = await store.remove(...args)
+        whileRemoved = await allocations()
+        return result
+      },
+    })
+    await until(() => isPublished(id), 'the server to be published')
+    t.match((await api.call('DELETE', `/1.0/servers/${id}`)).body, { status: 'deleting', cloud_ips: [] })
+    t.match(await cloudIpOf(cloudIp!.id), { status: 'unmapped', server: null })
+    await until(async () => (await serverOf(id)).status === 'deleted', 'the server to be deleted')
+    t.equal(whileRemoved, 2, 'its MAC and IPv4 address were still its own')
+    t.equal(await allocations(), 0)
+    t.equal(await recordOf(id), undefined)
+  })
+
+  t.test('a server that was sealed by imdsctl goes on above the store, and stays sealed', async (t) => {
+    const { log, counted } = aPublisher(t, api, store)
+    const { id } = await create({ user_data: base64('secret') })
+    await until(() => isPublished(id), 'the server to be published')
+    const sealed = await store.seal(id)
+    await update(id, { user_data: base64('new secret') })
+    await until(() => isPublished(id), 'the change to be published')
+    const { revision, sealedAt } = (await recordOf(id))!
+    t.match(sealed, { kind: 'sealed', sealedAt })
+    t.equal(revision, await revisionOf(id), 'the database has the revision of the store')
+    t.equal(String((await store.get(id))?.userData), 'new secret')
+    t.match(log.find((line) => line['server'] === id), { level: 'warn', msg: 'the store has a higher revision of this server: publishing above it', inStore: 2 })
+    t.ok(counted.includes('stale'))
+  })
+
+  t.test('a database that was restored from a backup goes on above the store, also to remove', async (t) => {
+    aPublisher(t, api, store)
+    const servers = [await create(), await create()]
+    for (const { id } of servers) for (let i = 0; i < 5; i++) await update(id, { user_data: base64(String(i)) })
+    const [kept, deleted] = servers.map(({ id }) => id) as [string, string]
+    await until(async () => await isPublished(kept) && await isPublished(deleted), 'both to be published')
+    await tables.updateTable('servers').set({ revision: 1, user_data: base64('of the backup') }).where('id', 'in', [kept, deleted]).execute()
+    await inTransaction(tables, enqueueAll)
+    await until(() => isPublished(kept), 'the server to be published')
+    t.match(await store.get(kept), { document: { revision: 7 }, userData: Buffer.from('of the backup') })
+    await tables.updateTable('servers').set({ revision: 1 }).where('id', '=', deleted).execute()
+    await api.call('DELETE', `/1.0/servers/${deleted}`)
+    await until(async () => (await serverOf(deleted)).status === 'deleted', 'the server to be deleted')
+    t.equal(await recordOf(deleted), undefined)
+  })
+
+  t.test('a refused record stops only its server, is reported, and is tried again', async (t) => {
+    const [owned, invalid, good] = [await create(), await create(), await create()]
+    const address = owned.interfaces[0]!.ipv4_address
+    const foreign = { ...(await compose(tables, region, good.id))!.record, id: 'srv-other', interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:99', ipv4Addresses: [`${address}/16`] }] }
+    t.match(await store.put(foreign), { kind: 'published' })
+    const mac = (await tables.selectFrom('interfaces').select('mac_address').where('server_id', '=', invalid.id).executeTakeFirstOrThrow()).mac_address
+    await tables.updateTable('interfaces').set({ mac_address: 'nonsense' }).where('server_id', '=', invalid.id).execute()
+
+    const { log, counted } = aPublisher(t, api, store)
+    const faultOf = async (id: string) => (await tables.selectFrom('servers').select('publish_fault').where('id', '=', id).executeTakeFirstOrThrow()).publish_fault
+    await until(async () => await isPublished(good.id) && await faultOf(owned.id) !== null && await faultOf(invalid.id) !== null, 'one to be published and two refused')
+    t.equal((await serverOf(good.id)).status, 'active')
+    t.equal((await serverOf(owned.id)).status, 'creating')
+    t.equal(await faultOf(owned.id), `address-owned: ${address} of the network default belongs to srv-other`)
+    t.match(await faultOf(invalid.id), /^invalid: .*macAddress/)
+    const errors = log.filter(({ level }) => level === 'error')
+    t.strictSame(errors.map((line) => line['server']).sort(), [owned.id, invalid.id].sort())
+    t.ok(counted.includes('address-owned') && counted.includes('invalid'))
+    const metrics = await buildApiMetrics(api.database).registry.metrics()
+    t.match(metrics, /^imds_api_refused_servers 2$/m)
+    t.match(metrics, /^imds_api_outbox_servers 2$/m)
+
+    await store.remove('srv-other')
+    await update(owned.id, { user_data: base64('a change') })
+    await until(() => isPublished(owned.id), 'the change to be published at once')
+    t.equal(await faultOf(owned.id), null)
+    await tables.updateTable('interfaces').set({ mac_address: mac }).where('server_id', '=', invalid.id).execute()
+    await tables.updateTable('outbox').set({ retry_at: new Date(0) }).where('server_id', '=', invalid.id).execute() // a minute has passed
+    await until(() => isPublished(invalid.id), 'the other to be tried again')
+    t.equal((await serverOf(invalid.id)).status, 'active')
+    t.match(await buildApiMetrics(api.database).registry.metrics(), /^imds_api_refused_servers 0$/m)
+  })
+
+  t.test('a server whose rows cannot be finished does not hold up the others', async (t) => {
+    const { interfaces: [first], ...stuck } = await create()
+    const { log } = aPublisher(t, api, store)
+    await until(() => isPublished(stuck.id), 'the server to be published')
+    const { id: cloudIp } = (await api.call('POST', '/1.0/cloud_ips')).body as CloudIp
+    await inTransaction(tables, async (change) => {
+      await change.updateTable('servers').set({ status: 'deleting' }).where('id', '=', stuck.id).execute()
+      await change.updateTable('cloud_ips').set({ status: 'mapped', interface_id: first!.id }).where('id', '=', cloudIp).execute() // only a bug could do this
+      await markChanged(change, [stuck.id])
+    })
+    await until(() => log.some((line) => line.level === 'error' && line['server'] === stuck.id), 'the fault to be reported')
+    const other = await create()
+    await until(() => isPublished(other.id), 'another server to be published')
+    t.notOk(log.some(({ msg }) => msg.startsWith('servers cannot be published')))
+    await tables.updateTable('cloud_ips').set({ status: 'unmapped', interface_id: null }).where('id', '=', cloudIp).execute()
+    await tables.updateTable('outbox').set({ retry_at: new Date(0) }).where('server_id', '=', stuck.id).execute()
+    await until(async () => (await serverOf(stuck.id)).status === 'deleted', 'the server to be deleted')
+    await api.call('DELETE', `/1.0/cloud_ips/${cloudIp}`)
+  })
+
+  t.test('a cloud IP of a server group reaches every member, also those that join, and leaves those that leave', async (t) => {
+    aPublisher(t, api, store)
+    const members = [await create(), await create(), await create()].map(({ id }) => id) as [string, string, string]
+    const group = (await api.call('POST', '/1.0/server_groups', { name: 'web', servers: members.slice(0, 2).map((server) => ({ server })) })).body as { id: string }
+    const { id: cloudIp } = (await api.call('POST', '/1.0/cloud_ips')).body as CloudIp
+    const seenBy = async () => Promise.all(members.map(async (id) => (await recordOf(id)) !== undefined && (await cloudIpsOf(id)).includes(cloudIp)))
+    const sees = (expected: readonly boolean[], what: string) => until(async () => JSON.stringify(await seenBy()) === JSON.stringify(expected), what)
+    const serversOf = (...ids: string[]) => ({ servers: ids.map((server) => ({ server })) })
+
+    t.equal((await api.call('POST', `/1.0/cloud_ips/${cloudIp}/map`, { destination: group.id })).status, 202)
+    await sees([true, true, false], 'the members to have the cloud IP')
+    t.equal((await api.call('POST', `/1.0/server_groups/${group.id}/add_servers`, serversOf(members[2]))).status, 202)
+    await sees([true, true, true], 'a server that joined to have it')
+    t.equal((await api.call('POST', `/1.0/server_groups/${group.id}/remove_servers`, serversOf(members[0]))).status, 202)
+    await sees([false, true, true], 'a server that left not to have it')
+    await update(members[1], { server_groups: [] })
+    await sees([false, false, true], 'a server whose groups were replaced not to have it')
+    t.equal((await api.call('POST', `/1.0/cloud_ips/${cloudIp}/unmap`)).status, 202)
+    await sees([false, false, false], 'nobody to have it after unmap')
+  })
+
+  t.test('a change that commits while an older record is on its way is published after it', async (t) => {
+    const { id } = await create()
+    const slow = await tables.startTransaction().execute()
+    await slow.insertInto('outbox').values({ server_id: id }).execute()
+    await slow.updateTable('servers').set({ user_data: base64('of the slow change'), revision: 2 }).where('id', '=', id).execute()
+    await inTransaction(tables, async (change) => { await change.insertInto('outbox').values({ server_id: id }).execute() }) // a row with a higher number, visible first
+    aPublisher(t, api, {
+      ...methodsOf(store),
+      put: async (document, userData) => {
+        const result = await store.put(document, userData)
+        if (!slow.isCommitted) await slow.commit().execute()
+        return result
+      },
+    })
+    await until(() => isPublished(id), 'the server to be published')
+    t.equal(String((await store.get(id))?.userData), 'of the slow change')
+  })
+
+  t.test('while the store is away everything waits, and then everything is published', async (t) => {
+    let isAway = true
+    const { log } = aPublisher(t, api, {
+      ...methodsOf(store),
+      put: (document, userData) => isAway ? Promise.reject(new StoreUnavailable('cannot use the store: it is away')) : store.put(document, userData),
+    })
+    const servers = [await create(), await create()]
+    await until(() => log.some(({ msg }) => msg.startsWith('servers cannot be published')), 'the loss to be reported')
+    for (const { id } of servers) t.equal((await serverOf(id)).status, 'creating')
+    isAway = false
+    await until(async () => (await Promise.all(servers.map(({ id }) => isPublished(id)))).every(Boolean), 'the servers to be published')
+    t.equal(log.filter(({ msg }) => msg.startsWith('servers cannot be published')).length, 1, 'one line, however often it was tried')
+    await until(() => log.some(({ msg }) => msg === 'publishing works again'), 'the end to be reported')
+  })
+
+  t.test('concurrent changes of one account end in the store as in the database, without an error', async (t) => {
+    aPublisher(t, api, store)
+    const servers = await Promise.all(Array.from({ length: 6 }, () => create()))
+    const cloudIps = await Promise.all(Array.from({ length: 6 }, async () => (await api.call('POST', '/1.0/cloud_ips')).body as CloudIp))
+    const group = (await api.call('POST', '/1.0/server_groups', { name: 'web' })).body as { id: string }
+    const statuses = new Set<number>()
+    const ask = async (...args: Parameters<TestApi['call']>) => { statuses.add((await api.call(...args)).status) }
+    const pick = <T>(list: readonly T[], n: number) => list[n % list.length]!
+    await Promise.all(Array.from({ length: 8 }, async (_, worker) => {
+      for (let i = worker; i < 120; i += 8) {
+        const [server, cloudIp] = [pick(servers, i * 7), pick(cloudIps, i * 5)]
+        const one = { servers: [{ server: server.id }] }
+        await ask('POST', `/1.0/cloud_ips/${cloudIp.id}/map`, { destination: pick([server.id, group.id, server.interfaces[0]!.id], i) })
+        await ask('POST', `/1.0/server_groups/${group.id}/${pick(['add_servers', 'remove_servers'], i)}`, one)
+        await ask('PUT', `/1.0/servers/${server.id}`, { server_groups: [group.id], user_data: base64(String(i)) })
+        if (i >= 112) await ask('DELETE', `/1.0/servers/${server.id}`)
+        await ask('POST', `/1.0/cloud_ips/${pick(cloudIps, i * 3).id}/unmap`)
+      }
+    }))
+    t.strictSame([...statuses].filter((status) => status >= 500), [])
+    t.equal(await deadlocks(), 0)
+    await api.drained()
+    for (const { id } of servers) {
+      const [composed, published] = [(await compose(tables, region, id))!, await recordOf(id)]
+      if (composed.status === 'deleted') t.equal(published, undefined)
+      else t.match(published, composed.record)
+    }
+  })
+
+  t.test('two publishers on one database never publish one server at the same time or out of order', async (t) => {
+    const servers = await Promise.all(Array.from({ length: 8 }, () => create()))
+    const inFlight = new Set<string>()
+    const faults: string[] = []
+    const highest = new Map<string, number>()
+    const recording: Store = {
+      ...methodsOf(store),
+      put: async (document, userData) => {
+        const { id, revision } = document as { id: string, revision: number }
+        if (inFlight.has(id)) faults.push(`${id} is published twice at the same time`)
+        if (revision < (highest.get(id) ?? 0)) faults.push(`${id} went back to ${String(revision)}`)
+        highest.set(id, revision)
+        inFlight.add(id)
+        const result = await store.put(document, userData)
+        inFlight.delete(id)
+        return result
+      },
+    }
+    const publishers = [aPublisher(t, api, recording), aPublisher(t, api, recording)]
+    await Promise.all(servers.map(async ({ id }) => {
+      for (let i = 0; i < 15; i++) await update(id, { user_data: base64(`${id} ${String(i)}`) })
+    }))
+    await api.drained()
+    t.strictSame(faults, [])
+    for (const { id } of servers) t.equal(String((await store.get(id))?.userData), `${id} 14`)
+    for (const { puts } of publishers) t.ok(puts.length > 0, 'both have published')
+  })
+
+  t.test('at the end the store has the composition of the database, and nothing else', async (t) => {
+    const servers = await tables.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()
+    for (const { id } of servers) t.match(await recordOf(id), (await compose(tables, region, id))!.record)
+    t.strictSame((await store.list()).map(({ id }) => id), servers.map(({ id }) => id).sort())
+    const { servers_used } = (await api.call('GET', `/1.0/accounts/${ONE}`)).body as { servers_used: number }
+    t.equal(servers_used, servers.length)
+  })
+})
+
+type Store = Pick<Publisher, 'initialise' | 'put' | 'remove'>
+
+/** What a publisher uses of a store, for a test to replace some. */
+function methodsOf(store: Store): Store {
+  return { initialise: () => store.initialise(), put: (document, userData) => store.put(document, userData), remove: (id, revision) => store.remove(id, revision) }
+}
+
+/** Starts a publisher that stops with the test. `puts`: what it has published, in order. */
+function aPublisher(t: Test, api: TestApi, store: Store) {
+  const log: LogLine[] = []
+  const counted: PublishOutcome[] = []
+  const puts: { readonly id: string, readonly revision: number }[] = []
+  const publisher = new OutboxPublisher({
+    tables: api.database.tables, region,
+    connect: async () => {
+      const client = new pg.Client(api.database.connection)
+      await client.connect()
+      return client
+    },
+    store: {
+      ...methodsOf(store),
+      put: async (document, userData) => {
+        const { id, revision } = document as { id: string, revision: number }
+        puts.push({ id, revision })
+        return store.put(document, userData)
+      },
+    },
+    counted: (outcome) => { counted.push(outcome) },
+    log: pino({ base: {}, formatters: { level: (level) => ({ level }) } }, { write: (line: string) => { log.push(JSON.parse(line) as LogLine) } }),
+  })
+  publisher.start()
+  t.teardown(() => publisher.stop())
+  return { log, counted, puts }
+}

@@ -6,9 +6,9 @@ import type { Change, Reader } from './transaction.ts'
 /** What an account uses. RAM in MB. */
 export interface Usage { readonly servers_used: number, readonly ram_used: number, readonly cloud_ips_used: number }
 
-/** Locks an account until the end of the transaction, so that two creates cannot pass a limit together. */
+/** Locks an account until the end of the transaction. Others can still refer to it (an access token). */
 export async function lockAccount(change: Change, accountId: string): Promise<Selectable<Tables['accounts']>> {
-  return change.selectFrom('accounts').selectAll().where('id', '=', accountId).forUpdate().executeTakeFirstOrThrow()
+  return change.selectFrom('accounts').selectAll().where('id', '=', accountId).forNoKeyUpdate().executeTakeFirstOrThrow()
 }
 
 /** What an account uses now. */

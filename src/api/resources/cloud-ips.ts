@@ -9,11 +9,12 @@ import Type, { type Static } from 'typebox'
 import type { InferResult, Selectable } from 'kysely'
 import type { PortTranslator } from '../model/port-translator.ts'
 import { freeAddresses } from '../database/allocate.ts'
+import { changeAccount } from '../database/change-account.ts'
 import { createCloudIp } from '../database/create-cloud-ip.ts'
 import { markChanged } from '../database/outbox.ts'
 import { prepareOne } from '../database/prepared.ts'
 import type { Tables } from '../database/tables.ts'
-import { inTransaction, type Change, type Reader } from '../database/transaction.ts'
+import type { Change, Reader } from '../database/transaction.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import {
   listOf, NestedAccount, nestedAccount, NestedCloudIp, nestedCloudIp, NestedInterface, nestedInterface, NestedServer, nestedServer, NestedServerGroup,
@@ -55,7 +56,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: Reso
   })
 
   server.post('/cloud_ips', { schema: { summary: 'Create a cloud IP', tags: TAGS, body: Change, response: { 201: CloudIp } } }, async ({ caller, body }, reply) =>
-    reply.answer(201, await inTransaction(tables, async (change) => {
+    reply.answer(201, await changeAccount(tables, caller.accountId, async (change) => {
       const values = valuesOf(body)
       if (isRefusal(values)) return values
       const id = await createCloudIp(change, caller.accountId)
@@ -65,7 +66,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: Reso
     })))
 
   server.put('/cloud_ips/:id', { schema: { summary: 'Change a cloud IP', tags: TAGS, params: Params, body: Change, response: { 200: CloudIp } } }, async ({ caller, params, body }, reply) =>
-    reply.answer(200, await inTransaction(tables, async (change) => {
+    reply.answer(200, await changeAccount(tables, caller.accountId, async (change) => {
       const values = valuesOf(body)
       if (isRefusal(values)) return values
       const current = await lock(change, caller.accountId, params.id)
@@ -75,7 +76,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: Reso
     })))
 
   server.delete('/cloud_ips/:id', { schema: { summary: 'Delete a cloud IP', description: 'Its address goes back to the region. Refused (409) while it is mapped.', tags: TAGS, params: Params, response: { 200: CloudIp } } }, async ({ caller, params }, reply) =>
-    reply.answer(200, await inTransaction(tables, async (change) => {
+    reply.answer(200, await changeAccount(tables, caller.accountId, async (change) => {
       const current = await lock(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       if (current.status !== 'unmapped') return refuse('resource_conflict', `${params.id} is ${current.status}: unmap it first`)
@@ -91,7 +92,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: Reso
       params: Params, body: Type.Object({ destination: Type.String() }), response: { 202: CloudIp },
     },
   }, async ({ caller, params, body }, reply) =>
-    reply.answer(202, await inTransaction(tables, async (change) => {
+    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
       const current = await lock(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       if (current.status !== 'unmapped') return refuse('resource_conflict', `${params.id} is ${current.status}: unmap it first`)
@@ -103,7 +104,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: Reso
     })))
 
   server.post('/cloud_ips/:id/unmap', { schema: { summary: 'Unmap a cloud IP', tags: TAGS, params: Params, response: { 202: CloudIp } } }, async ({ caller, params }, reply) =>
-    reply.answer(202, await inTransaction(tables, async (change) => {
+    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
       const current = await lock(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       if (current.status !== 'mapped') return refuse('resource_conflict', `${params.id} is ${current.status}, not mapped`)

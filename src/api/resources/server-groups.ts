@@ -3,9 +3,10 @@ import type { InferResult, Selectable } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { nextId } from '../database/allocate.ts'
+import { changeAccount } from '../database/change-account.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
-import { inTransaction, type Change, type Reader } from '../database/transaction.ts'
+import type { Change, Reader } from '../database/transaction.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import { listOf, NestedAccount, nestedAccount, NestedServer, nestedServer, NestedServerGroup, nestedServerGroup, type Site } from './nested.ts'
@@ -35,7 +36,7 @@ export function addServerGroupRoutes(server: ApiServer, { tables, site }: Resour
     reply.answer(200, await load(tables, site, caller.accountId, params.id)))
 
   server.post('/server_groups', { schema: { summary: 'Create a server group', tags: TAGS, body: Create, response: { 202: ServerGroup } } }, async ({ caller, body }, reply) =>
-    reply.answer(202, await inTransaction(tables, async (change) => {
+    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
       const id = await nextId(change, 'grp')
       await change.insertInto('server_groups')
         .values({ id, account_id: caller.accountId, name: body.name ?? '', description: body.description ?? '', is_default: false }).execute()
@@ -44,7 +45,7 @@ export function addServerGroupRoutes(server: ApiServer, { tables, site }: Resour
     })))
 
   server.put('/server_groups/:id', { schema: { summary: 'Change a server group', tags: TAGS, params: Params, body: Change, response: { 202: ServerGroup } } }, async ({ caller, params, body }, reply) =>
-    reply.answer(202, await inTransaction(tables, async (change) => {
+    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
       const group = await lockGroup(change, caller.accountId, params.id)
       if (isRefusal(group)) return group
       const values = { ...body.name !== undefined && { name: body.name }, ...body.description !== undefined && { description: body.description ?? '' } }
@@ -56,7 +57,7 @@ export function addServerGroupRoutes(server: ApiServer, { tables, site }: Resour
   server.delete('/server_groups/:id', {
     schema: { summary: 'Delete a server group', description: 'Unmaps its cloud IPs. Refused (409) for the default group and while it has servers.', tags: TAGS, params: Params, response: { 202: ServerGroup } },
   }, async ({ caller, params }, reply) =>
-    reply.answer(202, await inTransaction(tables, async (change) => {
+    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
       const group = await lockGroup(change, caller.accountId, params.id)
       if (isRefusal(group)) return group
       if (group.is_default) return refuse('resource_conflict', `${params.id} is the default server group of the account`)
@@ -67,7 +68,8 @@ export function addServerGroupRoutes(server: ApiServer, { tables, site }: Resour
       return last
     })))
 
-  const changeMembers = (accountId: string, id: string, task: (change: Change) => Promise<Refusal | undefined>) => inTransaction(tables, async (change) => {
+  type Task = (change: Change) => Promise<Refusal | undefined>
+  const changeMembers = (accountId: string, id: string, task: Task) => changeAccount(tables, accountId, async (change) => {
     const group = await lockGroup(change, accountId, id)
     if (isRefusal(group)) return group
     return await task(change) ?? load(change, site, accountId, id)

@@ -8,10 +8,11 @@
 import type { InferResult, Selectable } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
+import { changeAccount } from '../database/change-account.ts'
 import { createServer } from '../database/create-server.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
-import { inTransaction, type Change, type Reader } from '../database/transaction.ts'
+import type { Change, Reader } from '../database/transaction.ts'
 import { userDataFault } from '../model/user-data.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
@@ -67,7 +68,7 @@ export function addServerRoutes(server: ApiServer, { tables, site }: ResourcePar
     reply.answer(200, await load(tables, site, caller.accountId, params.id)))
 
   server.post('/servers', { schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } } }, async ({ caller, body }, reply) =>
-    reply.answer(202, await inTransaction(tables, async (change) => {
+    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
       const id = await createServer(change, caller.accountId, {
         image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: body.user_data ?? null, serverGroups: body.server_groups, cloudIp:
         body.cloud_ip ?? false,
@@ -77,7 +78,7 @@ export function addServerRoutes(server: ApiServer, { tables, site }: ResourcePar
     })))
 
   server.put('/servers/:id', { schema: { summary: 'Change a server', tags: TAGS, params: Params, body: Update, response: { 200: Server } } }, async ({ caller, params, body }, reply) =>
-    reply.answer(200, await inTransaction(tables, async (change) => {
+    reply.answer(200, await changeAccount(tables, caller.accountId, async (change) => {
       const current = await lockServer(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       const refusal = await update(change, current, body)
@@ -87,7 +88,7 @@ export function addServerRoutes(server: ApiServer, { tables, site }: ResourcePar
   server.delete('/servers/:id', {
     schema: { summary: 'Delete a server', description: 'Unmaps its cloud IPs. Refused (409) while it is locked.', tags: TAGS, params: Params, response: { 202: Server } },
   }, async ({ caller, params }, reply) =>
-    reply.answer(202, await inTransaction(tables, async (change) => {
+    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
       const current = await lockServer(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       if (current.locked) return refuse('resource_conflict', `${params.id} is locked: unlock it first`)
@@ -101,7 +102,7 @@ export function addServerRoutes(server: ApiServer, { tables, site }: ResourcePar
 
   for (const [verb, locked] of [['lock', true], ['unlock', false]] as const) {
     server.put(`/servers/:id/${verb}_resource`, { schema: { summary: `${locked ? 'Lock' : 'Unlock'} a server`, description: 'A locked server cannot be deleted.', tags: TAGS, params: Params, response: { 200: Server } } }, async ({ caller, params }, reply) =>
-      reply.answer(200, await inTransaction(tables, async (change) => {
+      reply.answer(200, await changeAccount(tables, caller.accountId, async (change) => {
         const current = await lockServer(change, caller.accountId, params.id)
         if (isRefusal(current)) return current
         await change.updateTable('servers').set({ locked }).where('id', '=', params.id).execute()

@@ -130,7 +130,7 @@ function formatFaults(validation: NonNullable<FastifyError['validation']>): stri
 
 /** Connection errors: the codes of the operating system, and PostgreSQL's classes 08 and 57 (it shuts down). */
 const AWAY_CODE = /^(ECONNREFUSED|ECONNRESET|ENOENT|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|57P0[123])$/
-const AWAY_MESSAGE = /^Connection terminated|^timeout exceeded when trying to connect/
+const AWAY_MESSAGE = /^Connection terminated|^Client has encountered a connection error|^timeout exceeded when trying to connect/
 
 function isDatabaseAway({ code, message }: { readonly code?: string, readonly message: string }): boolean {
   return AWAY_CODE.test(code ?? '') || AWAY_MESSAGE.test(message)

@@ -1,6 +1,7 @@
 /** Opens the database: the embedded one, or a server by its URL. */
 import { Kysely, PostgresDialect } from 'kysely'
 import pg, { TypeOverrides } from 'pg'
+import { StartFailure } from '../../runtime/listen.ts'
 import { startEmbedded } from './embedded.ts'
 import type { Tables } from './tables.ts'
 
@@ -20,6 +21,9 @@ export interface Database {
 
 /** Connections of one process. */
 const POOL = 16
+/** A request waits this long for a connection, and is refused then. */
+const CONNECT_TIMEOUT_MS = 5_000
+const OLDEST_POSTGRESQL = 15
 
 /**
  * Opens the database and its pool. Rejects where it cannot be reached; the message names the remedy. `shared`: a command, which may run beside an imds-api.
@@ -31,19 +35,26 @@ export async function openDatabase(settings: DatabaseSettings, shared: boolean, 
   // Our bigints (revisions, row numbers) stay below 2^53.
   const types = new TypeOverrides()
   types.setTypeParser(pg.types.builtins.INT8, Number)
-  const pool = new pg.Pool({ ...connection, max: POOL, types, application_name: 'imds-api' })
+  const pool = new pg.Pool({ ...connection, max: POOL, types, application_name: 'imds-api', connectionTimeoutMillis: CONNECT_TIMEOUT_MS, keepAlive: true })
   let closing = false
   pool.on('error', (error) => { if (!closing) failed(error) })
+  // A connection that breaks between two queries of a transaction has no other listener, and an error without one ends the process. The next query fails.
+  pool.on('connect', (client) => { client.on('error', () => { /* the query reports it */ }) })
   const close = async () => {
     closing = true
     await pool.end()
     await server?.stop()
   }
+  let version: number
   try {
-    await pool.query('select 1')
+    version = Number((await pool.query<{ server_version_num: string }>('show server_version_num')).rows[0]!.server_version_num)
   } catch (error) {
     await close()
-    throw new Error(`the database cannot be reached: ${(error as Error).message}`, { cause: error })
+    throw new StartFailure(`the database cannot be reached: ${(error as Error).message}`, { cause: error })
+  }
+  if (version < OLDEST_POSTGRESQL * 10_000) {
+    await close()
+    throw new StartFailure(`the database is PostgreSQL ${String(Math.floor(version / 10_000))}: imds-api needs ${String(OLDEST_POSTGRESQL)} or newer`)
   }
   return {
     tables: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }),

@@ -1,0 +1,136 @@
+/** Redis or PostgreSQL is away while clients use imds-api. */
+import { connect } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { openStore } from '../../src/store/open.ts'
+import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
+import { ask, startClients, storeEqualsDatabase, watchRevisions } from '../support/load/api-load.ts'
+import { startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
+import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { must } from '../support/programs/processes.ts'
+import { startRedis } from '../support/redis/redis.ts'
+
+const IMAGE = { image: 'img-deb12' }
+interface Server { readonly id: string, readonly status: string }
+
+t.test('Redis', async (t) => {
+  const whole = t
+  const redis = await startRedis()
+  t.teardown(() => redis.stop())
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  let api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
+  const { baseUrl, env } = api
+  const token = await api.token(CLIENT_OF[ONE])
+  const create = async () => (await ask(baseUrl, token, 'POST', 'servers', IMAGE)).body as Server
+  const statusOf = async (id: string) => ((await ask(baseUrl, token, 'GET', `servers/${id}`)).body as Server).status
+  const becomesActive = (id: string) => until(async () => await statusOf(id) === 'active', `${id} to be active`)
+  const database = { kind: 'embedded', stateDirectory: env['IMDS_API_STATE_DIR']! } as const
+
+  t.test('away under load: every request is answered, and every change arrives afterwards', async (t) => {
+    const servers = [await create(), await create()].map(({ id }) => id)
+    for (const id of servers) await becomesActive(id)
+    const revisions = watchRevisions(t, store)
+    const clients = startClients(t, [baseUrl], token, servers)
+    await redis.client.save()
+    await redis.kill()
+    await until(() => api.log.some(({ msg }) => msg.startsWith('servers cannot be published')), 'the loss to be reported')
+    const late = await create()
+    t.equal(await statusOf(late.id), 'creating')
+    t.match(await operator(api, '/readyz'), { ready: true, publishing: /^cannot use the store/ })
+    await redis.restart()
+    await becomesActive(late.id)
+    const acknowledged = await clients.stop()
+    t.strictSame([...clients.statuses.keys()], [200])
+    await storeEqualsDatabase(t, database, store, acknowledged)
+    t.strictSame(await revisions.stop(), [])
+    await until(async () => (await operator(api, '/readyz') as { publishing: string }).publishing === 'working', 'the end to be reported')
+  })
+
+  t.test('away at the start of imds-api: requests are served, and Redis gets their changes later', async (t) => {
+    t.equal(await api.stop(), 0)
+    await redis.client.save()
+    await redis.kill()
+    api = await startProcess(whole, env)
+    const { id } = await create()
+    t.equal(await statusOf(id), 'creating')
+    await redis.restart()
+    await becomesActive(id)
+  })
+
+  t.test('emptied: republish publishes every server again', async (t) => {
+    await redis.client.flushall()
+    await must([process.execPath, IMDS_API, 'republish'], { env: { ...programEnvironment(), ...env } })
+    await storeEqualsDatabase(t, database, store, new Map())
+  })
+
+  t.test('imds-api stops while Redis is away, although a client never ends its request', async (t) => {
+    const { port } = new URL(baseUrl)
+    const socket = connect(Number(port), '127.0.0.1', () => { socket.write('POST /token HTTP/1.1\r\nContent-Length: 100\r\n') })
+    socket.on('error', () => { /* it is cut off */ })
+    t.teardown(() => socket.destroy())
+    const reports = () => api.log.filter(({ msg }) => msg.startsWith('servers cannot be published')).length
+    const before = reports()
+    await redis.kill()
+    await create()
+    await until(() => reports() > before, 'the loss to be reported')
+    t.equal(await api.stop(), 0)
+  })
+})
+
+t.test('PostgreSQL', { skip: withoutPostgres() }, async (t) => {
+  const [postgres, redis] = [await startPostgres(t), await startRedis()]
+  t.teardown(() => redis.stop())
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  const first = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url, IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
+  const second = await startProcess(t, { ...first.env, IMDS_API_LISTEN: '127.0.0.1:0' })
+  const baseUrls = [first.baseUrl, second.baseUrl]
+  const token = await first.token(CLIENT_OF[ONE])
+  const servers = await Promise.all(Array.from({ length: 6 }, async () => (await ask(first.baseUrl, token, 'POST', 'servers', IMAGE)).body as Server))
+  const ids = servers.map(({ id }) => id)
+
+  t.test('restarted under load: requests get 503 meanwhile, and imds-api goes on', async (t) => {
+    const revisions = watchRevisions(t, store)
+    const clients = startClients(t, baseUrls, token, ids)
+    const acknowledgedOne = async () => {
+      const before = clients.statuses.get(200) ?? 0
+      await until(() => (clients.statuses.get(200) ?? 0) > before + 20, 'changes to be acknowledged')
+    }
+    for (let i = 0; i < 3; i++) {
+      await acknowledgedOne()
+      await postgres.shutDown()
+      await sleep(1_100) // longer than access tokens are remembered
+      t.match(await ask(first.baseUrl, token, 'GET', 'servers'), { status: 503, body: { error_name: 'service_unavailable', errors: ['the database is unreachable: try again'] } })
+      t.match(await operator(first, '/readyz'), { ready: false, database: /ECONNREFUSED/ })
+      await postgres.restart()
+    }
+    await acknowledgedOne()
+    const acknowledged = await clients.stop()
+    t.strictSame([...clients.statuses.keys()].sort(), [200, 503])
+    await storeEqualsDatabase(t, { kind: 'server', url: postgres.url }, store, acknowledged)
+    t.strictSame(await revisions.stop(), [])
+    for (const { process: { exitCode }, log } of [first, second]) {
+      t.equal(exitCode, null)
+      t.strictSame(log.filter(({ level }) => level === 'error' || level === 'fatal'), [])
+    }
+  })
+
+  t.test('one of two imds-api is killed under load: the other goes on with its servers', async (t) => {
+    const revisions = watchRevisions(t, store)
+    const clients = startClients(t, baseUrls, token, ids)
+    await until(() => (clients.statuses.get(200) ?? 0) > 50, 'changes to be acknowledged')
+    second.process.kill('SIGKILL')
+    await until(() => (clients.statuses.get(0) ?? 0) > 10, 'clients to see it')
+    const acknowledged = await clients.stop()
+    await storeEqualsDatabase(t, { kind: 'server', url: postgres.url }, store, acknowledged)
+    t.strictSame(await revisions.stop(), [])
+    t.equal(await first.stop(), 0)
+  })
+})
+
+async function operator({ operatorUrl }: TestImdsApi, path: string): Promise<unknown> {
+  return (await fetch(`${operatorUrl}${path}`)).json()
+}

@@ -2,9 +2,10 @@
  * PostgreSQL's own programs, from the npm package of this platform. They refuse to run as root, so a root process runs them as another user.
  */
 import { spawnSync } from 'node:child_process'
-import { chmodSync, cpSync, existsSync, renameSync, rmSync, statSync } from 'node:fs'
+import { chmodSync, cpSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
+import { StartFailure } from '../../runtime/listen.ts'
 
 /** The directory of PostgreSQL's `bin` and `lib`, and the user that runs its programs (undefined: our own). */
 export interface Binaries {
@@ -16,20 +17,21 @@ export interface Binaries {
 const NOBODY = { uid: 65_534, gid: 65_534 }
 
 /**
- * Finds the programs. If the user that runs them cannot read them (a clone in root's home directory is closed to others), they are copied once into
- * `stateDirectory`. Throws where no package fits this platform.
+ * Finds the programs. If the user that runs them cannot read them (a clone in root's home directory is closed to others), they are copied into
+ * `stateDirectory`, once for each version. Throws where no package fits this platform.
  */
 export function findBinaries(stateDirectory: string): Binaries {
   const user = process.getuid?.() === 0 ? userFor(stateDirectory) : undefined
+  if (user === NOBODY) chmodSync(stateDirectory, 0o711) // it passes through, whatever our umask
   const packaged = packagedBinaries()
   if (canRun(packaged, user)) return { native: packaged, user }
-  const copy = join(stateDirectory, 'postgresql')
+  const copy = join(stateDirectory, `postgresql-${versionOf(packaged)}`)
   if (!canRun(copy, user)) {
-    rmSync(copy, { recursive: true, force: true })
+    for (const name of readdirSync(stateDirectory)) if (name.startsWith('postgresql-')) rmSync(join(stateDirectory, name), { recursive: true })
     cpSync(packaged, `${copy}.new`, { recursive: true, verbatimSymlinks: true })
-    chmodSync(`${copy}.new`, 0o755)
+    for (const directory of [`${copy}.new`, ...directoriesIn(`${copy}.new`)]) chmodSync(directory, 0o755) // our umask may be 077
     renameSync(`${copy}.new`, copy)
-    if (!canRun(copy, user)) throw new Error(`the user with uid ${String(user?.uid)} cannot run PostgreSQL in ${copy}: every directory above it must allow others to pass (chmod o+x)`)
+    if (!canRun(copy, user)) throw new StartFailure(`the user with uid ${String(user?.uid)} cannot run PostgreSQL in ${copy}: every directory above it must allow others to pass (chmod o+x)`)
   }
   return { native: copy, user }
 }
@@ -51,7 +53,16 @@ function packagedBinaries(): string {
     const native = join(dirname(dirname(createRequire(import.meta.url).resolve(name))), 'native')
     if (existsSync(join(native, 'bin/postgres'))) return native
   } catch { /* the package is not installed */ }
-  throw new Error(`the package ${name} is not installed: install it, or set IMDS_API_DATABASE to a PostgreSQL server (postgres://...)`)
+  throw new StartFailure(`the package ${name} is not installed: install it, or set IMDS_API_DATABASE to a PostgreSQL server (postgres://...)`)
+}
+
+function versionOf(native: string): string {
+  return (JSON.parse(readFileSync(join(dirname(native), 'package.json'), 'utf8')) as { version: string }).version
+}
+
+function directoriesIn(directory: string): string[] {
+  const entries = readdirSync(directory, { recursive: true, withFileTypes: true })
+  return entries.filter((entry) => entry.isDirectory()).map(({ parentPath, name }) => join(parentPath, name))
 }
 
 function canRun(native: string, user: Binaries['user']): boolean {

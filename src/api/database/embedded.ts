@@ -9,10 +9,11 @@
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, chmodSync, chownSync, fchownSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs'
+import { closeSync, chownSync, fchownSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
+import { StartFailure } from '../../runtime/listen.ts'
 import { environmentOf, findBinaries, type Binaries } from './binaries.ts'
 
 /** How to connect to the server: `host` is the directory of its socket. */
@@ -40,23 +41,20 @@ const LONGEST_DIRECTORY = 107 - '/.s.PGSQL.5432.lock'.length
  */
 export async function startEmbedded(stateDirectory: string, shared: boolean): Promise<EmbeddedServer> {
   const directory = join(stateDirectory, 'postgres')
-  if (directory.length > LONGEST_DIRECTORY) throw new Error(`the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than ${stateDirectory}`)
+  if (directory.length > LONGEST_DIRECTORY) throw new StartFailure(`the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than ${stateDirectory}`)
   mkdirSync(stateDirectory, { recursive: true, mode: 0o711 })
   const binaries = findBinaries(stateDirectory)
   mkdirSync(directory, { recursive: true, mode: 0o700 })
-  if (binaries.user !== undefined) {
-    if (statSync(stateDirectory).uid === 0) chmodSync(stateDirectory, 0o711) // the other user passes through
-    chownSync(directory, binaries.user.uid, binaries.user.gid)
-  }
+  if (binaries.user !== undefined) chownSync(directory, binaries.user.uid, binaries.user.gid)
   const data = join(directory, 'data')
   checkVersion(data, binaries)
   if (!existsSync(data)) await initialise(data, binaries)
   const connection = { host: directory, user: USER, database: DATABASE }
   const isRunning = await canConnect(connection) // an imds-api that was killed left it
   const launched = isRunning ? undefined : await launch(directory, data, binaries, connection)
-  const lock = await takeLock(connection)
+  const lock = await takeLock(connection, shared ? 0 : LOCK_TIMEOUT_MS)
   if (lock === undefined && shared) return { connection, ended: new Promise(() => { /* not ours */ }), stop: () => Promise.resolve() }
-  if (lock === undefined) throw new Error(`another imds-api uses ${stateDirectory}: stop it, or choose another IMDS_API_STATE_DIR`)
+  if (lock === undefined) throw new StartFailure(`another imds-api uses ${stateDirectory}: stop it, or choose another IMDS_API_STATE_DIR`)
   const pid = postmasterPid(data)
   let stopping = false
   const ended = new Promise<void>((resolve) => {
@@ -81,7 +79,7 @@ function checkVersion(data: string, { native, user }: Binaries): void {
   const { stdout } = spawnSync(join(native, 'bin/postgres'), ['--version'], { ...user, cwd: '/', env: environmentOf(native), encoding: 'utf8' })
   const ours = /(\d+)/.exec(stdout)?.[1] ?? ''
   if (theirs === ours) return
-  throw new Error(`${data} is a database of PostgreSQL ${theirs}, and this version of imds-api brings PostgreSQL ${ours}. Move it over with the programs of both versions:
+  throw new StartFailure(`${data} is a database of PostgreSQL ${theirs}, and this version of imds-api brings PostgreSQL ${ours}. Move it over with the programs of both versions:
   postgres -D ${data} -k /tmp -c listen_addresses=''   # of version ${theirs}, as the owner of the directory
   pg_dump -h /tmp -U ${USER} ${DATABASE} > imds.sql
   mv ${data} ${data}.${theirs}                           # after you stopped that server
@@ -97,7 +95,11 @@ async function initialise(data: string, { native, user }: Binaries): Promise<voi
     '--pgdata', `${data}.new`, '--username', USER, '--auth-local=trust', '--auth-host=reject', '--encoding=UTF8', '--locale=C',
   ], { ...user, cwd: '/', env: environmentOf(native), stdio: ['ignore', 'ignore', 'pipe'], detached: true }) // detached: Ctrl-C stops us after it
   const [stderr] = await Promise.all([child.stderr.toArray(), once(child, 'close')])
-  if (child.exitCode !== 0) throw new Error(`initdb failed: ${Buffer.concat(stderr as Buffer[]).toString().trim()}`)
+  if (child.exitCode !== 0) {
+    const reason = Buffer.concat(stderr as Buffer[]).toString().trim()
+    const remedy = reason.includes('Permission denied') ? `; every directory above ${data} must let the user with uid ${String(user?.uid ?? process.getuid?.())} pass (chmod o+x)` : ''
+    throw new StartFailure(`initdb failed: ${reason}${remedy}`)
+  }
   renameSync(`${data}.new`, data)
 }
 
@@ -120,11 +122,11 @@ async function launch(
   const deadline = performance.now() + START_TIMEOUT_MS
   while (!await canConnect(connection)) {
     if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) {
-      throw new Error(`PostgreSQL does not start: ${readFileSync(path, 'utf8').trim().split('\n').slice(-5).join('; ')}`)
+      throw new StartFailure(`PostgreSQL does not start: ${readFileSync(path, 'utf8').trim().split('\n').slice(-5).join('; ')}`)
     }
     if (performance.now() > deadline) {
       child.kill('SIGQUIT')
-      throw new Error(`PostgreSQL accepts no connections after ${String(START_TIMEOUT_MS / 1000)} s; ${path} may say why`)
+      throw new StartFailure(`PostgreSQL accepts no connections after ${String(START_TIMEOUT_MS / 1000)} s; ${path} may say why`)
     }
     await sleep(20)
   }
@@ -144,15 +146,15 @@ async function canConnect(connection: EmbeddedServer['connection']): Promise<boo
 }
 
 /** Returns the connection that holds the lock; undefined: an imds-api that is alive holds it. */
-async function takeLock(connection: EmbeddedServer['connection']): Promise<pg.Client | undefined> {
+async function takeLock(connection: EmbeddedServer['connection'], timeoutMs: number): Promise<pg.Client | undefined> {
   const client = new pg.Client(connection)
   client.on('error', () => { /* reported by `ended` */ })
   await client.connect()
-  const deadline = performance.now() + LOCK_TIMEOUT_MS
+  const deadline = performance.now() + timeoutMs
   for (;;) {
     const { rows } = await client.query<{ taken: boolean }>('select pg_try_advisory_lock($1) as taken', [LOCK])
     if (rows[0]?.taken === true) return client
-    if (performance.now() > deadline) break
+    if (performance.now() >= deadline) break
     await sleep(100)
   }
   await client.end()

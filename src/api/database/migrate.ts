@@ -1,6 +1,7 @@
 /** Brings the tables to the version of this program. Kysely holds an advisory lock meanwhile, so two processes that start together do not collide. */
 import type { Kysely } from 'kysely'
 import { Migrator, type Migration } from 'kysely/migration'
+import { StartFailure } from '../../runtime/listen.ts'
 import * as first from './migrations/0001-first.ts'
 import type { Tables } from './tables.ts'
 
@@ -23,7 +24,7 @@ export async function compareMigrations(database: Kysely<Tables>): Promise<Compa
 /** Applies what is missing, all or nothing. Rejects where the database belongs to a later version. */
 export async function migrate(database: Kysely<Tables>): Promise<void> {
   const { unknown } = await compareMigrations(database)
-  if (unknown.length > 0) throw new Error(`the database is of a later version of imds-api (it has ${unknown.join(', ')}): upgrade imds-api`)
+  if (unknown.length > 0) throw new StartFailure(`the database is of a later version of imds-api (it has ${unknown.join(', ')}): upgrade imds-api`)
   const migrator = new Migrator({ db: database, provider: { getMigrations: () => Promise.resolve(MIGRATIONS) } })
   const { error } = await migrator.migrateToLatest()
   if (error !== undefined) throw error instanceof Error ? error : new Error('the migration failed', { cause: error })

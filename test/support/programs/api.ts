@@ -140,11 +140,16 @@ export async function startImdsApi(t: Test, env: Readonly<Record<string, string>
   const full = {
     IMDS_API_LISTEN: listen, IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: join(directory, 'state'), IMDS_STORE: `file:${join(directory, 'store')}`, ...env,
   }
+  await must([process.execPath, IMDS_API, 'apply', writeRegion(directory, region)], { env: { ...programEnvironment(), ...full } })
+  return startProcess(t, full)
+}
+
+/** Writes a region file and the secrets of its clients into a directory. Returns its path. */
+export function writeRegion(directory: string, region: RegionFile = aRegion()): string {
   const file = join(directory, 'region.yaml')
   writeFileSync(file, JSON.stringify(region))
   for (const { id, secret_file } of region.api_clients) if (secret_file !== undefined) writeFileSync(join(directory, secret_file), `${secretOf(id)}\n`)
-  await must([process.execPath, IMDS_API, 'apply', file], { env: { ...programEnvironment(), ...full } })
-  return startProcess(t, full)
+  return file
 }
 
 /** Starts imds-api with an environment, on a database that has its region. */

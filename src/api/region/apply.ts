@@ -106,6 +106,10 @@ async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted
     try {
       if (table === 'accounts') await sql`delete from server_groups where account_id = ${row['id']} and is_default`.execute(change)
       if (table === 'accounts') await sql`delete from collaborations where account_id = ${row['id']}`.execute(change)
+      if (table === 'users') {
+        await sql`delete from collaborations where user_id = ${row['id']}`.execute(change)
+        await sql`update collaborations set inviter_id = null where inviter_id = ${row['id']}`.execute(change)
+      }
       await remove.execute()
     } catch (error) {
       if ((error as { code?: string }).code !== FOREIGN_KEY_VIOLATION) throw error

@@ -1,0 +1,65 @@
+/** imds-api as a program: the region file, its answers on a socket, its metrics, and its end. */
+import { writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import t from 'tap'
+import { aRegion, CLIENT_OF, ONE, secretOf } from '../support/fixtures/region.ts'
+import { startImdsApi } from '../support/programs/api.ts'
+import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
+import { run } from '../support/programs/processes.ts'
+
+const api = await startImdsApi(t)
+const directory = dirname(api.env['IMDS_API_STATE_DIR']!)
+
+async function imdsApi(...args: string[]) {
+  const { status, stdout, stderr } = await run([process.execPath, IMDS_API, ...args], { env: { ...programEnvironment(), ...api.env } })
+  return { status, stdout: stdout.toString().trim().split('\n'), stderr }
+}
+
+async function apply(region: object, ...args: string[]) {
+  const file = join(directory, 'changed.yaml')
+  writeFileSync(file, JSON.stringify(region))
+  return imdsApi('apply', file, ...args)
+}
+
+t.test('it serves a region on a socket, and counts requests by route, method and status', async (t) => {
+  const headers = { authorization: `Bearer ${await api.token(CLIENT_OF[ONE])}`, 'content-type': 'application/json' }
+  const made = await fetch(`${api.baseUrl}/1.0/servers`, { method: 'POST', headers, body: JSON.stringify({ image: 'img-deb12' }) })
+  const { id, url } = await made.json() as { id: string, url: string }
+  t.equal(made.status, 202)
+  t.equal(url, `${api.baseUrl}/1.0/servers/${id}`)
+  t.equal((await fetch(url, { headers })).status, 200)
+  t.equal((await fetch(`${api.baseUrl}/1.0/servers/x`)).status, 401)
+  t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
+  const metrics = await (await fetch(`${api.operatorUrl}/metrics`)).text()
+  for (const [route, method, status] of [['/1.0/servers', 'POST', 202], ['/1.0/servers/:id', 'GET', 200], ['/1.0/servers/:id', 'GET', 401], ['/token', 'POST', 200]] as const) {
+    t.match(metrics, `imds_api_requests_total{route="${route}",method="${method}",status="${String(status)}"} `)
+  }
+  t.match(metrics, /^imds_api_outbox_servers \d+$/m)
+  t.match(metrics, /^imds_api_publishes_total\{result="published"\} \d+$/m)
+  t.match(metrics, /^imds_build_info\{.+\} 1$/m)
+  t.notMatch(JSON.stringify(api.log), new RegExp(`${headers.authorization.slice(7)}|${secretOf(CLIENT_OF[ONE])}`), 'no secret is logged')
+})
+
+t.test('apply prints the difference; --dry-run changes nothing; a secret is only named', async (t) => {
+  writeFileSync(join(directory, 'other.secret'), 'another-secret\n')
+  const { api_clients } = aRegion()
+  const other = aRegion({ api_clients: api_clients.map((client) => client.account === ONE ? client : { ...client, secret_file: 'other.secret' }) })
+  for (const args of [['--dry-run'], []]) t.strictSame(await apply(other, ...args), { status: 0, stdout: ['~ api client cli-two02: secret_sha256'], stderr: '' })
+})
+
+t.test('a bad region file exits with 78 and names every fault; wrong arguments with 64', async (t) => {
+  const { status, stderr } = await apply(aRegion({ hypervisors: [{ name: 'a', zone: 'x', ram: 1 }, { name: 'b', zone: 'y', ram: 1 }] }))
+  t.equal(status, 78)
+  t.match(stderr, /hypervisors: a is in the zone x, which zones does not have\n.*hypervisors: b is in the zone y, which zones does not have\n/)
+  t.equal((await imdsApi('apply')).status, 64)
+  t.equal((await imdsApi('nonsense')).status, 64)
+  const { status: bad, stderr: faults } = await run([process.execPath, IMDS_API], { env: { ...programEnvironment(), IMDS_API_LISTEN: 'x', IMDS_STORE: 'y' } })
+  t.equal(bad, 78)
+  t.match(faults, /^imds-api: IMDS_API_LISTEN .*\nimds-api: IMDS_STORE /)
+})
+
+t.test('SIGTERM ends it with 0', async (t) => {
+  t.equal(await api.stop(), 0)
+  t.equal(api.log.at(-1)?.msg, 'stopped')
+  t.strictSame(api.log.filter(({ level }) => level !== 'info'), [], 'nothing to warn of')
+})

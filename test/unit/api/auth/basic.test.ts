@@ -1,0 +1,12 @@
+import { expect, test } from 'vitest'
+import { parseBasic } from '../../../../src/api/auth/basic.ts'
+
+const encode = (text: string) => Buffer.from(text).toString('base64')
+
+test.each([
+  [`Basic ${encode('cli-aaaaa:secret')}`, 'cli-aaaaa', 'secret'], [`basic   ${encode('a:b:c')} `, 'a', 'b:c'], [`BASIC ${encode(':')}`, '', ''], [`Basic ${encode('ü:ß')}`, 'ü', 'ß'],
+])('%s has credentials', (header, id, secret) => { expect(parseBasic(header)).toEqual({ id, secret }) })
+
+test.each([undefined, '', 'Basic', 'Basic ', `Bearer ${encode('a:b')}`, `Basic ${encode('ab')}`, 'Basic a:b', `Basic ${encode('a:b')} x`, `Basic ${encode('a\0:b')}`, `Basic ${encode('a:b\n')}`])('%j has none', (header) => {
+  expect(parseBasic(header)).toBeUndefined()
+})

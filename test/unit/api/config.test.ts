@@ -1,0 +1,75 @@
+import { expect, test } from 'vitest'
+import { parseApiConfig } from '../../../src/api/config.ts'
+
+const FILES = { IMDS_STORE: 'file:/srv/imds' }
+const REDIS = { IMDS_STORE: 'redis://r:6379', IMDS_REGION: 'gb1' }
+
+function valueOf(env: Record<string, string>) {
+  const parsed = parseApiConfig(env)
+  if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
+  return parsed.value
+}
+
+function faultsOf(env: Record<string, string>): string[] {
+  const parsed = parseApiConfig({ ...FILES, ...env })
+  return parsed.ok ? [] : parsed.faults.map(({ variable, message }) => `${variable} ${message}`)
+}
+
+test('the minimal configuration has the documented defaults', () => {
+  expect(valueOf(FILES)).toEqual({
+    listen: { host: '127.0.0.1', port: 8170 }, operator: { host: '127.0.0.1', port: 9170 }, baseUrl: 'http://127.0.0.1:8170', tls: undefined, trustedProxies: [],
+    database: { kind: 'embedded', stateDirectory: '/var/lib/imds-api' }, store: expect.objectContaining({ url: 'file:/srv/imds', userDataMaxBytes: 16_384 }) as unknown, accessTokenSeconds: 7200, logLevel: 'info',
+  })
+  expect(Object.isFrozen(valueOf(FILES))).toBe(true)
+})
+
+test('every variable is read, and an empty one is not set', () => {
+  expect(valueOf({
+    ...REDIS, IMDS_API_LISTEN: '[::]:443', IMDS_API_OPERATOR_LISTEN: '10.0.0.1:1', IMDS_API_TLS_CERT_FILE: '/c', IMDS_API_TLS_KEY_FILE: '/k', IMDS_API_BASE_URL: 'https://api.example.com/', IMDS_API_DATABASE: ' postgres://u@h/d ',
+    IMDS_API_TRUSTED_PROXIES: '10.0.0.1, fd00::/8', IMDS_API_ACCESS_TOKEN_SECONDS: '60', IMDS_API_LOG_LEVEL: 'debug', IMDS_API_STATE_DIR: '',
+  })).toMatchObject({
+    listen: { host: '::', port: 443 }, operator: { host: '10.0.0.1', port: 1 }, tls: { certificate: '/c', key: '/k' }, baseUrl: 'https://api.example.com', database: { kind: 'server', url: 'postgres://u@h/d' },
+    trustedProxies: ['10.0.0.1', 'fd00::/8'], accessTokenSeconds: 60, logLevel: 'debug', store: { url: 'redis://r:6379', region: 'gb1' },
+  })
+  expect(valueOf({ ...REDIS, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: '/x' }).database).toEqual({ kind: 'embedded', stateDirectory: '/x' })
+})
+
+test('the default base URL has the scheme and the place of the listener', () => {
+  expect(valueOf({ ...FILES, IMDS_API_LISTEN: '[::1]:1' }).baseUrl).toBe('http://[::1]:1')
+  expect(valueOf({ ...FILES, IMDS_API_LISTEN: '10.0.0.1:1', IMDS_API_TLS_CERT_FILE: '/c', IMDS_API_TLS_KEY_FILE: '/k' }).baseUrl).toBe('https://10.0.0.1:1')
+})
+
+test.each<[string, Record<string, string>, RegExp]>([
+  ['a listener', { IMDS_API_LISTEN: '8170' }, /^IMDS_API_LISTEN must be ADDRESS:PORT/],
+  ['a host name', { IMDS_API_LISTEN: 'localhost:8170' }, /^IMDS_API_LISTEN must be ADDRESS:PORT/],
+  ['the operators\' listener', { IMDS_API_OPERATOR_LISTEN: 'x' }, /^IMDS_API_OPERATOR_LISTEN must be ADDRESS:PORT/],
+  ['plain HTTP beyond loopback', { IMDS_API_LISTEN: '0.0.0.0:8170' }, /^IMDS_API_LISTEN must be a loopback address without TLS/],
+  ['a certificate alone', { IMDS_API_TLS_CERT_FILE: '/c' }, /^IMDS_API_TLS_KEY_FILE is not set/],
+  ['a key alone', { IMDS_API_TLS_KEY_FILE: '/k' }, /^IMDS_API_TLS_CERT_FILE is not set/],
+  ['a base URL', { IMDS_API_BASE_URL: 'api.example.com' }, /^IMDS_API_BASE_URL must be the URL/],
+  ['a base URL with a query', { IMDS_API_BASE_URL: 'https://a/?b' }, /^IMDS_API_BASE_URL must be the URL/],
+  ['a proxy', { IMDS_API_TRUSTED_PROXIES: '10.0.0.1, proxy' }, /^IMDS_API_TRUSTED_PROXIES "proxy" is not an address/],
+  ['no store', { IMDS_STORE: '' }, /^IMDS_STORE is not set/],
+  ['a Redis without a region', { IMDS_STORE: 'redis://r:6379', IMDS_API_DATABASE: 'embedded' }, /^IMDS_REGION /],
+  ['a Redis without a database', REDIS, /^IMDS_API_DATABASE is not set: with Redis it must be/],
+  ['a database', { IMDS_API_DATABASE: 'mysql://x' }, /^IMDS_API_DATABASE must be postgres:/],
+  ['a state directory', { IMDS_API_STATE_DIR: 'here' }, /^IMDS_API_STATE_DIR must be an absolute path$/],
+  ['a short life of tokens', { IMDS_API_ACCESS_TOKEN_SECONDS: '59' }, /^IMDS_API_ACCESS_TOKEN_SECONDS must be a whole number from 60 to 86400$/],
+  ['a long life of tokens', { IMDS_API_ACCESS_TOKEN_SECONDS: '86401' }, /^IMDS_API_ACCESS_TOKEN_SECONDS/],
+  ['a life of tokens that is no number', { IMDS_API_ACCESS_TOKEN_SECONDS: '2h' }, /^IMDS_API_ACCESS_TOKEN_SECONDS/],
+  ['a log level', { IMDS_API_LOG_LEVEL: 'loud' }, /^IMDS_API_LOG_LEVEL must be one of fatal/],
+])('%s that is wrong is named, and nothing else', (_what, env, fault) => {
+  expect(faultsOf(env)).toEqual([expect.stringMatching(fault)])
+})
+
+test('everything that is wrong is named at once', () => {
+  const variables = faultsOf({ IMDS_API_LISTEN: 'x', IMDS_API_OPERATOR_LISTEN: 'x', IMDS_API_BASE_URL: 'x', IMDS_STORE: 'x', IMDS_API_DATABASE: 'x', IMDS_API_STATE_DIR: 'x', IMDS_API_LOG_LEVEL: 'x', IMDS_API_ACCESS_TOKEN_SECONDS: 'x' })
+    .map((fault) => fault.split(' ', 1)[0])
+  expect(variables.sort()).toEqual([
+    'IMDS_API_ACCESS_TOKEN_SECONDS', 'IMDS_API_BASE_URL', 'IMDS_API_DATABASE', 'IMDS_API_LISTEN', 'IMDS_API_LOG_LEVEL', 'IMDS_API_OPERATOR_LISTEN', 'IMDS_API_STATE_DIR', 'IMDS_STORE',
+  ])
+})
+
+test('unknown variables of imds-api are reported', () => {
+  expect(parseApiConfig({ ...FILES, IMDS_API_LISTENS: '1', IMDS_LISTEN: '2', PATH: '/' })).toMatchObject({ ok: true, unknown: ['IMDS_API_LISTENS'] })
+})

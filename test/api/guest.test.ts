@@ -1,0 +1,95 @@
+/** The whole path: a request to imds-api, PostgreSQL, Redis, imdsd, and what the guest reads. */
+import { execFileSync } from 'node:child_process'
+import t from 'tap'
+import { aRegion, ADAS_KEY, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
+import { ask } from '../support/load/api-load.ts'
+import { startMachine } from '../support/netns/guest-machine.ts'
+import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
+import { startImdsApi } from '../support/programs/api.ts'
+import { startDaemon, until } from '../support/programs/daemon.ts'
+import { run } from '../support/programs/processes.ts'
+import { startFaultyRedis } from '../support/redis/namespaced-redis.ts'
+import { startRedis } from '../support/redis/redis.ts'
+
+interface Interface { readonly id: string, readonly mac_address: string, readonly ipv4_address: string }
+interface Server { readonly id: string, readonly interfaces: readonly [Interface] }
+interface CloudIp { readonly id: string, readonly public_ipv4: string }
+
+const USER_DATA = '#!/bin/sh\necho "grüß dich"\n'
+const NEW_SERVER = { image: 'img-deb12', zone: 'gb1-b', user_data: Buffer.from(USER_DATA).toString('base64') } // hv-3 is the only hypervisor of gb1-b
+
+t.test('a guest reads with curl what its server was created with, and each change of its cloud IP', async (t) => {
+  const redis = await startRedis()
+  t.teardown(() => redis.stop())
+  const region = aRegion({ address_pools: { ...aRegion().address_pools, private_ipv4: ['127.0.3.2-127.0.3.9'] } })
+  const api = await startImdsApi(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1' }, region)
+  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv-3' })
+  t.teardown(() => daemon.stop())
+  const token = await api.token(CLIENT_OF[ONE])
+  const send = async <T>(method: string, path: string, body?: object) => (await ask(api.baseUrl, token, method, path, body)).body as T
+  const { id, interfaces: [first] } = await send<Server>('POST', 'servers', NEW_SERVER)
+  const curl = async (path: string) => {
+    const { status, stdout } = await run(['curl', '-fs', '--interface', first.ipv4_address, `http://127.0.0.1:${String(daemon.guestPort)}/latest/${path}`])
+    return status === 0 ? stdout.toString() : `curl ended with ${String(status)}`
+  }
+  const reads = async (path: string, expected: string) => {
+    let last = ''
+    await until(async () => (last = await curl(path)) === expected, `${path} to be ${expected}`).catch((error: unknown) => { throw new Error(`${path} is ${last}`, { cause: error }) })
+    t.pass(`${path} is ${JSON.stringify(expected)}`)
+  }
+
+  await reads('user-data', USER_DATA)
+  await reads('meta-data/instance-id', id)
+  await reads('meta-data/public-keys/0/openssh-key', `${ADAS_KEY}\n`)
+  const { id: cloudIp, public_ipv4 } = await send<CloudIp>('POST', 'cloud_ips')
+  await send('POST', `cloud_ips/${cloudIp}/map`, { destination: first.id })
+  await reads('meta-data/public-ipv4', public_ipv4)
+  await send('POST', `cloud_ips/${cloudIp}/unmap`)
+  await until(async () => !(await curl('meta-data/')).includes('public-ipv4'), 'the listing not to have public-ipv4')
+  const { id: other, public_ipv4: otherAddress } = await send<CloudIp>('POST', 'cloud_ips')
+  await send('POST', `cloud_ips/${other}/map`, { destination: id })
+  await reads('meta-data/public-ipv4', otherAddress)
+  await send('PUT', `servers/${id}`, { user_data: Buffer.from('new').toString('base64') })
+  await reads('user-data', 'new')
+  await send('DELETE', `servers/${id}`)
+  await reads('meta-data/instance-id', 'curl ended with 22')
+})
+
+t.test('the real cloud-init boots a guest from what imds-api has published', { skip: withoutNamespaces() || withoutCloudInit() }, async (t) => {
+  const hypervisor = await makeHypervisor()
+  t.teardown(() => hypervisor.remove())
+  const redis = await startFaultyRedis(hypervisor)
+  t.teardown(() => redis.stop())
+  const region = aRegion({ address_pools: { ...aRegion().address_pools, private_ipv4: ['10.88.1.2-10.88.1.6'] } })
+  const api = await startImdsApi(t, { IMDS_STORE: redis.publisherUrl, IMDS_REGION: 'gb1' }, region)
+  const daemon = await startDaemon({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv-3', IMDS_LISTEN: `${SERVICE}:80` }, hypervisor.within)
+  t.teardown(() => daemon.stop())
+  const token = await api.token(CLIENT_OF[ONE])
+  const { id, interfaces: [first] } = (await ask(api.baseUrl, token, 'POST', 'servers', { ...NEW_SERVER, cloud_ip: true })).body as Server
+  const guest = await hypervisor.addGuest({ address: `${first.ipv4_address}/29`, gateway: '10.88.1.1', macAddress: first.mac_address })
+  const machine = await startMachine(guest)
+  t.teardown(() => machine.stop())
+  await machine.write('/etc/cloud/cloud.cfg.d/99_test.cfg', `
+datasource_list: [Ec2]
+datasource: {Ec2: {strict_id: false, max_wait: 20, timeout: 5}}
+disable_network_activation: true
+cloud_init_modules: [set_hostname, users-groups, ssh]
+ssh_genkeytypes: [ed25519]
+`)
+  for (const stage of [['--local'], []]) t.equal((await machine.run(['cloud-init', 'init', ...stage])).status, 0)
+  const text = async (path: string) => (await machine.read(path)).toString()
+  t.equal(await text('/var/lib/cloud/data/instance-id'), `${id}\n`)
+  t.equal(await text('/var/lib/cloud/instance/user-data.txt'), USER_DATA)
+  t.equal((await text('/home/debian/.ssh/authorized_keys')).trim(), ADAS_KEY)
+  t.match(JSON.parse(await text('/var/lib/cloud/data/set-hostname')), { hostname: id, fqdn: `${id}.gb1.example.com` })
+  t.match(JSON.parse(await text('/run/cloud-init/instance-data.json')), { ds: { 'meta-data': { 'public-ipv4': '203.0.113.1' } } })
+})
+
+function withoutCloudInit(): string | false {
+  try {
+    execFileSync('cloud-init', ['--version'], { stdio: 'ignore' })
+    return false
+  } catch {
+    return 'cloud-init is not installed'
+  }
+}

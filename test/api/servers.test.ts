@@ -210,7 +210,6 @@ t.test('a list makes the same number of queries for one server and for 1,000', a
   await tables.updateTable('accounts').set({ ram_limit: 10_000_000 }).execute()
   const count = async () => {
     let queries = 0
-    const counted = () => { queries++ }
     const { pool } = api.database
     const connections = new Set<{ query: (...args: never[]) => unknown }>()
     const take = pool.connect.bind(pool)
@@ -221,7 +220,7 @@ t.test('a list makes the same number of queries for one server and for 1,000', a
         connections.add(client)
         const query = client.query.bind(client)
         client.query = (...queryArgs) => {
-          counted()
+          if (!JSON.stringify(queryArgs[0]).includes('access_tokens')) queries++ // the check of the token, which is remembered for a second
           return query(...queryArgs)
         }
       }

@@ -15,6 +15,8 @@ type AnyTables = Record<string, Record<string, unknown>>
 
 /** Tables whose columns guests see. */
 const SEEN_BY_GUESTS = ['region', 'zones', 'server_types']
+/** The advisory lock of applying a file. Any fixed number that nothing else has (database/embedded.ts). */
+const LOCK = 8_171
 const FOREIGN_KEY_VIOLATION = '23503'
 
 /** A row that cannot be deleted because others refer to it. */
@@ -22,6 +24,7 @@ export class InUse extends Error {}
 
 /** Applies a file inside of a transaction, and returns the difference: one line a row. `secretOf`: the digest of a client's secret file. */
 export async function applyRegion(change: Change, file: RegionFile, prune: boolean, secretOf: (path: string) => Buffer): Promise<readonly string[]> {
+  await sql`select pg_advisory_xact_lock(${LOCK})`.execute(change) // one after the other: two could insert the same row
   const wanted = wantedRows(file, secretOf)
   const difference: string[] = []
   const changed = new Set<string>()

@@ -1,5 +1,6 @@
 /** The token endpoint, and what a token is worth: RFC 6749, the interface, and what clients of it send. */
 import t from 'tap'
+import { AccessTokens } from '../../src/api/auth/tokens.ts'
 import { CLIENT_OF, ONE, secretOf, STORAGE_CLIENT, TWO } from '../support/fixtures/region.ts'
 import { anApi, basic } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -113,6 +114,10 @@ t.test('an expired token gets 401 token_expired, and is deleted only after a day
   t.equal(status, 401)
   t.equal(headers['www-authenticate'], 'Bearer realm="imds-api", error="token_expired"')
   t.match(body, { error: 'expired_token', error_name: 'unauthorized', errors: ['the access token has expired'] })
+  await new AccessTokens(tables, () => Date.now()).purge()
+  t.equal((await read(`Bearer ${token}`)).body['error'], 'expired_token')
+  await new AccessTokens(tables, () => Date.now() + 86_400_001).purge()
+  t.equal((await read(`Bearer ${token}`)).body['error'], 'invalid_token')
 })
 
 t.test('a token for orbit alone cannot use this API', async (t) => {

@@ -27,4 +27,4 @@ COPY --from=build /build/dist dist
 VOLUME /var/lib/imds
 USER node
 STOPSIGNAL SIGTERM
-ENTRYPOINT ["node", "--max-semi-space-size=2", "--max-old-space-size=1024", "--single-threaded-gc", "--no-allocation-site-pretenuring", "dist/main.js"]
+ENTRYPOINT ["node", "--max-semi-space-size=2", "--max-old-space-size=1024", "--no-parallel-scavenge", "--no-allocation-site-pretenuring", "dist/main.js"]

@@ -15,7 +15,7 @@ import { StartFailure } from './runtime/listen.ts'
 
 const EX_USAGE = 64
 /** V8's options for the daemon, as in systemd/imds.service. They would slow down the start of imds-api. */
-const DAEMON_OPTIONS = ['--max-semi-space-size=2', '--max-old-space-size=1024', '--single-threaded-gc', '--no-allocation-site-pretenuring']
+const DAEMON_OPTIONS = ['--max-semi-space-size=2', '--max-old-space-size=1024', '--no-parallel-scavenge', '--no-allocation-site-pretenuring']
 
 const args = process.argv.slice(2)
 const isDaemonOnly = args.includes('--daemon-only')

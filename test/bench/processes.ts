@@ -19,7 +19,7 @@ const ROOT = new URL('../../', import.meta.url).pathname
 export const SERVER_CORE = '0'
 /** The core of all other processes of a measurement. */
 export const LOAD_CORE = '1'
-const FLAGS = ['--max-semi-space-size=2', '--max-old-space-size=1024', '--single-threaded-gc', '--no-allocation-site-pretenuring']
+const FLAGS = ['--max-semi-space-size=2', '--max-old-space-size=1024', '--no-parallel-scavenge', '--no-allocation-site-pretenuring']
 const MIB = 1024 * 1024
 
 /** A measured server. */

@@ -124,7 +124,7 @@ t.test('the Redis user of the example environment has every permission that the 
 t.test('the image runs the daemon without root on the runtime of the base image', (t) => {
   const final = read('Dockerfile').split(/^FROM /m).at(-1)!
   t.match(final, /^USER (?!root|0\b)\S+$/m)
-  t.match(final, /^ENTRYPOINT \["node", "--max-semi-space-size=2", "--max-old-space-size=1024", "--single-threaded-gc", "--no-allocation-site-pretenuring", "dist\/main\.js"\]$/m)
+  t.match(final, /^ENTRYPOINT \["node", "--max-semi-space-size=2", "--max-old-space-size=1024", "--no-parallel-scavenge", "--no-allocation-site-pretenuring", "dist\/main\.js"\]$/m)
   t.notMatch(final, /npm|node_modules/, 'the bundled programs need neither packages nor the npm package "node"')
   t.end()
 })

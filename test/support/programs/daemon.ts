@@ -62,7 +62,7 @@ export interface DaemonOptions { readonly main?: string, readonly fds?: readonly
  */
 export async function startDaemon(env: Readonly<Record<string, string>>, within: readonly string[] = [], { main = IMDSD, fds = [] }: DaemonOptions = {}): Promise<TestDaemon> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
-  const args = [...within, process.execPath, '--max-semi-space-size=2', '--max-old-space-size=1024', '--single-threaded-gc', '--no-allocation-site-pretenuring', main]
+  const args = [...within, process.execPath, '--max-semi-space-size=2', '--max-old-space-size=1024', '--no-parallel-scavenge', '--no-allocation-site-pretenuring', main]
   const child = spawn(args[0]!, args.slice(1), {
     env: { ...programEnvironment(), IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STATE_DIR: directory, ...ENDLESS_SHARE, ...env },
     stdio: ['ignore', 'pipe', 'inherit', ...fds],

@@ -64,9 +64,10 @@ t.test('users: those of the account, and the owner as the user of the token', as
   t.match(created_at, TIME)
   const ada = { ...nestedUser(ADA), email_verified: true, ssh_key: ADAS_KEY, messaging_pref: true, created_at, accounts: [nestedAccount(ONE)], default_account: nestedAccount(ONE) }
   const grace = { ...nestedUser(GRACE), email_verified: true, ssh_key: GRACES_KEY, messaging_pref: false, created_at, accounts: [nestedAccount(TWO)], default_account: nestedAccount(TWO) }
-  t.strictSame(list, [ada, grace].map((user) => ({ ...user, default_account: null })))
+  const adaInTwo = { ...ada, accounts: [nestedAccount(TWO)], default_account: null } // her own account is none of its users' business
+  t.strictSame(list, [adaInTwo, grace].map((user) => ({ ...user, default_account: null })))
   t.strictSame(await get('/1.0/users'), { status: 200, body: [{ ...ada, default_account: null }] })
-  t.strictSame(await get(`/1.0/users/${ADA}`, TWO), { status: 200, body: ada })
+  t.strictSame(await get(`/1.0/users/${ADA}`, TWO), { status: 200, body: adaInTwo })
   t.strictSame(await get('/1.0/user'), { status: 200, body: ada })
   t.strictSame(await get('/1.0/user', TWO), { status: 200, body: grace })
   t.strictSame(await get(`/1.0/users/${GRACE}`), notFound(`the user ${GRACE}`))

@@ -34,10 +34,11 @@ export function addUserRoutes(server: ApiServer, { tables, site }: ResourceParts
   })
 }
 
-/** The users of an account, each with the accounts that it owns. */
+/** The users of an account. Of the accounts that a user has access to, each shows only this one: the others are none of its users' business. */
 function selectUsers(database: Reader, accountId: string) {
   return database.selectFrom('users').selectAll('users')
-    .select((eb) => jsonArrayFrom(eb.selectFrom('accounts').select(['accounts.id', 'accounts.name', 'accounts.status']).whereRef('accounts.owner_id', '=', 'users.id').orderBy('accounts.id')).as('accounts'))
+    .select((eb) => jsonArrayFrom(eb.selectFrom('accounts').select(['accounts.id', 'accounts.name', 'accounts.status', 'accounts.owner_id'])
+      .where('accounts.id', '=', accountId)).as('accounts'))
     .where((where) => where.or([
       where('users.id', 'in', where.selectFrom('accounts').select('accounts.owner_id').where('accounts.id', '=', accountId)),
       where('users.id', 'in', where.selectFrom('collaborations').select('collaborations.user_id').where('collaborations.account_id', '=', accountId).where('collaborations.status', '=', 'accepted').$castTo<{ user_id: string }>()),
@@ -47,10 +48,10 @@ function selectUsers(database: Reader, accountId: string) {
 type Row = InferResult<ReturnType<typeof selectUsers>>[number]
 
 function represent(site: Site, row: Row): Static<typeof User> {
-  const accounts = row.accounts.map((account) => nestedAccount(site, account))
+  const own = row.accounts.find(({ owner_id }) => owner_id === row.id)
   return {
-    ...nestedUser(site, row), email_verified: row.email_verified, ssh_key: row.ssh_key ?? '', messaging_pref: row.messaging_pref, created_at:
-    formatTime(row.created_at),
-    accounts, default_account: accounts[0] ?? null,
+    ...nestedUser(site, row), email_verified: row.email_verified, ssh_key: row.ssh_key ?? '', messaging_pref: row.messaging_pref,
+    created_at: formatTime(row.created_at), accounts: row.accounts.map((account) => nestedAccount(site, account)),
+    default_account: own === undefined ? null : nestedAccount(site, own),
   }
 }

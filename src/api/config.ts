@@ -5,7 +5,7 @@
 import { Address4, Address6 } from 'ip-address'
 import { canonicalAddress } from '../metadata/address.ts'
 import { LOG_LEVELS, type LogLevel } from '../log.ts'
-import { parseHostPort, type HostPort } from '../runtime/host-port.ts'
+import { formatHostPort, parseHostPort, type HostPort } from '../runtime/host-port.ts'
 import { parseStoreSettings, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from '../store/settings.ts'
 import type { DatabaseSettings } from './database/open.ts'
 
@@ -127,8 +127,7 @@ function parsePlace(text: string): HostPort | undefined {
 
 function defaultBaseUrl(listen: HostPort | undefined, isTls: boolean): string {
   if (listen === undefined) return 'http://localhost'
-  const host = listen.host.includes(':') ? `[${listen.host}]` : listen.host
-  return `${isTls ? 'https' : 'http'}://${host}:${String(listen.port)}`
+  return `${isTls ? 'https' : 'http'}://${formatHostPort(listen)}`
 }
 
 function parseBaseUrl(text: string): string | undefined {

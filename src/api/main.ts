@@ -52,18 +52,18 @@ function fail(message: string, status: number): never {
   process.exit(status)
 }
 
-function readConfig(): ApiConfig {
+/** The configuration, and the unknown variables beside it. Ends the process where it is bad. */
+function readConfig(): { readonly config: ApiConfig, readonly unknown: readonly string[] } {
   const parsed = parseApiConfig(process.env)
-  if (parsed.ok) return parsed.value
+  if (parsed.ok) return { config: parsed.value, unknown: parsed.unknown }
   for (const { variable, message } of parsed.faults) console.error(`imds-api: ${variable} ${message}`)
   process.exit(EX_CONFIG)
 }
 
 async function serve(): Promise<void> {
-  const config = readConfig()
+  const { config, unknown } = readConfig()
   const log = buildLog(config.logLevel, standardOutput())
-  const parsed = parseApiConfig(process.env)
-  if (parsed.ok && parsed.unknown.length > 0) log.warn({ variables: parsed.unknown }, 'unknown variables: ignored')
+  if (unknown.length > 0) log.warn({ variables: unknown }, 'unknown variables: ignored')
   process.on('uncaughtException', (error) => {
     log.fatal({ err: error }, 'unexpected error')
     process.exit(1)
@@ -89,7 +89,7 @@ async function serve(): Promise<void> {
 }
 
 async function check(): Promise<void> {
-  const database = await openDatabase(readConfig().database, true, (error) => { console.error(`imds-api: ${error.message}`) })
+  const database = await openDatabase(readConfig().config.database, true, (error) => { console.error(`imds-api: ${error.message}`) })
   const { missing, unknown } = await compareMigrations(database.tables)
   await database.close()
   for (const name of missing) console.log(`missing: ${name} (the next start applies it)`)
@@ -99,7 +99,7 @@ async function check(): Promise<void> {
 }
 
 async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<void> {
-  const config = readConfig()
+  const { config } = readConfig()
   const parsed = await parseRegion(readFileSync(path, 'utf8'))
   if (!parsed.ok) {
     for (const fault of parsed.faults) console.error(`imds-api: ${path}: ${fault}`)
@@ -122,7 +122,7 @@ async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<v
 }
 
 async function republish(): Promise<void> {
-  const database = await openDatabase(readConfig().database, true, (error) => { console.error(`imds-api: ${error.message}`) })
+  const database = await openDatabase(readConfig().config.database, true, (error) => { console.error(`imds-api: ${error.message}`) })
   try {
     let count = 0
     await inTransaction(database.tables, async (change) => { count = await enqueueAll(change) })

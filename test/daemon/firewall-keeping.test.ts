@@ -12,7 +12,7 @@ import { IMDSCTL } from '../support/programs/imds.ts'
 
 const skip = withoutNamespaces()
 
-t.test('the agent restores rules that somebody else changed', { skip }, async (t) => {
+t.test('the agent restores rules that another program changed', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const firewall = await host.startFirewall()

@@ -29,7 +29,7 @@ const STEPS: readonly (readonly [what: string, from: FirewallRules, to: Firewall
   ['the first guests', rulesOf([]), rulesOf([1, 7]), 1],
   ['one more hop limit', rulesOf([1]), rulesOf([1, 7]), 1],
 ]
-/** Changes by somebody else. */
+/** Changes by another program. */
 const INTERFERENCE = [
   'insert rule inet imds prerouting accept',
   'insert rule inet imds hop_1 accept',
@@ -42,7 +42,7 @@ const INTERFERENCE = [
   'flush ruleset',
 ]
 
-t.test('a change by somebody else between a transaction and its check is detected', { skip: withoutNamespaces() }, async (t) => {
+t.test('a change by another program between a transaction and its check is detected', { skip: withoutNamespaces() }, async (t) => {
   const { within, remove } = await makeHypervisor()
   t.teardown(remove)
   const directory = t.testdir({ nft: `#!/bin/sh

@@ -7,7 +7,7 @@ import { LRUCache } from 'lru-cache'
 import type { Tables } from '../database/tables.ts'
 import { digest, newToken } from './secrets.ts'
 
-/** Whom a token stands for. */
+/** The client and the account that a token authenticates, and its scopes. */
 export interface Caller { readonly clientId: string, readonly accountId: string, readonly scopes: readonly string[] }
 
 /** The outcome of a check. */

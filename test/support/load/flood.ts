@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { BootFigures } from '../programs/booters.ts'
 import { startChild, type Child } from '../programs/processes.ts'
 
-/** The kinds of floods; null stands for no flood. */
+/** The kinds of floods; null: no flood. */
 export const FLOODS = [null, 'keep-alive', 'pipelining', 'new connections', 'slow headers', 'bodies', 'never reading'] as const
 
 const FLOODER = new URL('../programs/flooder.ts', import.meta.url).pathname

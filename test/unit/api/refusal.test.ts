@@ -7,7 +7,7 @@ test.each<[RefusalName, number]>([
   ['insufficient_capacity', 503], ['service_unavailable', 503],
 ])('%s is %d', (name, status) => { expect(statusOf(name)).toBe(status) })
 
-test('a refusal has all that is wrong, and is told from a result', () => {
+test('a refusal names every fault, and isRefusal distinguishes it from a result', () => {
   expect(bodyOf(refuse('unprocessable_entity', 'a', 'b'))).toEqual({ error_name: 'unprocessable_entity', errors: ['a', 'b'] })
   expect(bodyOf(notFound('the server x'))).toEqual({ error_name: 'resource_not_found', errors: ['the server x does not exist'] })
   expect([notFound('x'), undefined, null, 'refused', { kind: 'other' }, {}].map(isRefusal)).toEqual([true, false, false, false, false, false])

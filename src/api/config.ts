@@ -21,6 +21,8 @@ export interface ApiConfig {
   readonly database: DatabaseSettings
   readonly store: StoreSettings
   readonly accessTokenSeconds: number
+  /** The request headers that may carry a user's one-time password, in order of preference. Lower case, as in `request.headers`. */
+  readonly otpHeaders: readonly string[]
   readonly logLevel: LogLevel
 }
 
@@ -42,8 +44,12 @@ export const API_SETTINGS = {
   IMDS_API_DATABASE: undefined,
   IMDS_API_STATE_DIR: '/var/lib/imds-api',
   IMDS_API_ACCESS_TOKEN_SECONDS: '7200',
+  IMDS_API_OTP_HEADERS: 'X-Service-OTP,X-Brightbox-OTP',
   IMDS_API_LOG_LEVEL: 'info',
 } as const satisfies Record<string, string | undefined>
+
+/** `token` of RFC 9110, in lower case. */
+const HEADER_NAME = /^[a-z0-9!#$%&'*+.^_`|~-]+$/
 
 type Variable = keyof typeof API_SETTINGS
 type Environment = Readonly<Record<string, string | undefined>>
@@ -79,6 +85,7 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
   const database = parseDatabase(env, store, fault)
   const seconds = Number(read('IMDS_API_ACCESS_TOKEN_SECONDS'))
   if (!Number.isInteger(seconds) || seconds < 60 || seconds > 86_400) fault('IMDS_API_ACCESS_TOKEN_SECONDS', 'must be a whole number from 60 to 86400')
+  const otpHeaders = parseOtpHeaders(read('IMDS_API_OTP_HEADERS')!, fault)
   const logLevel = LOG_LEVELS.find((level) => level === read('IMDS_API_LOG_LEVEL'))
   if (logLevel === undefined) fault('IMDS_API_LOG_LEVEL', `must be one of ${LOG_LEVELS.join(', ')}`)
 
@@ -87,7 +94,8 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
     return { ok: false, faults }
   }
   const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_API_') && !(variable in API_SETTINGS))
-  return { ok: true, value: Object.freeze({ listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds: seconds, logLevel }), unknown }
+  const value = Object.freeze({ listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds: seconds, otpHeaders, logLevel })
+  return { ok: true, value, unknown }
 }
 
 function valueOf(env: Environment, variable: string): string | undefined {
@@ -117,6 +125,15 @@ function parseDatabase(env: Environment, store: StoreSettings | undefined, fault
   if (/^postgres(ql)?:\/\//.test(value) && URL.canParse(value)) return { kind: 'server', url: value }
   fault('IMDS_API_DATABASE', 'must be postgres://USER@HOST/DATABASE, or embedded')
   return undefined
+}
+
+function parseOtpHeaders(value: string, fault: (variable: string, message: string) => void): readonly string[] {
+  const names = [...new Set(list(value).map((name) => name.toLowerCase()))]
+  if (names.length === 0) fault('IMDS_API_OTP_HEADERS', 'must be the names of one or more headers, such as X-Service-OTP')
+  for (const name of names) {
+    if (!HEADER_NAME.test(name)) fault('IMDS_API_OTP_HEADERS', `"${name}" is not the name of a header`)
+  }
+  return names
 }
 
 function parsePlace(text: string): HostPort | undefined {

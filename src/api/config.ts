@@ -89,8 +89,8 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
   const logLevel = LOG_LEVELS.find((level) => level === read('IMDS_API_LOG_LEVEL'))
   if (logLevel === undefined) fault('IMDS_API_LOG_LEVEL', `must be one of ${LOG_LEVELS.join(', ')}`)
 
-  if (faults.length > 0 || listen === undefined || operator === undefined || baseUrl === undefined || database === undefined || store === undefined ||
-  logLevel === undefined) {
+  if (faults.length > 0 || listen === undefined || operator === undefined || baseUrl === undefined || database === undefined || store === undefined
+    || logLevel === undefined) {
     return { ok: false, faults }
   }
   const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_API_') && !(variable in API_SETTINGS))
@@ -105,8 +105,8 @@ function valueOf(env: Environment, variable: string): string | undefined {
 
 function parseStore(env: Environment, fault: (variable: string, message: string) => void): StoreSettings | undefined {
   const texts = Object.entries(STORE_SETTINGS).filter(([setting]) => setting !== 'userDataMaxBytes')
-  const settings: Record<string, string | undefined> = Object.fromEntries(texts.map(([setting, { variable }]) => [setting, valueOf(env,
-    variable)]))
+  const settings: Record<string, string | undefined> = Object.fromEntries(
+    texts.map(([setting, { variable }]) => [setting, valueOf(env, variable)]))
   const parsed = parseStoreSettings(settings)
   if (!parsed.ok) for (const { setting, message } of parsed.faults) fault(STORE_SETTINGS[setting].variable, message)
   return parsed.ok ? { url: '', ...settings, userDataMaxBytes: USER_DATA_MAX_BYTES } : undefined

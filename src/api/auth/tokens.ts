@@ -33,7 +33,8 @@ export class AccessTokens {
   async issue({ clientId, accountId, scopes }: Caller, seconds: number): Promise<string> {
     const token = newToken()
     await this.#tables.insertInto('access_tokens')
-      .values({ sha256: digest(token), client_id: clientId, account_id: accountId, scopes: [...scopes], expires_at: new Date(this.#now() + seconds * 1000),
+      .values({
+        sha256: digest(token), client_id: clientId, account_id: accountId, scopes: [...scopes], expires_at: new Date(this.#now() + seconds * 1000),
       }).execute()
     return token
   }

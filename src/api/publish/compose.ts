@@ -47,8 +47,8 @@ export async function compose(database: Reader, region: RegionNames, id: string)
     ({ id: cloudIp, publicIpv4: public_ipv4, publicIpv6: public_ipv6, fqdn: cloudIpFqdn(region.domain, public_ipv4) })
   const record = {
     schema: SCHEMA, revision: row.revision, id, fqdn: `${id}.${region.domain}`, account: row.account_id,
-    serverType: { id: row.server_type_id, handle: row.type_handle }, image: row.image_id, zone: { id: row.zone_id, handle: row.zone_handle }, region:
-    region.name,
+    serverType: { id: row.server_type_id, handle: row.type_handle }, image: row.image_id,
+    zone: { id: row.zone_id, handle: row.zone_handle }, region: region.name,
     interfaces: row.interfaces.map((one, i) => ({
       id: one.id, macAddress: one.mac_address,
       ipv4Addresses: [one.ipv4_prefix_length === null ? one.ipv4_address : `${one.ipv4_address}/${String(one.ipv4_prefix_length)}`],

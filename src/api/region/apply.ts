@@ -59,8 +59,8 @@ function wantedRows(file: RegionFile, secretOf: (path: string) => Buffer): reado
     }))),
     table('images', file.images.map(({ account, ...image }) => ({
       handle: null, username: 'root', status: 'available', locked: false, description: '', source: image.name, source_trigger: 'manual', source_type: 'upload', arch: 'x86_64',
-      official: account === undefined, public: account === undefined, compatibility_mode: false, min_ram: null, licence_name: null, ...image, account_id:
-      account ?? null,
+      official: account === undefined, public: account === undefined, compatibility_mode: false, min_ram: null, licence_name: null, ...image,
+      account_id: account ?? null,
     }))),
     table('api_clients', file.api_clients.map(({ account, secret_file, ...client }) => ({
       description: '', permissions_group: 'full', ...client, account_id: account, ...secret_file !== undefined && { secret_sha256: secretOf(secret_file) },

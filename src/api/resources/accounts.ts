@@ -19,15 +19,13 @@ const Megabytes = Type.Integer({ description: 'MB.' })
 const Empty = Type.Array(Type.Object({}), { description: 'Always empty: this resource belongs to another document of the interface.' })
 const Collected = Type.Object({
   ...NestedAccount.properties,
-  servers_used: Type.Integer(), ram_limit: Megabytes, ram_used: Megabytes, dbs_instances_used: Type.Integer(), dbs_ram_limit: Megabytes, dbs_ram_used:
-  Megabytes,
+  servers_used: Type.Integer(), ram_limit: Megabytes, ram_used: Megabytes,
+  dbs_instances_used: Type.Integer(), dbs_ram_limit: Megabytes, dbs_ram_used: Megabytes,
   cloud_ips_limit: Type.Integer(), cloud_ips_used: Type.Integer(), load_balancers_limit: Type.Integer(), load_balancers_used: Type.Integer(),
   block_storage_limit: Megabytes, block_storage_used: Megabytes,
-  owner: NestedUser, users: Type.Array(NestedUser), clients: Type.Array(NestedApiClient), servers: Type.Array(NestedServer), load_balancers: Empty,
-  database_servers: Empty,
-  database_snapshots: Empty, cloud_ips: Type.Array(NestedCloudIp), server_groups: Type.Array(NestedServerGroup), firewall_policies: Empty, images:
-  Type.Array(NestedImage),
-  zones: Type.Array(NestedZone), volumes: Empty,
+  owner: NestedUser, users: Type.Array(NestedUser), clients: Type.Array(NestedApiClient), servers: Type.Array(NestedServer),
+  load_balancers: Empty, database_servers: Empty, database_snapshots: Empty, cloud_ips: Type.Array(NestedCloudIp),
+  server_groups: Type.Array(NestedServerGroup), firewall_policies: Empty, images: Type.Array(NestedImage), zones: Type.Array(NestedZone), volumes: Empty,
 }, { title: 'CollectedAccount' })
 const Account = Type.Object({
   ...Collected.properties,
@@ -84,13 +82,15 @@ async function load(database: Reader, site: Site, id: string): Promise<Static<ty
   const row = await selectAccounts(database, [id]).executeTakeFirst()
   if (row === undefined) return notFound(`the account ${id}`)
   const usage = await usageOfAccounts(database, [id])
-  const { address_1, address_2, city, county, postcode, country_code, vat_registration_number, telephone_number, telephone_verified, verified_telephone,
-    verified_ip, valid_credit_card } = row
+  const {
+    address_1, address_2, city, county, postcode, country_code, vat_registration_number, telephone_number, telephone_verified, verified_telephone,
+    verified_ip, valid_credit_card,
+  } = row
   return {
     ...collect(site, row, usage.get(id)!),
-    address_1, address_2, city, county, postcode, country_code, country_name: countryName(country_code), vat_registration_number, telephone_number,
-    telephone_verified, verified_telephone,
-    verified_at: formatOptionalTime(row.verified_at), verified_ip, valid_credit_card, created_at: formatTime(row.created_at),
+    address_1, address_2, city, county, postcode, country_code, country_name: countryName(country_code), vat_registration_number,
+    telephone_number, telephone_verified, verified_telephone, verified_at: formatOptionalTime(row.verified_at), verified_ip,
+    valid_credit_card, created_at: formatTime(row.created_at),
     library_ftp_host: row.library_ftp_host ?? '', library_ftp_user: id, library_ftp_password: null,
   }
 }
@@ -100,11 +100,10 @@ function collect(site: Site, row: Row, usage: Usage): Static<typeof Collected> {
   return {
     ...nestedAccount(site, row), servers_used: usage.servers_used, ram_limit, ram_used: usage.ram_used, dbs_instances_used: 0, dbs_ram_limit, dbs_ram_used: 0,
     cloud_ips_limit, cloud_ips_used: usage.cloud_ips_used, load_balancers_limit, load_balancers_used: 0, block_storage_limit, block_storage_used: 0,
-    owner: nestedUser(site, row.owner!), users: row.users.map((user) => nestedUser(site, user)), clients: row.clients.map((client) => nestedApiClient(site,
-      client)),
+    owner: nestedUser(site, row.owner!), users: row.users.map((user) => nestedUser(site, user)),
+    clients: row.clients.map((client) => nestedApiClient(site, client)),
     servers: row.servers.map((server) => nestedServer(site, server)), load_balancers: [], database_servers: [], database_snapshots: [],
     cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)), server_groups: row.server_groups.map((group) => nestedServerGroup(site, group)),
-    firewall_policies: [],
-    images: row.images.map((image) => nestedImage(site, image)), zones: row.zones.map((zone) => nestedZone(site, zone)), volumes: [],
+    firewall_policies: [], images: row.images.map((image) => nestedImage(site, image)), zones: row.zones.map((zone) => nestedZone(site, zone)), volumes: [],
   }
 }

@@ -116,10 +116,11 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: Reso
 }
 
 /** The columns that a request sets. An empty reverse_dns clears it. */
-function valuesOf({ name, reverse_dns, port_translators }: Static<typeof Change>): { name?: string, reverse_dns?: string | null, port_translators?: string } |
-Refusal {
-  const translators = port_translators?.map(({ protocol, incoming, outgoing }): PortTranslator => ({ protocol, incoming: Number(incoming), outgoing:
-  Number(outgoing) }))
+function valuesOf(
+  { name, reverse_dns, port_translators }: Static<typeof Change>,
+): { name?: string, reverse_dns?: string | null, port_translators?: string } | Refusal {
+  const translators = port_translators?.map(({ protocol, incoming, outgoing }): PortTranslator =>
+    ({ protocol, incoming: Number(incoming), outgoing: Number(outgoing) }))
   const faults = (translators ?? []).flatMap(({ protocol, incoming, outgoing }, i) => [
     ...[incoming, outgoing].some((port) => port < 1 || port > 65_535) ? [`port_translators.${String(i)} must have ports from 1 to 65535`] : [],
     ...translators!.findIndex((other) => other.protocol === protocol && other.incoming === incoming) < i ? [`port_translators.${String(i)} has the protocol and incoming port of an earlier one`] : [],
@@ -198,12 +199,12 @@ function represent(site: Site, row: Row): Static<typeof CloudIp> {
     ...nestedCloudIp(site, row),
     port_translators: row.port_translators,
     account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
-    interface: row.interface_id === null ? null : nestedInterface(site, { id: row.interface_id, mac_address: row.mac_address!, ipv4_address: row.ipv4_address!,
+    interface: row.interface_id === null ? null : nestedInterface(site, {
+      id: row.interface_id, mac_address: row.mac_address!, ipv4_address: row.ipv4_address!,
     }),
     server: row.server_id === null ? null : nestedServer(site, {
-      id: row.server_id, name: row.server_name!, status: row.server_status!, locked: row.server_locked!, created_at: row.server_created_at!, started_at:
-      row.server_started_at,
-      deleted_at: row.server_deleted_at,
+      id: row.server_id, name: row.server_name!, status: row.server_status!, locked: row.server_locked!,
+      created_at: row.server_created_at!, started_at: row.server_started_at, deleted_at: row.server_deleted_at,
     }),
     server_group: row.group_id === null ? null : nestedServerGroup(site, {
       id: row.group_id, name: row.group_name!, description: row.group_description!, is_default: row.group_is_default!, created_at: row.group_created_at!,

@@ -109,8 +109,8 @@ export function nestedImage(site: Site, row: ImageRow): Static<typeof NestedImag
   const { name, username, status, locked, description, source, source_trigger, arch, official } = row
   return {
     ...head(site, 'image', 'images', row.id),
-    name, username, status, locked, description, source, source_trigger, arch, created_at: formatTime(row.created_at), official, public: row.public, owner:
-    row.account_id,
+    name, username, status, locked, description, source, source_trigger, arch, created_at: formatTime(row.created_at), official, public: row.public,
+    owner: row.account_id,
   }
 }
 

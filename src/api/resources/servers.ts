@@ -32,8 +32,8 @@ const Collected = Type.Object({ ...NestedServer.properties, ...Links }, { title:
 const Server = Type.Object({
   ...Collected.properties,
   user_data: Type.Union([Type.String(), Type.Null()], { description: 'Base64, as it was sent.' }),
-  compatibility_mode: Type.Boolean(), disk_encrypted: Type.Boolean(), console_url: NullableString, console_token: NullableString, console_token_expires:
-  NullableTime,
+  compatibility_mode: Type.Boolean(), disk_encrypted: Type.Boolean(),
+  console_url: NullableString, console_token: NullableString, console_token_expires: NullableTime,
   snapshots_schedule: NullableString, snapshots_schedule_next_at: NullableTime, snapshots_retention: NullableString,
 }, { title: 'Server' })
 
@@ -70,8 +70,8 @@ export function addServerRoutes(server: ApiServer, { tables, site }: ResourcePar
   server.post('/servers', { schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } } }, async ({ caller, body }, reply) =>
     reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
       const id = await createServer(change, caller.accountId, {
-        image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: body.user_data ?? null, serverGroups: body.server_groups, cloudIp:
-        body.cloud_ip ?? false,
+        image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: body.user_data ?? null,
+        serverGroups: body.server_groups, cloudIp: body.cloud_ip ?? false,
         diskEncrypted: body.disk_encrypted ?? false, compatibilityMode: body.compatibility_mode,
       })
       return isRefusal(id) ? id : load(change, site, caller.accountId, id)
@@ -175,8 +175,8 @@ function collect(site: Site, row: Row): Static<typeof Collected> {
   return {
     ...nestedServer(site, row),
     account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
-    image: nestedImage(site, row.image), server_type: nestedServerType(site, row.server_type), zone: nestedZone(site, { id: row.zone_id, handle:
-    row.zone_handle }),
+    image: nestedImage(site, row.image), server_type: nestedServerType(site, row.server_type),
+    zone: nestedZone(site, { id: row.zone_id, handle: row.zone_handle }),
     cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)), interfaces: row.interfaces.map((one) => nestedInterface(site, one)),
     server_groups: row.server_groups.map((group) => nestedServerGroup(site, group)), snapshots: [], volumes: [],
   }

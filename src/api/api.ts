@@ -10,6 +10,7 @@ import { listen, StartFailure } from '../runtime/listen.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
 import { VERSION } from '../version.ts'
+import { buildAccountChoice } from './auth/account-choice.ts'
 import { buildBearerCheck } from './auth/bearer.ts'
 import { addTokenEndpoint } from './auth/token-endpoint.ts'
 import { AccessTokens } from './auth/tokens.ts'
@@ -20,7 +21,7 @@ import { buildApiMetrics } from './metrics.ts'
 import { buildOperatorServer } from './operator.ts'
 import { LazyStore } from './publish/lazy-store.ts'
 import { OutboxPublisher } from './publish/outbox-publisher.ts'
-import { addAccountRoutes } from './resources/accounts.ts'
+import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
 import { addCatalogRoutes } from './resources/catalog.ts'
 import { addCloudIpRoutes } from './resources/cloud-ips.ts'
 import { addRoutesOfOtherDocuments } from './resources/elsewhere.ts'
@@ -130,14 +131,23 @@ export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedPro
   await server.register((api: ApiServer, _options: object, done: () => void) => {
     api.addHook('onRequest', buildBearerCheck(tokens))
     const parts = { tables, pool, site }
-    addAccountRoutes(api, parts)
-    addUserRoutes(api, parts)
-    addCatalogRoutes(api, parts)
-    addServerRoutes(api, parts)
-    addInterfaceRoutes(api, parts)
-    addServerGroupRoutes(api, parts)
-    addCloudIpRoutes(api, parts)
-    addRoutesOfOtherDocuments(api)
+    void api.register((any: ApiServer, _none: object, added: () => void) => {
+      any.addHook('onRequest', buildAccountChoice(tables, false))
+      addAccountRoutes(any, parts)
+      addUserRoutes(any, parts)
+      added()
+    })
+    void api.register((one: ApiServer, _none: object, added: () => void) => {
+      one.addHook('onRequest', buildAccountChoice(tables, true))
+      addChosenAccountRoute(one, parts)
+      addCatalogRoutes(one, parts)
+      addServerRoutes(one, parts)
+      addInterfaceRoutes(one, parts)
+      addServerGroupRoutes(one, parts)
+      addCloudIpRoutes(one, parts)
+      addRoutesOfOtherDocuments(one)
+      added()
+    })
     done()
   }, { prefix: '/1.0' })
   server.get('/1.0/openapi.json', { schema: { hide: true } }, () => server.swagger())

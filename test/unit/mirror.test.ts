@@ -14,6 +14,7 @@ const OF_THE_REPOSITORY = ['docs.test.ts', 'layers.test.ts', 'mirror.test.ts']
  */
 const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/api.ts': 'api/program',
+  'api/auth/account-choice.ts': 'api/account-choice',
   'api/auth/bearer.ts': 'api/tokens',
   'api/auth/token-endpoint.ts': 'api/tokens',
   'api/auth/tokens.ts': 'api/tokens',
@@ -27,6 +28,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/database/limits.ts': 'api/properties',
   'api/database/migrate.ts': 'api/database',
   'api/database/migrations/0001-first.ts': 'api/database',
+  'api/database/migrations/0002-whole-document.ts': 'api/database',
   'api/database/open.ts': 'api/database',
   'api/database/outbox.ts': 'api/publish',
   'api/database/prepared.ts': 'api/cloud-ips',

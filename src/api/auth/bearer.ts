@@ -1,13 +1,13 @@
-/** The check of an access token on every request to the API, and what a caller may not do. */
+/** The check of an access token on every request to the API. */
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { notFound, refuse, type Refusal } from '../refusal.ts'
+import { refuse } from '../refusal.ts'
 import { formatScopes } from './scopes.ts'
-import type { AccessTokens, Caller } from './tokens.ts'
+import type { AccessTokens, Identity } from './tokens.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
     /** Set by the check of the access token, before a route of /1.0 runs. */
-    caller: Caller
+    identity: Identity
   }
 }
 
@@ -28,22 +28,15 @@ export function buildBearerCheck(tokens: AccessTokens): (request: FastifyRequest
     const [, token] = HEADER.exec(request.headers.authorization ?? '') ?? []
     const check = token === undefined ? undefined : await tokens.check(token)
     if (check?.kind !== 'valid') return sendUnauthenticated(reply, check === undefined ? MISSING : check.kind === 'expired' ? EXPIRED : UNKNOWN)
-    const { caller } = check
-    request.caller = caller
-    void reply.header('X-Oauth-Scopes', formatScopes(caller.scopes))
-    if (!caller.scopes.includes('infrastructure')) {
+    const { identity } = check
+    request.identity = identity
+    void reply.header('X-Oauth-Scopes', formatScopes(identity.scopes))
+    if (!identity.scopes.includes('infrastructure')) {
       void reply.header('WWW-Authenticate', 'Bearer error="insufficient_scope", scope="infrastructure"')
       return reply.refuse(refuse('insufficient_scope', 'the access token has no scope infrastructure'))
     }
-    const refusal = checkAccount(request, caller)
-    return refusal === undefined ? undefined : reply.refuse(refusal)
+    return undefined
   }
-}
-
-/** API clients may name their own account in a request, and no other. */
-function checkAccount({ query }: FastifyRequest, { accountId }: Caller): Refusal | undefined {
-  const named = (query as Readonly<Record<string, unknown>>)['account_id']
-  return named === undefined || named === accountId ? undefined : notFound('this account')
 }
 
 function sendUnauthenticated(reply: FastifyReply, { error, headerError, description }: Unauthenticated): FastifyReply {

@@ -57,7 +57,7 @@ export function addTokenEndpoint(server: ApiServer, parts: TokenEndpointParts): 
       if (grant !== 'client_credentials') return refuseToken(reply, 400, 'unsupported_grant_type', 'grant_type must be client_credentials')
       const scopes = grantScopes(requested, SCOPES_OF_GROUP[client.permissions_group])
       if (scopes === undefined) return refuseToken(reply, 400, 'invalid_scope', 'scope must be infrastructure, orbit or both, and this client must be allowed it')
-      const token = await parts.tokens.issue({ clientId: client.id, accountId: client.account_id, scopes }, parts.seconds)
+      const token = await parts.tokens.issue(parts.tables, { clientId: client.id, accountId: client.account_id }, scopes, parts.seconds)
       return reply.header('X-Oauth-Scopes', formatScopes(scopes))
         .send({ access_token: token, token_type: 'Bearer', scope: formatScopes(scopes), expires_in: parts.seconds })
     })

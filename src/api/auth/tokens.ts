@@ -7,11 +7,19 @@ import { LRUCache } from 'lru-cache'
 import type { Tables } from '../database/tables.ts'
 import { digest, newToken } from './secrets.ts'
 
-/** The client and the account that a token authenticates, and its scopes. */
-export interface Caller { readonly clientId: string, readonly accountId: string, readonly scopes: readonly string[] }
+/**
+ * Whom a token authenticates, and its scopes: an API client, which acts for its account, or a user, who has signed in with an application and names an
+ * account in each request.
+ */
+export type Identity =
+  | { readonly kind: 'client', readonly clientId: string, readonly accountId: string, readonly scopes: readonly string[] }
+  | { readonly kind: 'user', readonly clientId: string, readonly userId: string, readonly scopes: readonly string[] }
 
 /** The outcome of a check. */
-export type TokenCheck = { readonly kind: 'valid', readonly caller: Caller } | { readonly kind: 'expired' } | { readonly kind: 'unknown' }
+export type TokenCheck = { readonly kind: 'valid', readonly identity: Identity } | { readonly kind: 'expired' } | { readonly kind: 'unknown' }
+
+/** What a new token belongs to: an API client and its account, or a family of tokens (database/tables.ts). */
+export type TokenOwner = { readonly clientId: string, readonly accountId: string } | { readonly familyId: number }
 
 const CACHE_MS = 1_000
 const CACHE_SIZE = 10_000
@@ -22,36 +30,45 @@ const KEEP_EXPIRED_MS = 86_400_000
 export class AccessTokens {
   readonly #tables: Kysely<Tables>
   readonly #now: () => number
-  readonly #known = new LRUCache<string, { readonly caller: Caller, readonly expiresAtMs: number }>({ max: CACHE_SIZE, ttl: CACHE_MS })
+  readonly #known = new LRUCache<string, { readonly identity: Identity, readonly expiresAtMs: number }>({ max: CACHE_SIZE, ttl: CACHE_MS })
 
   constructor(tables: Kysely<Tables>, now: () => number) {
     this.#tables = tables
     this.#now = now
   }
 
-  /** Issues a token. */
-  async issue({ clientId, accountId, scopes }: Caller, seconds: number): Promise<string> {
+  /** Issues a token. `database`: the transaction in which it becomes valid. */
+  async issue(database: Kysely<Tables>, owner: TokenOwner, scopes: readonly string[], seconds: number): Promise<string> {
     const token = newToken()
-    await this.#tables.insertInto('access_tokens')
-      .values({
-        sha256: digest(token), client_id: clientId, account_id: accountId, scopes: [...scopes], expires_at: new Date(this.#now() + seconds * 1000),
-      }).execute()
+    const columns = 'familyId' in owner
+      ? { client_id: null, account_id: null, family_id: owner.familyId }
+      : { client_id: owner.clientId, account_id: owner.accountId }
+    await database.insertInto('access_tokens')
+      .values({ ...columns, sha256: digest(token), scopes: [...scopes], expires_at: new Date(this.#now() + seconds * 1000) }).execute()
     return token
   }
 
-  /** Checks a token. One of a revoked client is unknown. */
+  /** Checks a token. One of a revoked client or family is unknown. */
   async check(token: string): Promise<TokenCheck> {
     const known = this.#known.get(token)
-    if (known !== undefined) return known.expiresAtMs > this.#now() ? { kind: 'valid', caller: known.caller } : { kind: 'expired' }
-    const row = await this.#tables.selectFrom('access_tokens').innerJoin('api_clients', 'api_clients.id', 'access_tokens.client_id')
-      .select(['access_tokens.client_id', 'access_tokens.account_id', 'access_tokens.scopes', 'access_tokens.expires_at'])
-      .where('access_tokens.sha256', '=', digest(token)).where('api_clients.revoked_at', 'is', null).executeTakeFirst()
+    if (known !== undefined) return known.expiresAtMs > this.#now() ? { kind: 'valid', identity: known.identity } : { kind: 'expired' }
+    const row = await this.#tables.selectFrom('access_tokens')
+      .leftJoin('api_clients', 'api_clients.id', 'access_tokens.client_id')
+      .leftJoin('token_families', 'token_families.id', 'access_tokens.family_id')
+      .select([
+        'access_tokens.client_id', 'access_tokens.account_id', 'access_tokens.scopes', 'access_tokens.expires_at', 'token_families.application_id', 'token_families.user_id',
+      ])
+      .where('access_tokens.sha256', '=', digest(token)).where('api_clients.revoked_at', 'is', null).where('token_families.revoked_at', 'is', null)
+      .executeTakeFirst()
     if (row === undefined) return { kind: 'unknown' }
-    const caller = { clientId: row.client_id, accountId: row.account_id, scopes: row.scopes }
+    const { client_id, account_id, application_id, user_id, scopes } = row
+    const identity: Identity = client_id === null
+      ? { kind: 'user', clientId: application_id!, userId: user_id!, scopes }
+      : { kind: 'client', clientId: client_id, accountId: account_id!, scopes }
     const expiresAtMs = row.expires_at.getTime()
     if (expiresAtMs <= this.#now()) return { kind: 'expired' }
-    this.#known.set(token, { caller, expiresAtMs })
-    return { kind: 'valid', caller }
+    this.#known.set(token, { identity, expiresAtMs })
+    return { kind: 'valid', identity }
   }
 
   /** Deletes tokens that expired a day ago. */

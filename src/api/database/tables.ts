@@ -4,6 +4,8 @@ import type { PortTranslator } from '../model/port-translator.ts'
 
 /** Set by the database unless it is given. */
 type Default<T> = ColumnType<T, T | undefined, T>
+/** Null unless it is given. */
+type Nullable<T> = ColumnType<T | null, T | null | undefined, T | null>
 
 interface Region { readonly only_row: Generated<boolean>, name: string, domain: string, library_ftp_host: string }
 interface Zones { id: string, handle: string }
@@ -19,6 +21,8 @@ interface Users {
   messaging_pref: boolean
   password_hash: string | null
   totp_secret: string | null
+  /** The time step of the last one-time password that was accepted: each is accepted once. */
+  totp_last_step: Nullable<number>
   created_at: Default<Date>
 }
 
@@ -60,6 +64,8 @@ interface Collaborations {
   created_at: Default<Date>
   started_at: Date | null
   finished_at: Date | null
+  /** When the invitation was last sent. */
+  invited_at: Nullable<Date>
 }
 
 interface Images {
@@ -82,6 +88,8 @@ interface Images {
   disk_size: number
   virtual_size: number
   licence_name: string | null
+  /** The server of a snapshot. */
+  source_server_id: Nullable<string>
   created_at: Default<Date>
 }
 
@@ -96,7 +104,12 @@ interface ApiClients {
   revoked_at: Date | null
 }
 
-interface AccessTokens { sha256: Buffer, client_id: string, account_id: string, scopes: string[], expires_at: Date }
+interface Applications { id: string, account_id: string, name: string, secret_sha256: Buffer | null, created_at: Default<Date> }
+/** Either `client_id` and `account_id`, or `family_id`. */
+interface AccessTokens { sha256: Buffer, client_id: string | null, account_id: string | null, family_id: Nullable<number>, scopes: string[], expires_at: Date }
+/** What began with one password: refresh tokens, and the access tokens that came with them. */
+interface TokenFamilies { readonly id: Generated<number>, application_id: string, user_id: string, scopes: string[], revoked_at: Nullable<Date> }
+interface RefreshTokens { sha256: Buffer, family_id: number, expires_at: Date, used_at: Nullable<Date> }
 
 interface AddressPools { readonly id: Generated<number>, kind: PoolKind, range: string, cursor: Default<number> }
 interface Allocations { pool_id: number, number: number, holder: string }
@@ -122,6 +135,12 @@ interface Servers {
   revision: Default<number>
   /** Why the store refuses the record; null: it does not. */
   publish_fault: string | null
+  metadata_options: ColumnType<object | null, string | null | undefined, string | null>
+  tags: ColumnType<Readonly<Record<string, string>>, string | undefined, string>
+  console_token: Nullable<string>
+  console_token_expires: Nullable<Date>
+  /** The hypervisor to which it migrates now. */
+  migrating_to: Nullable<string>
 }
 
 interface ServerKeys { server_id: string, user_id: string, key: string }
@@ -149,7 +168,45 @@ interface CloudIps {
   status: 'unmapped' | 'reserved' | 'mapped'
   interface_id: string | null
   server_group_id: string | null
+  database_server_id: Nullable<string>
   created_at: Default<Date>
+}
+
+/** `data`: JSON text when written. */
+interface ConfigMaps { id: string, account_id: string, name: string, data: ColumnType<object, string, string>, created_at: Default<Date> }
+
+interface DatabaseServerTypes { id: string, name: string, description: string, disk_size: number, ram: number }
+interface DatabaseServers {
+  id: string
+  account_id: string
+  name: string
+  description: string
+  status: DatabaseServerStatus
+  locked: boolean
+  allow_access: string[]
+  database_engine: string
+  database_version: string
+  database_server_type_id: string
+  maintenance_weekday: number
+  maintenance_hour: number
+  zone_id: string
+  created_at: Default<Date>
+  updated_at: Default<Date>
+  deleted_at: Nullable<Date>
+}
+
+/** An action for the compute system (docs/api.md). `outcome` is null until it is reported. */
+interface ComputeActions {
+  readonly id: Generated<number>
+  server_id: string
+  hypervisor: string
+  kind: string
+  parameters: ColumnType<object, string, string>
+  created_at: Default<Date>
+  given_out_at: Nullable<Date>
+  finished_at: Nullable<Date>
+  outcome: Nullable<'succeeded' | 'failed'>
+  fault: Nullable<string>
 }
 
 /** `retry_at`: the store refused the record, and it is tried again then. */
@@ -164,6 +221,8 @@ interface Outbox {
 export type AccountStatus = 'pending' | 'active' | 'overdue' | 'warning' | 'suspended' | 'terminated' | 'closed' | 'deleted'
 /** The states of a server. */
 export type ServerStatus = 'creating' | 'active' | 'inactive' | 'deleting' | 'deleted' | 'failed' | 'unavailable'
+/** The states of a database server (docs of the interface). */
+export type DatabaseServerStatus = 'creating' | 'active' | 'deleting' | 'deleted' | 'failing' | 'failed'
 /** What a pool gives out. */
 export type PoolKind = 'mac' | 'private_ipv4' | 'public_ipv4' | 'public_ipv6'
 
@@ -178,7 +237,10 @@ export interface Tables {
   collaborations: Collaborations
   images: Images
   api_clients: ApiClients
+  applications: Applications
   access_tokens: AccessTokens
+  token_families: TokenFamilies
+  refresh_tokens: RefreshTokens
   address_pools: AddressPools
   allocations: Allocations
   servers: Servers
@@ -187,6 +249,10 @@ export interface Tables {
   server_groups: ServerGroups
   server_group_members: ServerGroupMembers
   cloud_ips: CloudIps
+  config_maps: ConfigMaps
+  database_server_types: DatabaseServerTypes
+  database_servers: DatabaseServers
+  compute_actions: ComputeActions
   outbox: Outbox
   given_ids: { id: string }
 }

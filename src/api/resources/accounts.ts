@@ -1,4 +1,4 @@
-/** Accounts: the token's own account, in its full and collected form. */
+/** Accounts, in their full and collected form. */
 import type { InferResult } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
@@ -40,16 +40,19 @@ const Account = Type.Object({
 const TAGS = ['Accounts']
 const Params = Type.Object({ id: Type.String() })
 
-/** Adds the routes. `/account` is the account of the token. */
+/** Adds the routes that need no choice of an account. */
 export function addAccountRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
-  server.get('/accounts', { schema: { summary: 'List accounts', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) => {
-    const ids = [caller.accountId]
-    const [rows, usage] = [await selectAccounts(tables, ids).execute(), await usageOfAccounts(tables, ids)]
+  server.get('/accounts', { schema: { summary: 'List accounts', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ accountIds }) => {
+    const [rows, usage] = [await selectAccounts(tables, accountIds).orderBy('accounts.id').execute(), await usageOfAccounts(tables, accountIds)]
     return rows.map((row) => collect(site, row, usage.get(row.id)!))
   })
-  server.get('/accounts/:id', { schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } } }, async ({ caller, params: { id } }, reply) =>
-    reply.answer(200, id === caller.accountId ? await load(tables, site, id) : notFound(`the account ${id}`)))
-  server.get('/account', { schema: { summary: 'Get the account of the token', tags: TAGS, response: { 200: Account } } }, async ({ caller }, reply) =>
+  server.get('/accounts/:id', { schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } } }, async ({ accountIds, params: { id } }, reply) =>
+    reply.answer(200, accountIds.includes(id) ? await load(tables, site, id) : notFound(`the account ${id}`)))
+}
+
+/** Adds `/account`: the account of the request. */
+export function addChosenAccountRoute(server: ApiServer, { tables, site }: ResourceParts): void {
+  server.get('/account', { schema: { summary: 'Get the account of the request', tags: TAGS, response: { 200: Account } } }, async ({ caller }, reply) =>
     reply.answer(200, await load(tables, site, caller.accountId)))
 }
 
@@ -73,7 +76,7 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
     jsonArrayFrom(eb.selectFrom('images').selectAll('images').whereRef('images.account_id', '=', 'accounts.id').orderBy('images.id')).as('images'),
     jsonArrayFrom(eb.selectFrom('zones').select(['zones.id', 'zones.handle']).orderBy('zones.handle')).as('zones'),
     eb.selectFrom('region').select('region.library_ftp_host').as('library_ftp_host'),
-  ]).where('accounts.id', 'in', ids)
+  ]).where((eb) => eb('accounts.id', '=', eb.fn.any(eb.val([...ids]))))
 }
 
 type Row = InferResult<ReturnType<typeof selectAccounts>>[number]

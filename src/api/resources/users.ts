@@ -1,5 +1,5 @@
-/** Users of the account of the token. An API client acts for its account, so `/user` is the account's owner. */
-import type { InferResult } from 'kysely'
+/** Users of the accounts of the caller. An API client acts for its account, so its `/user` is the account's owner. */
+import { sql, type InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import type { Reader } from '../database/transaction.ts'
@@ -20,29 +20,43 @@ const TAGS = ['Users']
 
 /** Adds the routes. */
 export function addUserRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
-  server.get('/users', { schema: { summary: 'List the users of the account', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) =>
-    (await selectUsers(tables, caller.accountId).orderBy('users.id').execute()).map((row) => ({ ...represent(site, row), default_account: null })))
+  server.get('/users', { schema: { summary: 'List the users of the account', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ accountIds }) =>
+    (await selectUsers(tables, accountIds).orderBy('users.id').execute()).map((row) => ({ ...represent(site, row), default_account: null })))
 
-  server.get('/users/:id', { schema: { summary: 'Get a user', tags: TAGS, params: Type.Object({ id: Type.String() }), response: { 200: User } } }, async ({ caller, params: { id } }, reply) => {
-    const row = await selectUsers(tables, caller.accountId).where('users.id', '=', id).executeTakeFirst()
+  server.get('/users/:id', { schema: { summary: 'Get a user', tags: TAGS, params: Type.Object({ id: Type.String() }), response: { 200: User } } }, async ({ accountIds, params: { id } }, reply) => {
+    const row = await selectUsers(tables, accountIds).where('users.id', '=', id).executeTakeFirst()
     return reply.answer(200, row === undefined ? notFound(`the user ${id}`) : represent(site, row))
   })
 
-  server.get('/user', { schema: { summary: 'Get the user of the token', tags: TAGS, response: { 200: User } } }, async ({ caller }, reply) => {
-    const row = await selectUsers(tables, caller.accountId).where('users.id', '=', tables.selectFrom('accounts').select('owner_id').where('accounts.id', '=', caller.accountId)).executeTakeFirst()
+  server.get('/user', { schema: { summary: 'Get the user of the token', tags: TAGS, response: { 200: User } } }, async ({ accountIds, identity }, reply) => {
+    const id = identity.kind === 'user' ? identity.userId : await ownerOf(tables, identity.accountId)
+    const row = await selectUsers(tables, accountIds, id).where('users.id', '=', id).executeTakeFirst()
     return reply.answer(200, row === undefined ? notFound('the user of this token') : represent(site, row))
   })
 }
 
-/** The users of an account. Of the accounts that a user has access to, each shows only this one: the others are none of its users' business. */
-function selectUsers(database: Reader, accountId: string) {
+/**
+ * The users of accounts, and `self`, who may have none. Of the accounts that a user has access to, each shows only these: the others are none of the
+ * caller's business.
+ */
+function selectUsers(database: Reader, accountIds: readonly string[], self?: string) {
   return database.selectFrom('users').selectAll('users')
     .select((eb) => jsonArrayFrom(eb.selectFrom('accounts').select(['accounts.id', 'accounts.name', 'accounts.status', 'accounts.owner_id'])
-      .where('accounts.id', '=', accountId)).as('accounts'))
+      .where((one) => one('accounts.id', '=', one.fn.any(one.val([...accountIds])))).where(hasUser()).orderBy('accounts.id')).as('accounts'))
     .where((where) => where.or([
-      where('users.id', 'in', where.selectFrom('accounts').select('accounts.owner_id').where('accounts.id', '=', accountId)),
-      where('users.id', 'in', where.selectFrom('collaborations').select('collaborations.user_id').where('collaborations.account_id', '=', accountId).where('collaborations.status', '=', 'accepted').$castTo<{ user_id: string }>()),
+      ...self === undefined ? [] : [where('users.id', '=', self)],
+      where.exists(where.selectFrom('accounts').select('accounts.id').where((one) => one('accounts.id', '=', one.fn.any(one.val([...accountIds])))).where(hasUser())),
     ]))
+}
+
+/** True if the account is owned by the user of the outer query, or open to that user by an accepted collaboration. */
+function hasUser() {
+  return sql<boolean>`(accounts.owner_id = users.id or exists (
+    select from collaborations where collaborations.account_id = accounts.id and collaborations.user_id = users.id and collaborations.status = 'accepted'))`
+}
+
+async function ownerOf(database: Reader, accountId: string): Promise<string> {
+  return (await database.selectFrom('accounts').select('owner_id').where('id', '=', accountId).executeTakeFirstOrThrow()).owner_id
 }
 
 type Row = InferResult<ReturnType<typeof selectUsers>>[number]

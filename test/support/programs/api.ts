@@ -13,6 +13,7 @@ import { pino } from 'pino'
 import type { Test } from 'tap'
 import { buildApiServer } from '../../../src/api/api.ts'
 import { digest } from '../../../src/api/auth/secrets.ts'
+import { AccessTokens } from '../../../src/api/auth/tokens.ts'
 import { migrate } from '../../../src/api/database/migrate.ts'
 import { openDatabase, type Database } from '../../../src/api/database/open.ts'
 import { inTransaction } from '../../../src/api/database/transaction.ts'
@@ -22,7 +23,7 @@ import { applyRegion } from '../../../src/api/region/apply.ts'
 import { parseRegion, type RegionFile } from '../../../src/api/region/schema.ts'
 import type { ApiServer } from '../../../src/api/server.ts'
 import { openStore, type Publisher } from '../../../src/store/open.ts'
-import { aRegion, CLIENT_OF, ONE, secretOf } from '../fixtures/region.ts'
+import { APPLICATION, aRegion, CLIENT_OF, ONE, secretOf } from '../fixtures/region.ts'
 import { BASE_URL } from '../fixtures/representations.ts'
 import { freePort } from '../redis/redis.ts'
 import { type LogLine, until } from './daemon.ts'
@@ -43,6 +44,10 @@ export interface TestApi {
   readonly directory: string
   /** Gets an access token for a client, whose secret is that of `secretOf`. */
   token(client: string): Promise<string>
+  /** Gets an access token for a user, as if the user had signed in with the application APPLICATION. */
+  userToken(user: string, scopes?: readonly string[]): Promise<string>
+  /** Sends a request with JSON and an access token. `body` undefined: the request has no body. */
+  callWith(token: string, method: Method, url: string, body?: unknown): Promise<ApiAnswer>
   /** Sends a request with JSON in the name of an account (ONE unless another is named). `body` undefined: the request has no body. */
   call(method: Method, url: string, body?: unknown, account?: keyof typeof CLIENT_OF): Promise<ApiAnswer>
   /** Starts a publisher to a directory of files (or to `store`), which stops with the test. Returns the store. */
@@ -71,16 +76,24 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
     if (statusCode !== 200) throw new Error(`${client} gets no token: ${body}`)
     return (JSON.parse(body) as { access_token: string }).access_token
   }
+  const callWith: TestApi['callWith'] = async (bearer, method, url, body) => {
+    const { statusCode, headers, body: text } = await server.inject({ method, url, headers: { authorization: `Bearer ${bearer}` }, ...body !== undefined && { payload: body as object } })
+    return { status: statusCode, headers, body: text === '' ? undefined : JSON.parse(text) as unknown }
+  }
   const tokens = new Map<string, Promise<string>>()
   return {
-    server, database, directory, token,
+    server, database, directory, token, callWith,
+    userToken: async (user, scopes = ['infrastructure', 'orbit']) => {
+      const { tables } = database
+      await tables.insertInto('applications').values({ id: APPLICATION, account_id: ONE, name: 'Dashboard', secret_sha256: digest(secretOf(APPLICATION)) })
+        .onConflict((conflict) => conflict.doNothing()).execute()
+      const { id: familyId } = await tables.insertInto('token_families').values({ application_id: APPLICATION, user_id: user, scopes: [...scopes] }).returning('id').executeTakeFirstOrThrow()
+      return new AccessTokens(tables, () => Date.now()).issue(tables, { familyId }, scopes, accessTokenSeconds)
+    },
     call: async (method, url, body, account = ONE) => {
       const client = CLIENT_OF[account]
       if (!tokens.has(client)) tokens.set(client, token(client))
-      const { statusCode, headers, body: text } = await server.inject({
-        method, url, headers: { authorization: `Bearer ${await tokens.get(client)!}` }, ...body !== undefined && { payload: body as object },
-      })
-      return { status: statusCode, headers, body: text === '' ? undefined : JSON.parse(text) as unknown }
+      return callWith(await tokens.get(client)!, method, url, body)
     },
     startPublisher: async (given) => {
       const files = join(directory, 'store')

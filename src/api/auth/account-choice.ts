@@ -1,0 +1,57 @@
+/**
+ * The account of a request. An API client acts for its own account and may name it. A user names one by the query parameter `account_id`: an account that
+ * the user owns, or has access to by an accepted collaboration. Any other account does not exist for the caller.
+ */
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { Kysely } from 'kysely'
+import type { Tables } from '../database/tables.ts'
+import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import type { Identity } from './tokens.ts'
+
+/** Who sends a request, and the account that the request acts for. `userId`: undefined for an API client. */
+export interface Caller { readonly clientId: string, readonly userId: string | undefined, readonly accountId: string }
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** The accounts that a request may read: the named one, or all of the caller. Set before a route of /1.0 runs. */
+    accountIds: readonly string[]
+    /** Set for routes that need one account. */
+    caller: Caller
+  }
+}
+
+/**
+ * Builds a hook that sets `accountIds`, after the check of the access token. Where `isRequired`, it also sets `caller`, and refuses (400) a user who names no
+ * account.
+ */
+export function buildAccountChoice(
+  tables: Kysely<Tables>, isRequired: boolean,
+): (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined> {
+  return async (request, reply) => {
+    const { identity } = request
+    const chosen = await chooseAccounts(tables, identity, (request.query as Readonly<Record<string, unknown>>)['account_id'], isRequired)
+    if (isRefusal(chosen)) return reply.refuse(chosen)
+    request.accountIds = chosen
+    if (isRequired) request.caller = { clientId: identity.clientId, userId: identity.kind === 'user' ? identity.userId : undefined, accountId: chosen[0]! }
+    return undefined
+  }
+}
+
+/** A named account that is not one of the caller's gets the same refusal as one that does not exist. */
+async function chooseAccounts(tables: Kysely<Tables>, identity: Identity, named: unknown, isRequired: boolean): Promise<readonly string[] | Refusal> {
+  if (identity.kind === 'client') return named === undefined || named === identity.accountId ? [identity.accountId] : notFound('this account')
+  if (named === undefined && isRequired) return refuse('bad_request', 'account_id is missing: add ?account_id= with the account that the request is for')
+  const ids = (await accountsOf(tables, identity.userId).execute()).map(({ id }) => id)
+  if (named === undefined) return ids
+  const chosen = ids.find((id) => id === named)
+  return chosen === undefined ? notFound('this account') : [chosen]
+}
+
+/** The accounts that a user owns, or has access to by an accepted collaboration. */
+function accountsOf(tables: Kysely<Tables>, userId: string) {
+  return tables.selectFrom('accounts').select('accounts.id').where((where) => where.or([
+    where('accounts.owner_id', '=', userId),
+    where.exists(where.selectFrom('collaborations').select('collaborations.id').whereRef('collaborations.account_id', '=', 'accounts.id')
+      .where('collaborations.user_id', '=', userId).where('collaborations.status', '=', 'accepted')),
+  ])).orderBy('accounts.id')
+}

@@ -1,9 +1,9 @@
-# An image of the daemon, for hosts that run containers. systemd/imds.service has the stronger sandbox.
+# An image of the daemon, for hypervisors that run services in containers. systemd/imds.service has the stronger sandbox.
 #
 #   docker run --network host --read-only --cap-drop ALL --env-file imds.env --volume imds:/var/lib/imds imds
 #
-# It needs the host's network, because guests are identified by their addresses there. The user is not root and has no capability, so allow port 80 on
-# the host with `sysctl net.ipv4.ip_unprivileged_port_start=80`. The address comes from systemd/imds-address.service.
+# It needs the network of the hypervisor, because guests are identified by their addresses there. The user is not root and has no capability, so allow
+# port 80 on the hypervisor with `sysctl net.ipv4.ip_unprivileged_port_start=80`. The address comes from systemd/imds-address.service.
 # There is no HEALTHCHECK, because it would start a second Node.js each time. Ask /livez and /readyz of the operators' listener instead.
 
 ARG NODE_IMAGE=node:26-slim

@@ -1,9 +1,10 @@
 /**
- * The examples of the documents for publishers, executed as they are against Redis and a daemon: imdsctl in README.md and docs/publishing.md, and
- * the Python function of docs/encryption.md.
+ * The examples of the documents for publishers, executed as they are against Redis and a daemon: imdsctl in README.md and docs/publishing.md, the
+ * record of docs/record.md, and the Python function of docs/encryption.md.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
@@ -51,8 +52,10 @@ async function aRegion(t: Test): Promise<Region> {
 
 const commandsOf = (example: string) => example.trim().split('\n').map((line) => line.split(/ {2,}#/)[0]!.trim())
 
-t.test('the commands of the README publish an instance, and explain what its guest gets', async (t) => {
-  const { run, daemon } = await aRegion(t)
+t.test('the commands of the README publish the record of docs/record.md, and explain what its guest gets', async (t) => {
+  const { run, daemon, within } = await aRegion(t)
+  writeFileSync(join(within.cwd, 'srv-x1y2z.yaml'), executed('docs/record.md', 'example').replace('10.0.0.2/30', '10.0.0.2/30, 127.0.0.1/8'))
+  await run('imdsctl validate srv-x1y2z.yaml')
   t.match(await run(executed('README.md', 'publish')), /10\.0\.0\.2.*200[^]*srv-x1y2z/)
   t.equal((await daemon.get('/latest/user-data')).body.toString(), USER_DATA)
 })

@@ -8,6 +8,8 @@ const STATUS = {
   unauthorized: 401,
   forbidden: 403,
   account_limit_reached: 403,
+  account_not_active: 403,
+  account_not_verified: 403,
   insufficient_scope: 403,
   resource_not_found: 404,
   method_not_allowed: 405,

@@ -7,6 +7,7 @@
 import { writeFileSync } from 'node:fs'
 import type { Registry } from 'prom-client'
 import { parse } from 'yaml'
+import { ACCOUNT_STATES, CHANGES, refuseChange, type ChangeRequest } from '../../src/api/model/account-states.ts'
 import { buildApiMetrics } from '../../src/api/metrics.ts'
 import type { Database } from '../../src/api/database/open.ts'
 import { RequestMeter } from '../../src/guest/meter.ts'
@@ -20,6 +21,7 @@ import { recordTable } from './record-table.ts'
 
 const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   record: recordTable, categories: categoryTable, metrics: metricTable, 'api-metrics': apiMetricTable, alerts: alertTable, readiness: readinessTable, options: optionTable,
+  'account-states': accountStateTable,
 }
 
 /** A document with up-to-date tables. */
@@ -74,6 +76,15 @@ function alertTable(): string {
 function optionTable(): string {
   const rows = Object.values(STORE_SETTINGS).map(({ flags, variable, help }) => [`\`${flags}\``, `\`${variable}\``, help])
   return asTable(['option', 'variable', 'meaning'], [...rows, ['`--json`', '', 'print JSON']])
+}
+
+/** What may be changed in each state, and in a usable account without a verified telephone. */
+function accountStateTable(): string {
+  const accounts = [...ACCOUNT_STATES.map((status) => ({ status, telephone_verified: true })), { status: 'active', telephone_verified: false } as const]
+  const rows = (Object.keys(CHANGES) as ChangeRequest[]).map((request) => [
+    request.includes('/') ? `\`${request.replace(' /', ' /1.0/')}\`` : request, ...accounts.map((account) => refuseChange(request, account) === undefined ? 'yes' : 'no'),
+  ])
+  return asTable(['request', ...ACCOUNT_STATES, 'not verified'], [['every `GET`', ...accounts.map(() => 'yes')], ...rows])
 }
 
 function readinessTable(): string {

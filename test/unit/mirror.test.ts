@@ -20,7 +20,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/auth/tokens.ts': 'api/tokens',
   'api/database/allocate.ts': 'api/properties',
   'api/database/binaries.ts': 'api/database',
-  'api/database/change-account.ts': 'api/publish',
+  'api/database/change-account.ts': 'api/account-states',
   'api/database/create-cloud-ip.ts': 'api/cloud-ips',
   'api/database/create-server.ts': 'api/servers',
   'api/database/embedded.ts': 'api/database',

@@ -1,5 +1,6 @@
 /** The columns of every table, as Kysely reads and writes them. migrations/ has their rules. */
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
+import type { AccountStatus } from '../model/account-states.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
 
 /** Set by the database unless it is given. */
@@ -217,8 +218,6 @@ interface Outbox {
   retry_at: ColumnType<Date | null, Date | null | undefined, Date | null>
 }
 
-/** The states of an account (docs of the interface). */
-export type AccountStatus = 'pending' | 'active' | 'overdue' | 'warning' | 'suspended' | 'terminated' | 'closed' | 'deleted'
 /** The states of a server. */
 export type ServerStatus = 'creating' | 'active' | 'inactive' | 'deleting' | 'deleted' | 'failed' | 'unavailable'
 /** The states of a database server (docs of the interface). */

@@ -6,6 +6,7 @@ import Type, { type Static, type TSchema } from 'typebox'
 import { Compile } from 'typebox/compile'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { parseDocument } from '../../store/document.ts'
+import { ACCOUNT_STATES } from '../model/account-states.ts'
 import { isCountryCode } from '../model/countries.ts'
 import { parseRange } from '../model/pools.ts'
 
@@ -40,7 +41,7 @@ const RegionSchema = Type.Object({
   }, closed)),
   accounts: Type.Array(Type.Object({
     id: Id('acc'), name: Line, owner: Id('usr'), collaborators: Optional(Type.Array(Id('usr'))),
-    status: Optional(Type.Enum(['pending', 'active', 'overdue', 'warning', 'suspended', 'terminated', 'closed', 'deleted'])),
+    status: Optional(Type.Enum([...ACCOUNT_STATES])),
     address_1: Optional(Line), address_2: Optional(Line), city: Optional(Line), county: Optional(Line), postcode: Optional(Line), country_code: Type.String(),
     vat_registration_number: Optional(Line), telephone_number: Type.String({ pattern: '^\\+[1-9][0-9]{6,14}$' }), telephone_verified: Optional(Type.Boolean()),
     verified_telephone: Optional(Type.String({ pattern: '^\\+[1-9][0-9]{6,14}$' })), verified_at: Optional(Type.String()), verified_ip: Optional(Line), valid_credit_card: Optional(Type.Boolean()),

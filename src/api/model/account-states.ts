@@ -1,0 +1,41 @@
+/**
+ * The states of an account, and what may be changed in each. Reading is always allowed. The table is shown in docs/api.md#states-of-an-account; the state
+ * itself comes from the region file.
+ */
+import { refuse, type Refusal } from '../refusal.ts'
+
+/** Every state (the interface, Account). */
+export const ACCOUNT_STATES = ['pending', 'active', 'overdue', 'warning', 'suspended', 'terminated', 'closed', 'deleted'] as const
+/** One of ACCOUNT_STATES. */
+export type AccountStatus = typeof ACCOUNT_STATES[number]
+
+/** When a change is allowed. */
+interface Rule { readonly states: readonly AccountStatus[], readonly needsVerifiedTelephone: boolean }
+
+const ALWAYS: Rule = { states: ACCOUNT_STATES, needsVerifiedTelephone: false }
+
+/** The requests that change something, and when each is allowed: those that correct an account or withdraw access always, all others in a usable account. */
+export const CHANGES = {
+  'PUT /accounts/ID': ALWAYS,
+  'POST /api_clients/ID/reset_secret': ALWAYS,
+  'DELETE /api_clients/ID': ALWAYS,
+  'POST /applications/ID/reset_secret': ALWAYS,
+  'DELETE /applications/ID': ALWAYS,
+  'DELETE /collaborations/ID': ALWAYS,
+  'PUT /user': ALWAYS,
+  'PUT /users/ID': ALWAYS,
+  'POST /user/collaborations/ID/accept': ALWAYS,
+  'POST /user/collaborations/ID/reject': ALWAYS,
+  'DELETE /user/collaborations/ID': ALWAYS,
+  'every other change': { states: ['active', 'overdue', 'warning'], needsVerifiedTelephone: true },
+} as const satisfies Readonly<Record<string, Rule>>
+/** A key of CHANGES. */
+export type ChangeRequest = keyof typeof CHANGES
+
+/** Why an account does not allow a change; undefined: it does. */
+export function refuseChange(request: ChangeRequest, account: { readonly status: AccountStatus, readonly telephone_verified: boolean }): Refusal | undefined {
+  const { states, needsVerifiedTelephone }: Rule = CHANGES[request]
+  if (!states.includes(account.status)) return refuse('account_not_active', `the account is ${account.status}: it can be read, but this change is not allowed`)
+  if (needsVerifiedTelephone && !account.telephone_verified) return refuse('account_not_verified', 'the account has no verified telephone: it can be read, but this change is not allowed')
+  return undefined
+}

@@ -1,0 +1,82 @@
+/** What an account allows in each of its states: every route that changes something, as the table of src/api/model/account-states.ts says. */
+import t from 'tap'
+import { ACCOUNT_STATES, CHANGES, refuseChange, type ChangeRequest } from '../../src/api/model/account-states.ts'
+import { ADA, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
+import { anApi, type Method } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+
+const api = await anApi(t)
+const { tables } = api.database
+const ada = await api.userToken(ADA)
+
+/** Bodies that are right, for the routes that require one. */
+const BODIES: Readonly<Record<string, object>> = {
+  'POST /servers': { image: 'img-deb12' },
+  'POST /cloud_ips/ID/map': { destination: 'int-none1' },
+  'POST /server_groups/ID/add_servers': { servers: [] },
+  'POST /server_groups/ID/remove_servers': { servers: [] },
+  'POST /server_groups/ID/move_servers': { servers: [], destination: 'grp-none1' },
+}
+/** Resources of other documents: no change of them is implemented (501), in any state. */
+const NOT_IMPLEMENTED = /^\w+ \/(?:load_balancers|database_servers|database_snapshots|firewall_policies|volumes|database_types)(?:\/?\*)?$/
+
+/** Every route that is not GET, such as `PUT /servers/ID`, from the tree that the router prints. */
+function changingRoutes(): readonly string[] {
+  const path: string[] = []
+  return api.server.printRoutes({ commonPrefix: false }).split('\n').flatMap((line) => {
+    const [, indent = '', segment = '', methods = ''] = /^([│ ]*)[├└]── (\S+)(?: \((.+)\))?$/.exec(line) ?? []
+    path.splice(indent.length / 4, Infinity, segment)
+    const url = path.join('').replaceAll(/:\w+/g, 'ID').replace(/^\/1\.0/, '')
+    return path[0]?.startsWith('/1.0') === true ? methods.split(', ').filter((method) => !['', 'GET', 'HEAD'].includes(method)).map((method) => `${method} ${url}`) : []
+  })
+}
+
+const ROUTES = changingRoutes().filter((route) => !NOT_IMPLEMENTED.test(route))
+
+async function send(token: string, route: string): Promise<string> {
+  const [method, path = ''] = route.split(' ')
+  const url = path.replace('/accounts/ID', `/accounts/${ONE}`).replace('ID', 'xxx-none1')
+  const { status, body } = await api.callWith(token, method as Method, `/1.0${url}?account_id=${ONE}`, BODIES[route])
+  return `${String(status)} ${(body as { error_name?: string }).error_name ?? ''}`.trim()
+}
+
+t.test('the router lists every route that changes something', (t) => {
+  t.ok(ROUTES.length > 15, ROUTES.join())
+  for (const route of ['POST /servers', 'PUT /servers/ID', 'PUT /servers/ID/lock_resource', 'DELETE /cloud_ips/ID', 'POST /server_groups/ID/move_servers']) t.ok(ROUTES.includes(route), route)
+  t.end()
+})
+
+for (const [status, telephone_verified] of [...ACCOUNT_STATES.map((state) => [state, true] as const), ['active', false] as const]) {
+  t.test(`an account that is ${status}${telephone_verified ? '' : ' without a verified telephone'} allows the changes of the table`, async (t) => {
+    await tables.updateTable('accounts').set({ status, telephone_verified }).where('id', '=', ONE).execute()
+    const client = await api.token(CLIENT_OF[ONE])
+    for (const route of ROUTES) {
+      const refusal = refuseChange(route in CHANGES ? route as ChangeRequest : 'every other change', { status, telephone_verified })
+      for (const token of [ada, client]) {
+        const answer = await send(token, route)
+        if (token === client && answer === '403 forbidden') continue // the user's own side is not for API clients
+        if (refusal !== undefined) t.equal(answer, `403 ${refusal.name}`, `${route} as ${token === ada ? 'a user' : 'an API client'}`)
+        else t.notMatch(answer, /^(?:422|5)| account_not/, route)
+      }
+    }
+  })
+}
+
+t.test('every state allows reading', async (t) => {
+  for (const status of ACCOUNT_STATES) {
+    await tables.updateTable('accounts').set({ status, telephone_verified: false }).where('id', '=', ONE).execute()
+    for (const path of ['account', `accounts/${ONE}`, 'accounts', 'servers', 'cloud_ips', 'server_groups', 'users', 'user', 'images', 'zones']) {
+      t.equal((await api.call('GET', `/1.0/${path}`)).status, 200, `${status} ${path}`)
+    }
+  }
+})
+
+t.test('a change that waits while the account is suspended is refused', async (t) => {
+  await tables.updateTable('accounts').set({ status: 'active', telephone_verified: true }).where('id', '=', ONE).execute()
+  const suspension = await tables.startTransaction().execute()
+  await suspension.updateTable('accounts').set({ status: 'suspended' }).where('id', '=', ONE).execute()
+  const answer = api.call('POST', '/1.0/server_groups', {})
+  await until(async () => (await api.database.pool.query('select from pg_locks where not granted')).rowCount === 1, 'the request to wait for the account')
+  await suspension.commit().execute()
+  t.match(await answer, { status: 403, body: { error_name: 'account_not_active', errors: ['the account is suspended: it can be read, but this change is not allowed'] } })
+})

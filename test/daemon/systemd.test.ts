@@ -82,7 +82,7 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     t.ok(await answered())
   })
 
-  await t.test('the daemon has its own user and one capability, and may write only to its state directory', async (t) => {
+  await t.test('the daemon has its own user and one capability, and may write only to its state and its cache', async (t) => {
     const { MainPID: pid } = await show('MainPID')
     const status = await shell(`cat /proc/${pid!}/status`)
     const uid = (await shell('id -u imds')).trim()
@@ -93,8 +93,10 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     const mounts = (await shell(`cat /proc/${pid!}/mountinfo`)).split('\n').map((line) => line.split(' '))
     const optionsOf = (path: string) => mounts.findLast(([, , , , at]) => at === path)?.[5] ?? ''
     t.match(optionsOf('/'), /^ro,nosuid/)
-    t.match(optionsOf('/var/lib/imds'), /^rw,nosuid,noexec/)
-    t.match(await shell('stat -c "%U %a" /var/lib/imds'), 'imds 700')
+    for (const path of ['/var/lib/imds', '/var/cache/imds']) {
+      t.match(optionsOf(path), /^rw,nosuid,noexec/)
+      t.match(await shell(`stat -c "%U %a" ${path}`), 'imds 700')
+    }
   })
 
   await t.test('the firewall agent has one capability and maintains its rules', async (t) => {
@@ -114,6 +116,11 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     t.ok(await answered())
     await setEnv('IMDS_STORE=file:/store')
     await systemctl('restart', 'imds.service')
+  })
+
+  await t.test('the daemon keeps its compiled code for the next start', async (t) => {
+    await systemctl('restart', 'imds.service') // Node writes the cache at the end of the process
+    t.match(await shell('find /var/cache/imds -type f -user imds | head -n 1'), '/var/cache/imds/')
   })
 
   await t.test('a killed daemon is restarted', async (t) => {

@@ -8,14 +8,13 @@ import { isLinkRule } from './firewall/link.ts'
 import { FORWARDED_RULES } from './guest/authorize.ts'
 import type { Allowance } from './guest/share.ts'
 import { parseTokenKeys } from './guest/token.ts'
-import { canonicalAddress } from './metadata/address.ts'
 import { DEFAULT_NETWORK, isName } from './metadata/identifiers.ts'
 import type { Parsed } from './metadata/parsed.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 import { parseRecordKeys, type RecordKeys } from './store/crypto/record-cipher.ts'
 import { NAME_RULE, parseStoreSettings, redisFilesOf, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from './store/settings.ts'
 import type { RedisFiles } from './store/url.ts'
-import { parseHostPort } from './runtime/host-port.ts'
+import { isLoopback, parseAddressPort } from './runtime/host-port.ts'
 import type { Listener } from './runtime/listen.ts'
 import type { InheritedSocket } from './runtime/systemd.ts'
 
@@ -135,7 +134,7 @@ export function parseConfig(
   const inherited = sockets.map(({ fd, name: socket }): GuestListener => ({ fd, network: UNNAMED.test(socket) ? DEFAULT_NETWORK : socket }))
   const listed = list(read('IMDS_LISTEN')).map((text) => {
     const [network, address] = text.includes('=') ? [text.slice(0, text.indexOf('=')), text.slice(text.indexOf('=') + 1)] : [DEFAULT_NETWORK, text]
-    const listener = parseListener(address)
+    const listener = parseAddressPort(address)
     if (listener === undefined || !isName(network)) fault('IMDS_LISTEN', `"${text}" is not ADDRESS:PORT or NETWORK=ADDRESS:PORT, such as 169.254.169.254:80 or [fd00:ec2::254]:80`)
     return { network, ...listener ?? { host: '', port: 0 } }
   })
@@ -143,7 +142,7 @@ export function parseConfig(
   const places = listed.filter(({ port }) => port !== 0).map(({ host, port }) => `${host} ${String(port)}`)
   if (new Set(places).size < places.length) fault('IMDS_LISTEN', 'names one address and port twice')
 
-  const operator = parseListener(read('IMDS_OPERATOR_LISTEN') ?? '')
+  const operator = parseAddressPort(read('IMDS_OPERATOR_LISTEN') ?? '')
   const allow = list(read('IMDS_OPERATOR_ALLOW'))
   for (const network of allow) {
     if (!isNetwork(network)) fault('IMDS_OPERATOR_ALLOW', `"${network}" is not a network such as 10.1.0.0/16 or fd00::/8`)
@@ -213,17 +212,6 @@ function noFiles(): never {
 
 function list(value: string | undefined): string[] {
   return value === undefined ? [] : value.split(',').map((part) => part.trim()).filter((part) => part !== '')
-}
-
-function parseListener(text: string): { host: string, port: number } | undefined {
-  const { host = '', port } = parseHostPort(text) ?? {}
-  const address = canonicalAddress(host)
-  const isBracketed = text.startsWith('[') // as an IPv6 address must be, and an IPv4 address must not
-  return address === undefined || port === undefined || isBracketed !== host.includes(':') ? undefined : { host: address, port }
-}
-
-function isLoopback(host: string): boolean {
-  return host === '::1' || host.startsWith('127.')
 }
 
 function isNetwork(text: string): boolean {

@@ -62,7 +62,8 @@ async function startBoth(): Promise<void> {
     if (guest !== undefined && !ending) {
       demo.announce(guest, operator)
       const { tryLines } = await import('./api/demo.ts')
-      console.log(`${tryLines(formatHostPort(api.listening), guest).join('\n')}\n`)
+      const address = api.listening.find((place) => place.path === undefined)
+      if (address !== undefined) console.log(`${tryLines(formatHostPort(address), guest).join('\n')}\n`)
     }
     const reason = await api.failed
     if (!ending) log.fatal({ reason }, 'imds-api cannot go on')

@@ -5,8 +5,8 @@ import type { FastifyInstance } from 'fastify'
 import { readFileSync } from 'node:fs'
 import pg from 'pg'
 import type { Logger } from 'pino'
-import type { HostPort } from '../runtime/host-port.ts'
-import { listen, StartFailure } from '../runtime/listen.ts'
+import { formatHostPort, formatPlace, type HostPort, type Place } from '../runtime/host-port.ts'
+import { listen, listenAt, StartFailure } from '../runtime/listen.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
 import { VERSION } from '../version.ts'
@@ -34,7 +34,8 @@ import { buildServer, type ApiServer } from './server.ts'
 
 /** A running imds-api. `failed` resolves when it cannot go on. */
 export interface Api {
-  readonly listening: HostPort
+  /** In the order of the configuration. */
+  readonly listening: readonly Place[]
   readonly operator: HostPort
   readonly failed: Promise<string>
   stop(): Promise<void>
@@ -71,7 +72,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const operatorServer = buildOperatorServer({ database, publisher, registry: metrics.registry })
     stops.push(() => closeServer(operatorServer), () => closeServer(server))
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
-    const listening = await listen(server, config.listen, 'IMDS_API_LISTEN')
+    const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
     publisher.start()
     stops.push(() => publisher.stop())
     const tokens = new AccessTokens(database.tables, () => Date.now())
@@ -82,7 +83,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       clearInterval(purge)
       return Promise.resolve()
     })
-    log.info({ listening, operator, region: region.name, version: VERSION }, 'listening')
+    log.info({ listening: listening.map(formatPlace), operator: formatHostPort(operator), region: region.name, version: VERSION }, 'listening')
     return { listening, operator, stop, failed: database.ended.then(() => 'PostgreSQL has ended: its log is in IMDS_API_STATE_DIR/postgres/log') }
   } catch (error) {
     await stop()

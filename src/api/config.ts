@@ -3,20 +3,21 @@
  * API_SETTINGS lists all variables; a test compares docs/configuration.md with it. Those of the store are the same as imdsctl's.
  */
 import { Address4, Address6 } from 'ip-address'
-import { canonicalAddress } from '../metadata/address.ts'
 import { LOG_LEVELS, type LogLevel } from '../log.ts'
-import { formatHostPort, parseHostPort, type HostPort } from '../runtime/host-port.ts'
+import { formatHostPort, formatPlace, isLoopback, parseAddressPort, parseUnixSocket, type HostPort, type Place } from '../runtime/host-port.ts'
 import { parseStoreSettings, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from '../store/settings.ts'
 import type { DatabaseSettings } from './database/open.ts'
 
 /** The whole configuration of imds-api. */
 export interface ApiConfig {
-  readonly listen: HostPort
+  /** At least one. */
+  readonly listen: readonly Place[]
   readonly operator: HostPort
   /** The beginning of every `url` in a representation, without a final slash. */
   readonly baseUrl: string
   /** Files of the certificate and its key; undefined: plain HTTP, for a proxy on this host. */
   readonly tls: { readonly certificate: string, readonly key: string } | undefined
+  /** Addresses and networks; `unix:` stands for those that connect to a unix socket. */
   readonly trustedProxies: readonly string[]
   readonly database: DatabaseSettings
   readonly store: StoreSettings
@@ -51,6 +52,9 @@ export const API_SETTINGS = {
 /** `token` of RFC 9110, in lower case. */
 const HEADER_NAME = /^[a-z0-9!#$%&'*+.^_`|~-]+$/
 
+/** In IMDS_API_TRUSTED_PROXIES: every process that can connect to a unix socket. */
+export const UNIX_PROXIES = 'unix:'
+
 type Variable = keyof typeof API_SETTINGS
 type Environment = Readonly<Record<string, string | undefined>>
 
@@ -60,25 +64,25 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
   const fault = (variable: string, message: string) => { faults.push({ variable, message }) }
   const read = (variable: Variable): string | undefined => valueOf(env, variable) ?? API_SETTINGS[variable]
 
-  const listen = parsePlace(read('IMDS_API_LISTEN')!)
-  if (listen === undefined) fault('IMDS_API_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:8170 or [::1]:8170')
-  const operator = parsePlace(read('IMDS_API_OPERATOR_LISTEN')!)
+  const operator = parseAddressPort(read('IMDS_API_OPERATOR_LISTEN')!)
   if (operator === undefined) fault('IMDS_API_OPERATOR_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:9170')
 
   const [certificate, key] = [read('IMDS_API_TLS_CERT_FILE'), read('IMDS_API_TLS_KEY_FILE')]
   if (certificate !== undefined && key === undefined) fault('IMDS_API_TLS_KEY_FILE', 'is not set: IMDS_API_TLS_CERT_FILE needs the file of its private key')
   if (key !== undefined && certificate === undefined) fault('IMDS_API_TLS_CERT_FILE', 'is not set: IMDS_API_TLS_KEY_FILE needs the file of its certificate')
   const tls = certificate === undefined || key === undefined ? undefined : { certificate, key }
-  if (tls === undefined && certificate === key && listen !== undefined && !isLoopback(listen.host)) {
-    fault('IMDS_API_LISTEN', 'must be a loopback address without TLS, since secrets travel: set IMDS_API_TLS_CERT_FILE and IMDS_API_TLS_KEY_FILE, or put a proxy in front')
-  }
+  const listen = parseListen(read('IMDS_API_LISTEN')!, certificate !== undefined || key !== undefined, fault)
 
-  const baseUrl = parseBaseUrl(read('IMDS_API_BASE_URL') ?? defaultBaseUrl(listen, tls !== undefined))
-  if (baseUrl === undefined) fault('IMDS_API_BASE_URL', 'must be the URL by which clients reach this API, such as https://api.gb1.example.com')
+  const baseUrlText = read('IMDS_API_BASE_URL') ?? defaultBaseUrl(listen, tls !== undefined)
+  const baseUrl = baseUrlText === undefined ? undefined : parseBaseUrl(baseUrlText)
+  if (baseUrlText === undefined) fault('IMDS_API_BASE_URL', 'is not set: with unix sockets only it must be the URL by which clients reach the proxy')
+  else if (baseUrl === undefined) fault('IMDS_API_BASE_URL', 'must be the URL by which clients reach this API, such as https://api.gb1.example.com')
 
   const trustedProxies = list(read('IMDS_API_TRUSTED_PROXIES'))
   for (const proxy of trustedProxies) {
-    if (!Address4.isValid(proxy) && !Address6.isValid(proxy)) fault('IMDS_API_TRUSTED_PROXIES', `"${proxy}" is not an address or a network`)
+    if (proxy !== UNIX_PROXIES && !Address4.isValid(proxy) && !Address6.isValid(proxy)) {
+      fault('IMDS_API_TRUSTED_PROXIES', `"${proxy}" is not an address, a network or ${UNIX_PROXIES}`)
+    }
   }
 
   const store = parseStore(env, fault)
@@ -89,7 +93,7 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
   const logLevel = LOG_LEVELS.find((level) => level === read('IMDS_API_LOG_LEVEL'))
   if (logLevel === undefined) fault('IMDS_API_LOG_LEVEL', `must be one of ${LOG_LEVELS.join(', ')}`)
 
-  if (faults.length > 0 || listen === undefined || operator === undefined || baseUrl === undefined || database === undefined || store === undefined
+  if (faults.length > 0 || operator === undefined || baseUrl === undefined || database === undefined || store === undefined
     || logLevel === undefined) {
     return { ok: false, faults }
   }
@@ -136,25 +140,34 @@ function parseOtpHeaders(value: string, fault: (variable: string, message: strin
   return names
 }
 
-function parsePlace(text: string): HostPort | undefined {
-  const { host = '', port } = parseHostPort(text) ?? {}
-  const address = canonicalAddress(host)
-  return address === undefined || port === undefined ? undefined : { host: address, port }
+function parseListen(value: string, isTls: boolean, fault: (variable: string, message: string) => void): readonly Place[] {
+  const texts = list(value)
+  if (texts.length === 0) fault('IMDS_API_LISTEN', 'names no address')
+  const places: Place[] = []
+  for (const text of texts) {
+    const place = parseUnixSocket(text) ?? parseAddressPort(text)
+    if (place === undefined) fault('IMDS_API_LISTEN', `"${text}" is not ADDRESS:PORT or unix:PATH, such as 127.0.0.1:8170, [::1]:8170 or unix:/run/imds-api/api.sock`)
+    else places.push(place)
+    if (!isTls && place !== undefined && place.path === undefined && !isLoopback(place.host)) {
+      fault('IMDS_API_LISTEN', `"${text}" must be a loopback address or a unix socket without TLS, since secrets travel: set IMDS_API_TLS_CERT_FILE and IMDS_API_TLS_KEY_FILE, or put a proxy in front`)
+    }
+  }
+  const fixed = places.filter((place) => place.path !== undefined || place.port !== 0).map(formatPlace)
+  if (new Set(fixed).size < fixed.length) fault('IMDS_API_LISTEN', 'names one place twice')
+  return places
 }
 
-function defaultBaseUrl(listen: HostPort | undefined, isTls: boolean): string {
-  if (listen === undefined) return 'http://localhost'
-  return `${isTls ? 'https' : 'http'}://${formatHostPort(listen)}`
+/** That of the first listener with an address. Undefined: all are unix sockets. */
+function defaultBaseUrl(listen: readonly Place[], isTls: boolean): string | undefined {
+  if (listen.length === 0) return 'http://localhost' // the listeners are faulty
+  const address = listen.find((place) => place.path === undefined)
+  return address && `${isTls ? 'https' : 'http'}://${formatHostPort(address)}`
 }
 
 function parseBaseUrl(text: string): string | undefined {
   if (!URL.canParse(text)) return undefined
   const { protocol, search, hash } = new URL(text)
   return ['http:', 'https:'].includes(protocol) && search === '' && hash === '' ? text.replace(/\/+$/, '') : undefined
-}
-
-function isLoopback(host: string): boolean {
-  return host === '::1' || host.startsWith('127.')
 }
 
 function list(value: string | undefined): string[] {

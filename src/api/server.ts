@@ -7,6 +7,8 @@ import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
 import { fastify, type FastifyBaseLogger, type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest, type RawServerDefault } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Logger } from 'pino'
+import { buildNetworkTest } from '../runtime/networks.ts'
+import { UNIX_PROXIES } from './config.ts'
 import { bodyOf, isRefusal, notFound, refuse, statusOf, type Refusal } from './refusal.ts'
 
 /** A Fastify server whose handlers get the types of their route's schemas. */
@@ -34,7 +36,8 @@ const BODY_LIMIT = 1 << 18
 /** Builds a server without routes. */
 export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): ApiServer {
   const options = {
-    logger: false, bodyLimit: BODY_LIMIT, trustProxy: trustedProxies.length === 0 ? false : [...trustedProxies], routerOptions: { ignoreTrailingSlash: true },
+    logger: false, bodyLimit: BODY_LIMIT, trustProxy: trustedProxies.length === 0 ? false : buildProxyTest(trustedProxies),
+    routerOptions: { ignoreTrailingSlash: true },
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => { // a path that cannot be decoded, or with too long an id
       const refusal = error.statusCode === 400 ? refuse('bad_request', error.message) : notFound(request.url.split('?', 1)[0]!)
       void reply.code(statusOf(refusal.name)).send(bodyOf(refusal))
@@ -65,6 +68,12 @@ export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): Ap
     return reply.refuse(refusal)
   })
   return server
+}
+
+/** Whether `X-Forwarded-For` of this peer is believed. `hop` 0 is the peer of the connection; it has no address on a unix socket. */
+function buildProxyTest(trustedProxies: readonly string[]): (address: string | undefined, hop: number) => boolean {
+  const isTrusted = buildNetworkTest(trustedProxies.filter((proxy) => proxy !== UNIX_PROXIES))
+  return (address, hop) => address === undefined ? hop === 0 && trustedProxies.includes(UNIX_PROXIES) : isTrusted(address)
 }
 
 /** Clients send Content-Type: application/json with an empty body, and POST without any. Both are an object without parameters. */

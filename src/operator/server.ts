@@ -2,8 +2,8 @@
  * The server of the operator API. Guests cannot reach it: it listens on loopback, or on an address with a list of networks that may use it.
  */
 import Fastify, { type FastifyInstance } from 'fastify'
-import { BlockList, isIPv6 } from 'node:net'
 import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
+import { buildNetworkTest } from '../runtime/networks.ts'
 import type { FirewallDocument } from '../firewall/document.ts'
 import type { Explanation, InstanceState, Readiness } from './api.ts'
 import type { GateState } from './launch-gate.ts'
@@ -53,11 +53,10 @@ const THIS_HOST = ['127.0.0.0/8', '::1/128']
  */
 export function buildOperatorServer({ allow, metrics, readiness, launchGate, firewall, explain, diagnose }: OperatorServerParts): FastifyInstance {
   const server = Fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS, requestTimeout: 10_000, connectionTimeout: 30_000, keepAliveTimeout: 5_000 })
-  const allowed = blockListOf([...allow, ...THIS_HOST])
+  const isAllowed = buildNetworkTest([...allow, ...THIS_HOST])
 
   server.addHook('onRequest', (request, reply, done) => {
-    const address = request.socket.remoteAddress ?? ''
-    if (allow.length === 0 || allowed.check(address, isIPv6(address) ? 'ipv6' : 'ipv4')) done()
+    if (allow.length === 0 || isAllowed(request.socket.remoteAddress ?? '')) done()
     else void reply.code(403).send({ error: 'this address may not use the operator API: see IMDS_OPERATOR_ALLOW' })
   })
   server.get(PATHS.metrics, async (_request, reply) => {
@@ -94,13 +93,4 @@ function formatGateState(id: string, state: GateState, why: string | undefined):
     case 'open': return { status: 200, id, revision: state.revision, ...reason }
     case 'held': return { status: 409, id, revision: state.revision, ...reason, ...state.isFinal && { final: true } }
   }
-}
-
-function blockListOf(networks: readonly string[]): BlockList {
-  const list = new BlockList()
-  for (const network of networks) {
-    const [address = '', prefix] = network.split('/')
-    list.addSubnet(address, Number(prefix), isIPv6(address) ? 'ipv6' : 'ipv4')
-  }
-  return list
 }

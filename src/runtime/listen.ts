@@ -1,11 +1,12 @@
-/** Opens a server's socket, bounds its connections, and closes them gracefully. */
+/** Opens the sockets of a server, bounds its connections, and closes them gracefully. */
 import type { FastifyInstance } from 'fastify'
 import { once } from 'node:events'
-import { Server } from 'node:net'
-import { formatHostPort, type HostPort } from './host-port.ts'
+import { chmodSync, lstatSync, unlinkSync } from 'node:fs'
+import { connect, Server } from 'node:net'
+import { formatPlace, type HostPort, type Place } from './host-port.ts'
 
-/** Where a server listens: a canonical address with a port (0: any free one), or a socket that systemd passed to us. */
-export type Listener = { readonly host: string, readonly port: number, readonly fd?: undefined } | { readonly fd: number }
+/** Where to listen: a canonical address with a port (0: any free one), a unix socket, or a socket that systemd passed to us. */
+export type Listener = Place & { readonly fd?: undefined } | { readonly fd: number, readonly path?: undefined }
 /** The service cannot start. The message names the variable and the remedy, so the log needs no stack trace. */
 export class StartFailure extends Error {}
 
@@ -20,6 +21,8 @@ const BACKLOG = 4_096
 const IDLE_GRACE_MS = 250
 /** During a stop, all connections are closed after this time, in ms. The longest answer waits 1 s for the store, for an unknown peer. */
 const STOP_TIMEOUT_MS = 1_500
+/** Of a unix socket: its owner and its group may connect. */
+const SOCKET_MODE = 0o660
 
 /**
  * The most connections of one guest listener, given the text of /proc/self/limits (empty where the system has none) and the number of
@@ -33,18 +36,53 @@ export function maxConnections(limits: string, listeners: number): number {
 
 /** Starts listening. Rejects with a StartFailure that names the variable and the remedy. */
 export async function listen(server: FastifyInstance, listener: Listener, variable: string): Promise<HostPort> {
-  server.addHook('preClose', () => drain(server.server))
+  const [address] = await listenAt(server, [listener], variable)
+  return address?.path === undefined && address !== undefined ? address : { host: '', port: 0 }
+}
+
+/** Starts listening at several places. Rejects as `listen` does; `server.close` closes what is open then. */
+export async function listenAt(server: FastifyInstance, listeners: readonly Listener[], variable: string): Promise<Place[]> {
+  const acceptors = listeners.map((_listener, i) => i === 0 ? server.server : acceptorFor(server.server))
+  server.addHook('preClose', () => drain(server.server, acceptors))
+  await server.ready()
+  const places: Place[] = []
+  for (const [i, listener] of listeners.entries()) places.push(await open(acceptors[i]!, listener, variable))
+  return places
+}
+
+/** Accepts connections for an HTTP server at one more place. */
+function acceptorFor(server: FastifyInstance['server']): Server {
+  return new Server({ allowHalfOpen: true, noDelay: true }, (socket) => { server.emit('connection', socket) }) // the options of http.Server
+}
+
+async function open(acceptor: Server, listener: Listener, variable: string): Promise<Place> {
   try {
-    await server.ready()
-    server.server.listen(listener, BACKLOG) // not Fastify's listen: it cannot set the backlog of a file descriptor
-    await once(server.server, 'listening')
+    if (listener.path !== undefined) await removeLeftSocket(listener.path)
+    acceptor.listen(listener, BACKLOG) // not Fastify's listen: it cannot set the backlog of a file descriptor
+    await once(acceptor, 'listening')
+    if (listener.path !== undefined) chmodSync(listener.path, SOCKET_MODE)
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    const where = listener.fd === undefined ? formatHostPort(listener) : `the socket from systemd (file descriptor ${String(listener.fd)})`
-    throw new StartFailure(`${variable}: cannot listen on ${where}: ${remedy(code, variable) ?? String(error)}`, { cause: error })
+    const where = listener.fd === undefined ? formatPlace(listener) : `the socket from systemd (file descriptor ${String(listener.fd)})`
+    throw new StartFailure(`${variable}: cannot listen on ${where}: ${remedy(code, variable, listener.path !== undefined) ?? (error as Error).message}`, { cause: error })
   }
-  const address = server.server.address()
-  return address && typeof address === 'object' ? { host: address.address, port: address.port } : { host: '', port: 0 }
+  const address = acceptor.address()
+  if (typeof address === 'string') return { path: address }
+  return address ? { host: address.address, port: address.port } : { host: '', port: 0 }
+}
+
+/** Removes a socket on which nothing listens: a process that was killed has left it. */
+async function removeLeftSocket(path: string): Promise<void> {
+  const file = lstatSync(path, { throwIfNoEntry: false })
+  if (file === undefined) return
+  if (!file.isSocket()) throw new Error('a file that is no socket has this name: remove it, or choose another name')
+  const client = connect(path)
+  const code = await new Promise<string | undefined>((resolve) => {
+    client.once('connect', () => { resolve(undefined) })
+    client.once('error', (error: NodeJS.ErrnoException) => { resolve(error.code) })
+  })
+  client.destroy()
+  if (code === 'ECONNREFUSED') unlinkSync(path)
 }
 
 /**
@@ -52,10 +90,11 @@ export async function listen(server: FastifyInstance, listener: Listener, variab
  * http.Server's own close is not called first: it closes connections whose request it has not read, so a guest that has just connected
  * would be reset.
  */
-async function drain(server: FastifyInstance['server']): Promise<void> {
-  if (!server.listening) return
-  const drained = once(server, 'close')
-  Server.prototype.close.call(server)
+async function drain(server: FastifyInstance['server'], acceptors: readonly Server[]): Promise<void> {
+  const open = acceptors.filter(({ listening }) => listening)
+  if (open.length === 0) return
+  const drained = Promise.all(open.map((acceptor) => once(acceptor, 'close')))
+  for (const acceptor of open) Server.prototype.close.call(acceptor)
   const idle = setInterval(() => { server.closeIdleConnections() }, IDLE_GRACE_MS)
   const end = setTimeout(() => { server.closeAllConnections() }, STOP_TIMEOUT_MS)
   await drained
@@ -63,13 +102,13 @@ async function drain(server: FastifyInstance['server']): Promise<void> {
   clearTimeout(end)
 }
 
-function remedy(code: string | undefined, variable: string): string | undefined {
+function remedy(code: string | undefined, variable: string, isUnix: boolean): string | undefined {
   switch (code) {
     case 'EADDRNOTAVAIL': return variable === 'IMDS_LISTEN'
       ? 'this host does not have the address; systemd/imds-address.service puts it there'
-      : 'no interface of this host has the address: correct it, or leave it out for 127.0.0.1:9169'
+      : `no interface of this host has the address: correct it, or unset ${variable} for the default`
     case 'EADDRINUSE': return 'something else listens there already'
-    case 'EACCES': return 'a port below 1024 needs CAP_NET_BIND_SERVICE'
+    case 'EACCES': return isUnix ? 'its directory must exist, and this user must be able to write to it' : 'a port below 1024 needs CAP_NET_BIND_SERVICE'
     default: return undefined
   }
 }

@@ -13,6 +13,7 @@ import { closeSync, chownSync, fchownSync, existsSync, mkdirSync, openSync, read
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
+import { UNIX_SOCKET_PATH_MAX_BYTES } from '../../runtime/host-port.ts'
 import { StartFailure } from '../../runtime/listen.ts'
 import { environmentOf, findBinaries, type Binaries } from './binaries.ts'
 
@@ -32,8 +33,8 @@ const START_TIMEOUT_MS = 60_000
 const STOP_TIMEOUT_MS = 30_000
 /** A process that was just killed holds its lock until the server has seen its connection end. */
 const LOCK_TIMEOUT_MS = 3_000
-/** The longest path of a unix socket on Linux, less PostgreSQL's file name. */
-const LONGEST_DIRECTORY = 107 - '/.s.PGSQL.5432.lock'.length
+/** Of bytes; PostgreSQL makes its socket and the lock file of it there. */
+const LONGEST_DIRECTORY = UNIX_SOCKET_PATH_MAX_BYTES - '/.s.PGSQL.5432.lock'.length
 
 /**
  * Starts the server, or takes over one whose imds-api was killed. With `shared`, for a command, it also uses one whose imds-api is alive, and leaves it
@@ -41,7 +42,7 @@ const LONGEST_DIRECTORY = 107 - '/.s.PGSQL.5432.lock'.length
  */
 export async function startEmbedded(stateDirectory: string, shared: boolean): Promise<EmbeddedServer> {
   const directory = join(stateDirectory, 'postgres')
-  if (directory.length > LONGEST_DIRECTORY) throw new StartFailure(`the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than ${stateDirectory}`)
+  if (Buffer.byteLength(directory) > LONGEST_DIRECTORY) throw new StartFailure(`the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than ${stateDirectory}`)
   mkdirSync(stateDirectory, { recursive: true, mode: 0o711 })
   const binaries = findBinaries(stateDirectory)
   mkdirSync(directory, { recursive: true, mode: 0o700 })

@@ -181,10 +181,9 @@ export async function startProcess(t: Test, env: Readonly<Record<string, string>
   await until(() => log.some(({ msg }) => msg === 'listening') || child.exitCode !== null, 'imds-api to listen')
   const listening = log.find(({ msg }) => msg === 'listening')
   if (listening === undefined) throw new Error(`imds-api did not start: ${JSON.stringify(log)}`)
-  const place = ({ host, port }: { host: string, port: number }) => `${env['IMDS_API_TLS_CERT_FILE'] === undefined ? 'http' : 'https'}://${host}:${String(port)}`
-  const baseUrl = place(listening['listening'] as { host: string, port: number })
+  const baseUrl = `${env['IMDS_API_TLS_CERT_FILE'] === undefined ? 'http' : 'https'}://${(listening['listening'] as string[])[0]!}`
   return {
-    process: child, log, env, stop, baseUrl, operatorUrl: place(listening['operator'] as { host: string, port: number }).replace('https:', 'http:'),
+    process: child, log, env, stop, baseUrl, operatorUrl: `http://${listening['operator'] as string}`,
     token: async (client) => {
       const response = await fetch(`${baseUrl}/token`, { method: 'POST', headers: { authorization: basic(client) }, body: new URLSearchParams({ grant_type: 'client_credentials' }) })
       if (!response.ok) throw new Error(`${client} gets no token: ${await response.text()}`)

@@ -17,7 +17,7 @@ function faultsOf(env: Record<string, string>): string[] {
 
 test('the minimal configuration has the documented defaults', () => {
   expect(valueOf(FILES)).toEqual({
-    listen: { host: '127.0.0.1', port: 8170 }, operator: { host: '127.0.0.1', port: 9170 }, baseUrl: 'http://127.0.0.1:8170', tls: undefined, trustedProxies: [],
+    listen: [{ host: '127.0.0.1', port: 8170 }], operator: { host: '127.0.0.1', port: 9170 }, baseUrl: 'http://127.0.0.1:8170', tls: undefined, trustedProxies: [],
     database: { kind: 'embedded', stateDirectory: '/var/lib/imds-api' }, store: expect.objectContaining({ url: 'file:/srv/imds', userDataMaxBytes: 16_384 }) as unknown, accessTokenSeconds: 7200,
     otpHeaders: ['x-service-otp', 'x-brightbox-otp'], logLevel: 'info',
   })
@@ -26,25 +26,30 @@ test('the minimal configuration has the documented defaults', () => {
 
 test('every variable is read, and an empty one is not set', () => {
   expect(valueOf({
-    ...REDIS, IMDS_API_LISTEN: '[::]:443', IMDS_API_OPERATOR_LISTEN: '10.0.0.1:1', IMDS_API_TLS_CERT_FILE: '/c', IMDS_API_TLS_KEY_FILE: '/k', IMDS_API_BASE_URL: 'https://api.example.com/', IMDS_API_DATABASE: ' postgres://u@h/d ',
-    IMDS_API_TRUSTED_PROXIES: '10.0.0.1, fd00::/8', IMDS_API_ACCESS_TOKEN_SECONDS: '60', IMDS_API_OTP_HEADERS: ' X-Acme-OTP,x-acme-otp,OTP', IMDS_API_LOG_LEVEL: 'debug', IMDS_API_STATE_DIR: '',
+    ...REDIS, IMDS_API_LISTEN: ' [::]:443,,unix:/run/x.sock', IMDS_API_OPERATOR_LISTEN: '10.0.0.1:1', IMDS_API_TLS_CERT_FILE: '/c', IMDS_API_TLS_KEY_FILE: '/k', IMDS_API_BASE_URL: 'https://api.example.com/', IMDS_API_DATABASE: ' postgres://u@h/d ',
+    IMDS_API_TRUSTED_PROXIES: '10.0.0.1, fd00::/8,unix:', IMDS_API_ACCESS_TOKEN_SECONDS: '60', IMDS_API_OTP_HEADERS: ' X-Acme-OTP,x-acme-otp,OTP', IMDS_API_LOG_LEVEL: 'debug', IMDS_API_STATE_DIR: '',
   })).toMatchObject({
-    listen: { host: '::', port: 443 }, operator: { host: '10.0.0.1', port: 1 }, tls: { certificate: '/c', key: '/k' }, baseUrl: 'https://api.example.com', database: { kind: 'server', url: 'postgres://u@h/d' },
-    trustedProxies: ['10.0.0.1', 'fd00::/8'], accessTokenSeconds: 60, otpHeaders: ['x-acme-otp', 'otp'], logLevel: 'debug', store: { url: 'redis://r:6379', region: 'gb1' },
+    listen: [{ host: '::', port: 443 }, { path: '/run/x.sock' }], operator: { host: '10.0.0.1', port: 1 }, tls: { certificate: '/c', key: '/k' }, baseUrl: 'https://api.example.com', database: { kind: 'server', url: 'postgres://u@h/d' },
+    trustedProxies: ['10.0.0.1', 'fd00::/8', 'unix:'], accessTokenSeconds: 60, otpHeaders: ['x-acme-otp', 'otp'], logLevel: 'debug', store: { url: 'redis://r:6379', region: 'gb1' },
   })
   expect(valueOf({ ...REDIS, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: '/x' }).database).toEqual({ kind: 'embedded', stateDirectory: '/x' })
 })
 
 test('the default base URL has the scheme and the place of the listener', () => {
-  expect(valueOf({ ...FILES, IMDS_API_LISTEN: '[::1]:1' }).baseUrl).toBe('http://[::1]:1')
+  expect(valueOf({ ...FILES, IMDS_API_LISTEN: 'unix:/x,[::1]:1,127.0.0.1:2' }).baseUrl).toBe('http://[::1]:1')
   expect(valueOf({ ...FILES, IMDS_API_LISTEN: '10.0.0.1:1', IMDS_API_TLS_CERT_FILE: '/c', IMDS_API_TLS_KEY_FILE: '/k' }).baseUrl).toBe('https://10.0.0.1:1')
 })
 
 test.each<[string, Record<string, string>, RegExp]>([
-  ['a listener', { IMDS_API_LISTEN: '8170' }, /^IMDS_API_LISTEN must be ADDRESS:PORT/],
-  ['a host name', { IMDS_API_LISTEN: 'localhost:8170' }, /^IMDS_API_LISTEN must be ADDRESS:PORT/],
+  ['a listener', { IMDS_API_LISTEN: '8170' }, /^IMDS_API_LISTEN "8170" is not ADDRESS:PORT or unix:PATH/],
+  ['no listener', { IMDS_API_LISTEN: ',' }, /^IMDS_API_LISTEN names no address$/],
+  ['a relative unix socket', { IMDS_API_LISTEN: 'unix:api.sock' }, /^IMDS_API_LISTEN "unix:api.sock" is not/],
+  ['an address twice', { IMDS_API_LISTEN: '127.0.0.1:1,127.0.0.1:0,127.0.0.1:0,127.0.0.1:1' }, /^IMDS_API_LISTEN names one place twice$/],
+  ['a unix socket twice', { IMDS_API_LISTEN: 'unix:/x,127.0.0.1:0,unix:/x' }, /^IMDS_API_LISTEN names one place twice$/],
+  ['unix sockets without a base URL', { IMDS_API_LISTEN: 'unix:/x' }, /^IMDS_API_BASE_URL is not set: with unix sockets only/],
+  ['a host name', { IMDS_API_LISTEN: 'localhost:8170' }, /^IMDS_API_LISTEN "localhost:8170" is not ADDRESS:PORT/],
   ['the operators\' listener', { IMDS_API_OPERATOR_LISTEN: 'x' }, /^IMDS_API_OPERATOR_LISTEN must be ADDRESS:PORT/],
-  ['plain HTTP beyond loopback', { IMDS_API_LISTEN: '0.0.0.0:8170' }, /^IMDS_API_LISTEN must be a loopback address without TLS/],
+  ['plain HTTP beyond loopback', { IMDS_API_LISTEN: '127.0.0.1:1,0.0.0.0:8170' }, /^IMDS_API_LISTEN "0.0.0.0:8170" must be a loopback address or a unix socket without TLS/],
   ['a certificate alone', { IMDS_API_TLS_CERT_FILE: '/c' }, /^IMDS_API_TLS_KEY_FILE is not set/],
   ['a key alone', { IMDS_API_TLS_KEY_FILE: '/k' }, /^IMDS_API_TLS_CERT_FILE is not set/],
   ['a base URL', { IMDS_API_BASE_URL: 'api.example.com' }, /^IMDS_API_BASE_URL must be the URL/],
@@ -71,6 +76,10 @@ test('everything that is wrong is named at once', () => {
   expect(variables.sort()).toEqual([
     'IMDS_API_ACCESS_TOKEN_SECONDS', 'IMDS_API_BASE_URL', 'IMDS_API_DATABASE', 'IMDS_API_LISTEN', 'IMDS_API_LOG_LEVEL', 'IMDS_API_OPERATOR_LISTEN', 'IMDS_API_STATE_DIR', 'IMDS_STORE',
   ])
+})
+
+test('every listener that is wrong is named at once', () => {
+  expect(faultsOf({ IMDS_API_LISTEN: 'x,unix:/run/x,10.0.0.1:1,[127.0.0.1]:1' }).map((fault) => fault.split(' ', 2)[1])).toEqual(['"x"', '"10.0.0.1:1"', '"[127.0.0.1]:1"'])
 })
 
 test('unknown variables of imds-api are reported', () => {

@@ -1,0 +1,21 @@
+/** Tests whether an address belongs to a list of networks. */
+import { BlockList, isIP } from 'node:net'
+
+/**
+ * Builds the test for networks such as `10.1.0.0/16` and `fd00::/8`, and single addresses. An IPv4-mapped IPv6 address belongs to the networks of its IPv4
+ * address. Text that is not an address belongs to none.
+ */
+export function buildNetworkTest(networks: readonly string[]): (address: string) => boolean {
+  const list = new BlockList()
+  for (const network of networks) {
+    const [address = '', prefix] = network.split('/')
+    const family = familyOf(address)
+    if (prefix === undefined) list.addAddress(address, family)
+    else list.addSubnet(address, Number(prefix), family)
+  }
+  return (address) => isIP(address) !== 0 && list.check(address, familyOf(address))
+}
+
+function familyOf(address: string): 'ipv4' | 'ipv6' {
+  return isIP(address) === 6 ? 'ipv6' : 'ipv4'
+}

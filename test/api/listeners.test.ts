@@ -1,0 +1,125 @@
+/** Where imds-api listens: several addresses and unix sockets, with TLS and behind a proxy. */
+import { once } from 'node:events'
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { request, type RequestOptions } from 'node:http'
+import { request as httpsRequest } from 'node:https'
+import { connect, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { pino } from 'pino'
+import t, { type Test } from 'tap'
+import { buildServer, type ApiServerSettings } from '../../src/api/server.ts'
+import type { Place } from '../../src/runtime/host-port.ts'
+import { listenAt } from '../../src/runtime/listen.ts'
+import { startImdsApi, startProcess } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+import { anAuthority } from '../support/redis/tls.ts'
+
+const LOOPBACK = { host: '127.0.0.1', port: 0 }
+
+/** A server at several places with a route that shows the address of its client. */
+async function start(t: Test, places: readonly Place[], settings: Partial<ApiServerSettings> = {}) {
+  const server = buildServer({ tls: undefined, trustedProxies: [], log: pino({ level: 'silent' }), ...settings })
+  t.teardown(() => server.close())
+  server.get('/ip', (request) => ({ ip: (request.ip as string | undefined) ?? 'none' }))
+  server.get('/slow', () => sleep(300, { done: true }))
+  return { server, places: await listenAt(server, places, 'IMDS_API_LISTEN') }
+}
+
+function temporary(t: Test): string {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-listen-'))
+  t.teardown(() => { rmSync(directory, { recursive: true }) })
+  return directory
+}
+
+/** Asks at a place, each time by a new connection. */
+async function ask(place: Place, path: string, { headers = {}, ca }: { readonly headers?: Record<string, string>, readonly ca?: string } = {}): Promise<unknown> {
+  const where: RequestOptions = place.path === undefined ? { host: place.host, port: place.port } : { socketPath: place.path }
+  const options = { ...where, path, headers, agent: false, ...ca !== undefined && { ca, servername: '' } }
+  const sent = (ca === undefined ? request : httpsRequest)(options).end()
+  const [response] = await once(sent, 'response') as [NodeJS.ReadableStream & AsyncIterable<Buffer>]
+  const parts: Buffer[] = []
+  for await (const part of response) parts.push(part)
+  return JSON.parse(Buffer.concat(parts).toString()) as unknown
+}
+
+t.test('imds-api serves at every place; owner and group may use a unix socket; a killed one is replaced', async (t) => {
+  const directory = temporary(t)
+  chmodSync(directory, 0o755)
+  const path = join(directory, 'api.sock')
+  const api = await startImdsApi(t, { IMDS_API_LISTEN: `127.0.0.1:0, [::1]:0,unix:${path}` })
+  const listening = api.log.find(({ msg }) => msg === 'listening')!['listening'] as string[]
+  t.match(listening, [/^127\.0\.0\.1:\d+$/, /^\[::1\]:\d+$/, `unix:${path}`])
+  const places = [...listening.slice(0, 2).map((text) => ({ host: new URL(`http://${text}`).hostname.replace(/[[\]]/g, ''), port: Number(new URL(`http://${text}`).port) })), { path }]
+  for (const place of places) t.match(await ask(place, '/1.0/account'), { error_name: 'unauthorized' })
+  t.equal(statSync(path).mode & 0o777, 0o660)
+  api.process.kill('SIGKILL')
+  await until(() => api.process.signalCode !== null, 'imds-api to be killed')
+  t.ok(existsSync(path), 'the socket is left')
+  const next = await startProcess(t, api.env)
+  t.match(await ask({ path }, '/1.0/account'), { error_name: 'unauthorized' })
+  t.equal(await next.stop(), 0)
+  t.notOk(existsSync(path), 'a stop removes it')
+})
+
+t.test('a place that cannot be used is named with the remedy, and nothing keeps listening', async (t) => {
+  const directory = temporary(t)
+  const [live, file, free] = [join(directory, 'live'), join(directory, 'file'), join(directory, 'free')]
+  const other = createServer((socket) => { socket.on('error', () => { /* it has only looked who listens */ }).end('mine') }).listen(live)
+  await once(other, 'listening')
+  t.teardown(() => { other.close() })
+  writeFileSync(file, 'text')
+  for (const [path, reason] of [
+    [live, `unix:${live}: something else listens there already`], [file, `unix:${file}: a file that is no socket has this name: remove it, or choose another name`],
+    [join(directory, 'x/y'), `unix:${directory}/x/y: its directory must exist, and this user must be able to write to it`],
+  ] as const) {
+    const server = buildServer({ tls: undefined, trustedProxies: [], log: pino({ level: 'silent' }) })
+    await t.rejects(listenAt(server, [{ path: free }, { path }], 'IMDS_API_LISTEN'), { message: `IMDS_API_LISTEN: cannot listen on ${reason}` })
+    await server.close()
+    t.notOk(existsSync(free))
+  }
+  t.equal(readFileSync(file, 'utf8'), 'text')
+  const client = connect(live)
+  t.equal(String((await once(client, 'data'))[0]), 'mine', 'the other process is not disturbed')
+})
+
+t.test('the address of a client comes from a proxy that is trusted, also on a unix socket', async (t) => {
+  const path = join(temporary(t), 'api.sock')
+  const ips = async (trustedProxies: readonly string[]) => {
+    const { server, places } = await start(t, [LOOPBACK, { path }], { trustedProxies })
+    const answers = await Promise.all(places.map(async (place) => (await ask(place, '/ip', { headers: { 'x-forwarded-for': '198.51.100.9, 192.0.2.1' } }) as { ip: string }).ip))
+    await server.close()
+    return answers
+  }
+  t.strictSame(await ips([]), ['127.0.0.1', 'none'])
+  t.strictSame(await ips(['127.0.0.0/8']), ['192.0.2.1', 'none'])
+  t.strictSame(await ips(['unix:']), ['127.0.0.1', '192.0.2.1'])
+  t.strictSame(await ips(['unix:', '127.0.0.1', '192.0.2.0/24']), ['198.51.100.9', '198.51.100.9'])
+})
+
+t.test('with a certificate every place speaks HTTPS', async (t) => {
+  const directory = temporary(t)
+  const authority = await anAuthority(directory, 'test')
+  const { certFile, keyFile } = await authority.issue('api')
+  const { places } = await start(t, [LOOPBACK, LOOPBACK, { path: join(directory, 's') }], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } })
+  const ca = readFileSync(authority.caFile, 'utf8')
+  for (const place of places.slice(0, 2)) {
+    t.strictSame(await ask(place, '/ip', { ca }), { ip: '127.0.0.1' })
+    await t.rejects(ask(place, '/ip'), { code: 'ECONNRESET' })
+  }
+  await t.rejects(ask(places[2]!, '/ip'), { code: 'ECONNRESET' })
+})
+
+t.test('a stop answers the requests in flight at every place, and closes idle connections', async (t) => {
+  const { server, places } = await start(t, [LOOPBACK, LOOPBACK, { path: join(temporary(t), 's') }])
+  const answers = Promise.all(places.map((place) => ask(place, '/slow')))
+  const idle = places.map((place) => place.path === undefined ? connect(place.port, place.host) : connect(place.path))
+  for (const socket of idle) socket.resume()
+  const ended = Promise.all(idle.map((socket) => once(socket, 'close')))
+  await sleep(100)
+  await server.close()
+  t.strictSame(await answers, places.map(() => ({ done: true })))
+  await ended
+  for (const place of places) await t.rejects(ask(place, '/ip'), { code: /ECONNREFUSED|ENOENT/ })
+})

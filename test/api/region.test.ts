@@ -61,3 +61,13 @@ function nextAfter(id: string): string {
   for (let number = 1; number < 100; number++) if (formatId('grp', number) === id) return formatId('grp', number + 1)
   throw new Error(`${id} is not an early id`)
 }
+
+t.test('what users set themselves stays, unless the file gives it', async (t) => {
+  const { users: [ada, grace] } = aRegion()
+  const { ssh_key, ...own } = ada!
+  await apply(api.database, aRegion())
+  await tables.updateTable('users').set({ ssh_key: null, messaging_pref: false }).where('id', '=', own.id).execute()
+  t.strictSame(await apply(api.database, aRegion({ users: [own, grace!] })), [])
+  t.strictSame(await apply(api.database, aRegion()), [`~ user ${own.id}: ssh_key null -> ${ssh_key!}`])
+  t.strictSame(await apply(api.database, aRegion({ users: [{ ...ada!, ssh_key: '' }, grace!] })), [`~ user ${own.id}: ssh_key ${ssh_key!} -> null`])
+})

@@ -9,8 +9,11 @@ import type { Change } from '../database/transaction.ts'
 import type { RegionFile } from './schema.ts'
 
 type Row = Readonly<Record<string, unknown>>
-/** The rows of one table as the file wants them. `key`: the columns that identify a row. */
-interface Wanted { readonly table: string, readonly key: readonly string[], readonly rows: readonly Row[], readonly isPruned: boolean }
+/**
+ * The rows of one table as the file wants them. `key`: the columns that identify a row. `initial`: columns of a new row that the file leaves out; in a row
+ * that exists they stay as they are.
+ */
+interface Wanted { readonly table: string, readonly key: readonly string[], readonly rows: readonly Row[], readonly isPruned: boolean, readonly initial: Row }
 type AnyTables = Record<string, Record<string, unknown>>
 
 /** Tables whose columns guests see. */
@@ -45,13 +48,14 @@ export async function applyRegion(change: Change, file: RegionFile, prune: boole
 
 function wantedRows(file: RegionFile, secretOf: (path: string) => Buffer): readonly Wanted[] {
   const zoneIds = new Map(file.zones.map(({ id, handle }) => [handle, id]))
-  const table = (name: string, rows: readonly Row[], key: readonly string[] = ['id'], isPruned = true): Wanted => ({ table: name, key, rows, isPruned })
+  const table = (name: string, rows: readonly Row[], key: readonly string[] = ['id'], isPruned = true, initial: Row = {}): Wanted => ({ table: name, key, rows, isPruned, initial })
   return [
     table('region', [{ only_row: true, name: file.name, domain: file.domain, library_ftp_host: file.library_ftp_host ?? `ftp.library.${file.domain}` }], ['only_row'], false),
     table('zones', file.zones),
     table('server_types', file.server_types.map((type) => ({ status: 'available', storage_type: 'local', ...type }))),
     table('hypervisors', file.hypervisors.map(({ name, zone, ram }) => ({ name, zone_id: zoneIds.get(zone), ram })), ['name']),
-    table('users', file.users.map((user) => ({ email_verified: true, ssh_key: null, messaging_pref: true, ...user }))),
+    table('users', file.users.map(({ ssh_key, ...user }) => ({ email_verified: true, ...user, ...ssh_key !== undefined && { ssh_key: ssh_key.trim() || null } })), ['id'], true,
+      { ssh_key: null, messaging_pref: true }),
     table('accounts', file.accounts.map(({ owner, verified_at, ...account }) => ({
       status: 'active', address_1: '', address_2: '', city: '', county: '', postcode: '', vat_registration_number: null, telephone_verified: true, verified_telephone: null, verified_ip: null,
       valid_credit_card: true, dbs_ram_limit: 0, load_balancers_limit: 0, block_storage_limit: 0, ...withoutCollaborators(account), owner_id: owner,
@@ -73,7 +77,7 @@ function withoutCollaborators(account: Row): Row {
   return Object.fromEntries(Object.entries(account).filter(([field]) => field !== 'collaborators'))
 }
 
-async function applyTable(change: Change, { table, key, rows }: Wanted): Promise<string[]> {
+async function applyTable(change: Change, { table, key, rows, initial }: Wanted): Promise<string[]> {
   const database = change as unknown as Transaction<AnyTables>
   const keyOf = (row: Row) => key.map((column) => String(row[column])).join(' ')
   const present = new Map((await database.selectFrom(table).selectAll().execute()).map((row) => [keyOf(row), row]))
@@ -82,7 +86,7 @@ async function applyTable(change: Change, { table, key, rows }: Wanted): Promise
   for (const row of rows) {
     const before = present.get(keyOf(row))
     if (before === undefined) {
-      await database.insertInto(table).values(row).execute()
+      await database.insertInto(table).values({ ...initial, ...row }).execute()
       lines.push(`+ ${label(table)} ${nameOf(row)}`)
       continue
     }

@@ -8,7 +8,9 @@ import type { Parsed } from '../../metadata/parsed.ts'
 import { parseDocument } from '../../store/document.ts'
 import { ACCOUNT_STATES } from '../model/account-states.ts'
 import { isCountryCode } from '../model/countries.ts'
+import { isEmailAddress } from '../model/email-address.ts'
 import { parseRange } from '../model/pools.ts'
+import { parseSshKey } from '../model/ssh-key.ts'
 
 const Id = (prefix: string) => Type.String({ pattern: `^${prefix}-[0-9a-z]{5,6}$` })
 const Handle = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$' })
@@ -36,8 +38,7 @@ const RegionSchema = Type.Object({
     mac: Type.Array(Type.String()), private_ipv4: Type.Array(Type.String()), public_ipv4: Type.Array(Type.String()), public_ipv6: Type.Array(Type.String()),
   }, closed),
   users: Type.Array(Type.Object({
-    id: Id('usr'), name: Line, email_address: Type.String({ pattern: '^[^@\\s]+@[^@\\s]+$', maxLength: 254 }), email_verified: Optional(Type.Boolean()),
-    ssh_key: Optional(Type.String({ pattern: '^(ssh-|ecdsa-sha2-|sk-)[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,3}( [^\\x00-\\x1f\\x7f]*)?$', maxLength: 16_384 })), messaging_pref: Optional(Type.Boolean()),
+    id: Id('usr'), name: Line, email_address: Type.String(), email_verified: Optional(Type.Boolean()), ssh_key: Optional(Type.String()), messaging_pref: Optional(Type.Boolean()),
   }, closed)),
   accounts: Type.Array(Type.Object({
     id: Id('acc'), name: Line, owner: Id('usr'), collaborators: Optional(Type.Array(Id('usr'))),
@@ -91,13 +92,18 @@ function references({ zones, hypervisors, accounts, users, api_clients, images }
   ]
 }
 
-function formats({ address_pools, accounts }: RegionFile): string[] {
+function formats({ address_pools, accounts, users }: RegionFile): string[] {
   return [
     ...(['mac', 'private_ipv4', 'public_ipv4', 'public_ipv6'] as const).flatMap((kind) => address_pools[kind].flatMap((range) => {
       const parsed = parseRange(kind, range)
       return parsed.ok ? [] : parsed.faults.map((fault) => `address_pools.${kind}: ${fault}`)
     })),
     ...accounts.filter(({ country_code }) => !isCountryCode(country_code)).map(({ id, country_code }) => `accounts: ${id} has the country_code ${country_code}, which is not one of ISO 3166-1`),
+    ...users.filter(({ email_address }) => !isEmailAddress(email_address)).map(({ id }) => `users: ${id} has an email_address that is not one`),
+    ...users.flatMap(({ id, ssh_key = '' }) => {
+      const parsed = parseSshKey(ssh_key)
+      return parsed.ok ? [] : parsed.faults.map((fault) => `users: the ssh_key of ${id} ${fault}`)
+    }),
     ...accounts.filter(({ verified_at }) => verified_at !== undefined && Number.isNaN(Date.parse(verified_at))).map(({ id }) => `accounts: ${id} has a verified_at that is not a time`),
   ]
 }

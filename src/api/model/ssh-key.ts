@@ -1,0 +1,44 @@
+/** SSH keys of users: one line of authorized_keys without options. */
+import type { Parsed } from '../../metadata/parsed.ts'
+
+/** What `ssh -Q key-plain` lists, without ssh-dss, which OpenSSH 10 removed. */
+const TYPES = [
+  'ssh-ed25519', 'sk-ssh-ed25519@openssh.com', 'ecdsa-sha2-nistp256', 'ecdsa-sha2-nistp384', 'ecdsa-sha2-nistp521', 'sk-ecdsa-sha2-nistp256@openssh.com', 'ssh-rsa',
+]
+/** The limit of a record (src/metadata/schema.ts). */
+const MAX_LENGTH = 16_384
+const LINE = /^(\S+) ([A-Za-z0-9+/]+={0,2})(?: \P{Cc}*)?$/u
+
+/**
+ * Parses a key. Space around it is dropped, because clients send whole files, which end with a line break. Empty: no key.
+ *
+ * The base64 has to be of one key: its parts fill it (RFC 4253, 6.6), and the first is the type.
+ */
+export function parseSshKey(text: string): Parsed<string, string> {
+  const line = text.trim()
+  if (line === '') return { ok: true, value: '' }
+  if (line.length > MAX_LENGTH) return refuse(`must have at most ${String(MAX_LENGTH)} characters`)
+  const [, type = '', base64 = ''] = LINE.exec(line) ?? []
+  if (type === '') return refuse('must be one line of an authorized_keys file: type, base64 and a comment')
+  if (!TYPES.includes(type)) return refuse(`must begin with a type of key: ${TYPES.join(', ')}`)
+  const parts = partsOf(Buffer.from(base64, 'base64'))
+  if (parts === undefined || parts.length < 2) return refuse('must have the whole base64 text of a key')
+  if (parts[0]!.toString('latin1') !== type) return refuse(`must have a key of the type ${type}: its base64 text is of another`)
+  return { ok: true, value: line }
+}
+
+function refuse(fault: string): Parsed<string, string> {
+  return { ok: false, faults: [fault] }
+}
+
+/** The parts of a public key, each behind its length. Undefined: they do not fill it. */
+function partsOf(key: Buffer): readonly Buffer[] | undefined {
+  const parts: Buffer[] = []
+  for (let at = 0; at < key.length;) {
+    const end = at + 4 > key.length ? Infinity : at + 4 + key.readUInt32BE(at)
+    if (end > key.length) return undefined
+    parts.push(key.subarray(at + 4, end))
+    at = end
+  }
+  return parts
+}

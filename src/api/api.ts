@@ -24,6 +24,7 @@ import { OutboxPublisher } from './publish/outbox-publisher.ts'
 import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
 import { addCatalogRoutes } from './resources/catalog.ts'
 import { addCloudIpRoutes } from './resources/cloud-ips.ts'
+import { addConfigMapRoutes } from './resources/config-maps.ts'
 import { addRoutesOfOtherDocuments } from './resources/elsewhere.ts'
 import { addInterfaceRoutes } from './resources/interfaces.ts'
 import type { Site } from './resources/nested.ts'
@@ -146,6 +147,7 @@ export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedPro
       addInterfaceRoutes(one, parts)
       addServerGroupRoutes(one, parts)
       addCloudIpRoutes(one, parts)
+      addConfigMapRoutes(one, parts)
       addRoutesOfOtherDocuments(one)
       added()
     })

@@ -24,6 +24,7 @@ const EXAMPLES = [
   [executed('docs/api.md', 'servers'), ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server']],
   [executed('docs/api.md', 'cloud-ips'), ['cloud_ip mapped', 'cloud_ip mapped', 'cloud_ip unmapped', 'cloud_ip unmapped']],
   [executed('docs/api.md', 'server-groups'), ['server_group front', 'server_group back', 'server_group back', 'server_group idle', 'server_group idle', '2 server_group']],
+  [executed('docs/api.md', 'config-maps'), ['config_map front', '1 config_map', 'config_map front']],
   [executed('docs/api.md', 'interfaces'), ['interface']],
   [executed('docs/api.md', 'catalog'), ['1 image', 'image Debian 12', '2 server_type', 'server_type Medium SSD', '2 zone', 'zone']],
   [executed('docs/api.md', 'accounts'), ['account Analytical Engines', '1 account', 'account Analytical Engines', 'user Ada Lovelace', '1 user', 'user Ada Lovelace']],

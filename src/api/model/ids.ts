@@ -5,7 +5,7 @@
  */
 
 /** Prefixes of the ids that this program gives. */
-export const PREFIXES = { apiClient: 'cli', cloudIp: 'cip', collaboration: 'col', server: 'srv', interface: 'int', serverGroup: 'grp', image: 'img' } as const
+export const PREFIXES = { apiClient: 'cli', cloudIp: 'cip', collaboration: 'col', server: 'srv', interface: 'int', serverGroup: 'grp', image: 'img', configMap: 'cfg' } as const
 /** One of PREFIXES. */
 export type Prefix = typeof PREFIXES[keyof typeof PREFIXES]
 

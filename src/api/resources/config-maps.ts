@@ -1,0 +1,108 @@
+/** Config maps: a name and an object of any content, which comes back as it was sent. */
+import type { Kysely } from 'kysely'
+import Type from 'typebox'
+import { nextId } from '../database/allocate.ts'
+import { changeAccount } from '../database/change-account.ts'
+import type { Tables } from '../database/tables.ts'
+import type { Reader } from '../database/transaction.ts'
+import { BODY_MAX_BYTES, parseData } from '../model/config-data.ts'
+import { notFound, refuse, type Refusal } from '../refusal.ts'
+import type { ApiServer } from '../server.ts'
+import { head, listOf, representation, type Site } from './nested.ts'
+import type { ResourceParts } from './parts.ts'
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** The text of the body, for the routes of config maps. */
+    bodyText: string
+  }
+}
+
+const Collected = representation('CollectedConfigMap', 'config_map', { name: Type.String() })
+const Data = Type.Object({}, { description: 'At most 1,048,576 bytes of JSON, with at most 99 levels. It comes back as it was sent, numbers and the order of keys included.' })
+const ConfigMap = Type.Object({ ...Collected.properties, data: Data }, { title: 'ConfigMap' })
+const Name = Type.Optional(Type.String({ maxLength: 255, description: 'Default: empty.' }))
+
+const TAGS = ['Config maps']
+const Params = Type.Object({ id: Type.String() })
+
+/** Adds the five endpoints. Their bodies may be longer than those of other routes. */
+export function addConfigMapRoutes(server: ApiServer, parts: ResourceParts): void {
+  void server.register((maps: ApiServer, _options: object, done: () => void) => {
+    keepBodyText(maps)
+    addRoutes(maps, parts)
+    done()
+  })
+}
+
+/** Any key is data here, `__proto__` too: nothing copies the members of the object. */
+function keepBodyText(server: ApiServer): void {
+  server.decorateRequest('bodyText', '')
+  server.removeContentTypeParser('application/json')
+  server.addContentTypeParser('application/json', { parseAs: 'string', bodyLimit: BODY_MAX_BYTES }, (request, body, done) => {
+    request.bodyText = body as string
+    try {
+      done(null, body === '' ? {} : JSON.parse(request.bodyText))
+    } catch (error) {
+      done(Object.assign(error as Error, { statusCode: 400 }))
+    }
+  })
+}
+
+function addRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+  server.get('/config_maps', { schema: { summary: 'List config maps', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) =>
+    (await tables.selectFrom('config_maps').select(['id', 'name']).where('account_id', '=', caller.accountId).orderBy('created_at').orderBy('id').execute())
+      .map((row) => collect(site, row)))
+
+  server.get('/config_maps/:id', { schema: { summary: 'Get a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } } }, async ({ caller, params }, reply) =>
+    reply.type(JSON_TYPE).answer(200, await load(tables, site, caller.accountId, params.id)))
+
+  server.post('/config_maps', {
+    schema: { summary: 'Create a config map', tags: TAGS, body: Type.Object({ name: Name, data: Data }), response: { 200: ConfigMap } },
+  }, async ({ caller, body, bodyText }, reply) => {
+    const data = parseData(bodyText, body.data)
+    if (!data.ok) return reply.refuse(refuse('unprocessable_entity', data.fault))
+    return reply.type(JSON_TYPE).answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+      const id = await nextId(change, 'cfg')
+      await change.insertInto('config_maps').values({ id, account_id: caller.accountId, name: body.name ?? '', data: data.text }).execute()
+      return load(change, site, caller.accountId, id)
+    }))
+  })
+
+  server.put('/config_maps/:id', {
+    schema: {
+      summary: 'Change a config map', description: 'Data replaces the whole map.', tags: TAGS, params: Params, body: Type.Object({ name: Name, data: Type.Optional(Data) }),
+      response: { 200: ConfigMap },
+    },
+  }, async ({ caller, params, body: { name, data: given }, bodyText }, reply) => {
+    const data = given === undefined ? undefined : parseData(bodyText, given)
+    if (data?.ok === false) return reply.refuse(refuse('unprocessable_entity', data.fault))
+    const values = { ...name !== undefined && { name }, ...data !== undefined && { data: data.text } }
+    return reply.type(JSON_TYPE).answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+      if (Object.keys(values).length > 0) {
+        await change.updateTable('config_maps').set(values).where('id', '=', params.id).where('account_id', '=', caller.accountId).execute()
+      }
+      return load(change, site, caller.accountId, params.id)
+    }))
+  })
+
+  server.delete('/config_maps/:id', { schema: { summary: 'Delete a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } } }, async ({ caller, params }, reply) =>
+    reply.type(JSON_TYPE).answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+      const last = await load(change, site, caller.accountId, params.id)
+      await change.deleteFrom('config_maps').where('id', '=', params.id).where('account_id', '=', caller.accountId).execute()
+      return last
+    })))
+}
+
+const JSON_TYPE = 'application/json; charset=utf-8'
+
+function collect(site: Site, { id, name }: { readonly id: string, readonly name: string }) {
+  return { ...head(site, 'config_map', 'config_maps', id), name }
+}
+
+/** The full form as JSON text: the data is never parsed again. */
+async function load(database: Reader | Kysely<Tables>, site: Site, accountId: string, id: string): Promise<string | Refusal> {
+  const row = await database.selectFrom('config_maps').select((eb) => ['id', 'name', eb.cast<string>('data', 'text').as('data')])
+    .where('id', '=', id).where('account_id', '=', accountId).executeTakeFirst()
+  return row === undefined ? notFound(`the config map ${id}`) : `${JSON.stringify(collect(site, row)).slice(0, -1)},"data":${row.data}}`
+}

@@ -1,0 +1,103 @@
+/** Config maps: their forms, and data that comes back as it was sent. */
+import t from 'tap'
+import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
+import { BASE_URL } from '../support/fixtures/representations.ts'
+import { anApi, type Method } from '../support/programs/api.ts'
+
+interface Body extends Record<string, unknown> { id: string }
+
+const api = await anApi(t)
+const call = async (method: Method, path: string, body?: object, account?: typeof ONE | typeof TWO) => {
+  const { status, body: found } = await api.call(method, `/1.0/${path}`, body, account)
+  return { status, body: found as Body }
+}
+const refused = (status: number, error_name: string, ...errors: string[]) => ({ status, body: { error_name, errors } })
+const token = await api.token(CLIENT_OF[ONE])
+/** Sends a body as it is, and returns that of the response as it is. */
+const send = async (method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string, text?: string) => {
+  const { statusCode, headers, body } = await api.server.inject({
+    method, url: `/1.0/${path}`, headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' }, ...text !== undefined && { payload: text },
+  })
+  return { status: statusCode, type: headers['content-type'], text: body }
+}
+
+t.test('a config map in its full and collected form; every response is 200', async (t) => {
+  const { status, body } = await call('POST', 'config_maps', { name: 'example.test', data: { setting: 45 } })
+  t.equal(status, 200)
+  t.match(body.id, /^cfg-[0-9a-z]{5}$/)
+  const collected = { id: body.id, resource_type: 'config_map', url: `${BASE_URL}/1.0/config_maps/${body.id}`, name: 'example.test' }
+  const full = { ...collected, data: { setting: 45 } }
+  t.strictSame(body, full)
+  t.strictSame(await call('GET', `config_maps/${body.id}`), { status: 200, body: full })
+  t.strictSame(await call('GET', 'config_maps'), { status: 200, body: [collected] }, 'a list has no data')
+  t.strictSame(await call('PUT', `config_maps/${body.id}`, { name: 'b' }), { status: 200, body: { ...full, name: 'b' } })
+  t.strictSame(await call('PUT', `config_maps/${body.id}`, { data: { other: [] } }), { status: 200, body: { ...full, name: 'b', data: { other: [] } } }, 'data replaces the whole map')
+  t.strictSame(await call('PUT', `config_maps/${body.id}`, {}), { status: 200, body: { ...full, name: 'b', data: { other: [] } } })
+  t.strictSame(await call('DELETE', `config_maps/${body.id}`), { status: 200, body: { ...full, name: 'b', data: { other: [] } } })
+  for (const method of ['GET', 'PUT', 'DELETE'] as const) {
+    t.strictSame(await call(method, `config_maps/${body.id}`, method === 'PUT' ? {} : undefined), refused(404, 'resource_not_found', `the config map ${body.id} does not exist`), method)
+  }
+  t.strictSame((await call('GET', 'config_maps')).body, [])
+  const nameless = await call('POST', 'config_maps', { data: {} })
+  t.match(nameless, { status: 200, body: { name: '', data: {} } })
+  await call('DELETE', `config_maps/${nameless.body.id}`)
+})
+
+t.test('data comes back as it was sent: keys in their order, exact numbers, any text', async (t) => {
+  for (const data of [
+    '{"z":1,"a":2,"10":3,"9":4}', '{"a":12345678901234567890,"b":1.0,"c":1e400,"d":-0,"e":0.1e-7}', '{"a":1,"a":2}', '{"a":"\\u0000","\\u0000":"\\ud800"}', '{"":"é€😀\\n\\"\\\\ "}',
+    '{"__proto__":{"name":"x"},"constructor":{"prototype":{}},"data":{"data":"data"}}', '{"a":[null,true,false,[],{}]}', `{"a":${'['.repeat(98)}${']'.repeat(98)}}`, '{}',
+  ]) {
+    const created = await send('POST', 'config_maps', `{"__proto__": {"name": "evil"}, "data": ${data}, "more": 1}`)
+    const { id, name } = JSON.parse(created.text) as { id: string, name: string }
+    const text = `{"id":"${id}","resource_type":"config_map","url":"${BASE_URL}/1.0/config_maps/${id}","name":"","data":${data}}`
+    t.equal(name, '')
+    t.strictSame(created, { status: 200, type: 'application/json; charset=utf-8', text })
+    t.strictSame(await send('PUT', `config_maps/${id}`, `{"data":\n\t${data.replaceAll(/([,:])/g, '$1 ')} }`.replaceAll(/"[^"]*"/g, (string) => string.replaceAll(/([,:]) /g, '$1'))), created)
+    t.strictSame(await send('GET', `config_maps/${id}`), created)
+    t.strictSame(await send('DELETE', `config_maps/${id}`), created)
+  }
+})
+
+t.test('data of 1,048,576 bytes is stored, also as escapes; one byte more is 422, a body above 7 MiB 413', async (t) => {
+  const bodyOf = (bytes: number, character: string) => `{"data":{"a":"${character.repeat(bytes - '{"a":""}'.length)}"}}`
+  const stored = await send('POST', 'config_maps', bodyOf(1_048_576, '\\u0061'))
+  t.equal(stored.status, 200)
+  const { id, data } = JSON.parse(stored.text) as { id: string, data: object }
+  t.equal(Buffer.byteLength(JSON.stringify(data)), 1_048_576)
+  t.equal((await send('PUT', `config_maps/${id}`, bodyOf(1_048_576, 'b'))).status, 200)
+  const { text: last } = await send('GET', `config_maps/${id}`)
+  t.equal((JSON.parse(last) as { data: { a: string } }).data.a[0], 'b')
+  const tooLong = { status: 422, text: '{"error_name":"unprocessable_entity","errors":["data must be at most 1048576 bytes; it is 1048577"]}' }
+  for (const [method, path] of [['POST', 'config_maps'], ['PUT', `config_maps/${id}`]] as const) {
+    t.match(await send(method, path, bodyOf(1_048_577, 'a')), tooLong)
+    t.match(await send(method, path, bodyOf(1_048_577, '\\u0061')), tooLong)
+    t.match(await send(method, path, `{"data":{}}${' '.repeat(7 * 1_048_576)}`), { status: 413, text: '{"error_name":"payload_too_large","errors":["Request body is too large"]}' })
+  }
+  t.equal((await send('GET', `config_maps/${id}`)).text, last, 'a refusal changes nothing')
+  t.match(await send('POST', 'cloud_ips', JSON.stringify({ name: 'x'.repeat(300_000) })), { status: 413 }, 'other routes keep their limit')
+  await send('DELETE', `config_maps/${id}`)
+})
+
+t.test('what is no config map is refused with every fault', async (t) => {
+  t.strictSame(await call('POST', 'config_maps', {}), refused(422, 'unprocessable_entity', 'data is missing'))
+  t.strictSame(await send('POST', 'config_maps', ''), { status: 422, type: 'application/json; charset=utf-8', text: '{"error_name":"unprocessable_entity","errors":["data is missing"]}' })
+  for (const data of ['text', 1, null, [], true]) {
+    t.strictSame(await call('POST', 'config_maps', { name: 1, data }), refused(422, 'unprocessable_entity', 'name must be string', 'data must be object'), JSON.stringify(data))
+  }
+  const { body: { id } } = await call('POST', 'config_maps', { data: {} })
+  t.strictSame(await call('PUT', `config_maps/${id}`, { name: 'x'.repeat(256), data: null }), refused(422, 'unprocessable_entity', 'name must NOT have more than 255 characters', 'data must be object'))
+  const deep = `{"data":{"a":${'['.repeat(99)}${']'.repeat(99)}}}`
+  t.match(await send('POST', 'config_maps', deep), { status: 422, text: '{"error_name":"unprocessable_entity","errors":["data must have at most 99 levels of objects and arrays; it has 100"]}' })
+  t.match(await send('POST', 'config_maps', `{"data":{"a":${'['.repeat(3_000_000)}${']'.repeat(3_000_000)}}}`), { status: 422 })
+  for (const text of ['{"data":', '[]]', 'data', '{"data":{},}']) t.match(await send('POST', 'config_maps', text), { status: 400, type: 'application/json; charset=utf-8', text: /^{"error_name":"bad_request"/ }, text)
+  t.match(await send('POST', 'config_maps', '[]'), { status: 422 })
+  await call('DELETE', `config_maps/${id}`)
+})
+
+t.test('a config map of another account does not exist', async (t) => {
+  const { body: { id } } = await call('POST', 'config_maps', { name: 'theirs', data: { secret: 1 } }, TWO)
+  for (const method of ['GET', 'PUT', 'DELETE'] as const) t.strictSame(await call(method, `config_maps/${id}`, method === 'PUT' ? { data: {} } : undefined), refused(404, 'resource_not_found', `the config map ${id} does not exist`), method)
+  t.strictSame((await call('GET', 'config_maps')).body, [])
+  t.match(await call('GET', `config_maps/${id}`, undefined, TWO), { status: 200, body: { data: { secret: 1 } } })
+})

@@ -43,6 +43,7 @@ export const API_SETTINGS = {
   IMDS_API_TLS_KEY_FILE: undefined,
   IMDS_API_TRUSTED_PROXIES: '',
   IMDS_API_DATABASE: undefined,
+  IMDS_API_DATABASE_PASSWORD_FILE: undefined,
   IMDS_API_STATE_DIR: '/var/lib/imds-api',
   IMDS_API_ACCESS_TOKEN_SECONDS: '7200',
   IMDS_API_OTP_HEADERS: 'X-Service-OTP,X-Brightbox-OTP',
@@ -125,8 +126,15 @@ function parseDatabase(env: Environment, store: StoreSettings | undefined, fault
     fault('IMDS_API_DATABASE', 'is not set: with Redis it must be postgres://USER@HOST/DATABASE, or embedded for a PostgreSQL server in IMDS_API_STATE_DIR')
     return undefined
   }
-  if (value === undefined || value === 'embedded') return { kind: 'embedded', stateDirectory }
-  if (/^postgres(ql)?:\/\//.test(value) && URL.canParse(value)) return { kind: 'server', url: value }
+  const passwordFile = valueOf(env, 'IMDS_API_DATABASE_PASSWORD_FILE')
+  if (value === undefined || value === 'embedded') {
+    if (passwordFile !== undefined) fault('IMDS_API_DATABASE_PASSWORD_FILE', 'is for postgres://...: the embedded PostgreSQL needs no password')
+    return { kind: 'embedded', stateDirectory }
+  }
+  if (/^postgres(ql)?:\/\//.test(value) && URL.canParse(value)) {
+    if (hasPassword(value)) fault('IMDS_API_DATABASE', 'must not have a password in it, since other programs can read it: name its file in IMDS_API_DATABASE_PASSWORD_FILE')
+    return { kind: 'server', url: value, passwordFile }
+  }
   fault('IMDS_API_DATABASE', 'must be postgres://USER@HOST/DATABASE, or embedded')
   return undefined
 }
@@ -138,6 +146,11 @@ function parseOtpHeaders(value: string, fault: (variable: string, message: strin
     if (!HEADER_NAME.test(name)) fault('IMDS_API_OTP_HEADERS', `"${name}" is not the name of a header`)
   }
   return names
+}
+
+function hasPassword(url: string): boolean {
+  const { password, searchParams } = new URL(url)
+  return password !== '' || searchParams.has('password')
 }
 
 function parseListen(value: string, isTls: boolean, fault: (variable: string, message: string) => void): readonly Place[] {

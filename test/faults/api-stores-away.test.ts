@@ -110,7 +110,7 @@ t.test('PostgreSQL', { skip: withoutPostgres() }, async (t) => {
     await acknowledgedOne()
     const acknowledged = await clients.stop()
     t.strictSame([...clients.statuses.keys()].sort(), [200, 503])
-    await storeEqualsDatabase(t, { kind: 'server', url: postgres.url }, store, acknowledged)
+    await storeEqualsDatabase(t, { kind: 'server', url: postgres.url, passwordFile: undefined }, store, acknowledged)
     t.strictSame(await revisions.stop(), [])
     for (const { process: { exitCode }, log } of [first, second]) {
       t.equal(exitCode, null)
@@ -125,7 +125,7 @@ t.test('PostgreSQL', { skip: withoutPostgres() }, async (t) => {
     second.process.kill('SIGKILL')
     await until(() => (clients.statuses.get(0) ?? 0) > 10, 'clients to see it')
     const acknowledged = await clients.stop()
-    await storeEqualsDatabase(t, { kind: 'server', url: postgres.url }, store, acknowledged)
+    await storeEqualsDatabase(t, { kind: 'server', url: postgres.url, passwordFile: undefined }, store, acknowledged)
     t.strictSame(await revisions.stop(), [])
     t.equal(await first.stop(), 0)
   })

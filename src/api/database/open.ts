@@ -1,12 +1,16 @@
 /** Opens the database: the embedded one, or a server by its URL. */
 import { Kysely, PostgresDialect } from 'kysely'
 import pg, { TypeOverrides } from 'pg'
+import { parseIntoClientConfig } from 'pg-connection-string'
 import { StartFailure } from '../../runtime/listen.ts'
+import { readSecretFile } from '../../runtime/secret-file.ts'
 import { startEmbedded } from './embedded.ts'
 import type { Tables } from './tables.ts'
 
-/** Where the database is. */
-export type DatabaseSettings = { readonly kind: 'embedded', readonly stateDirectory: string } | { readonly kind: 'server', readonly url: string }
+/** Where the database is. `passwordFile`: read at each connection, so a password can be changed while imds-api runs. */
+export type DatabaseSettings =
+  | { readonly kind: 'embedded', readonly stateDirectory: string }
+  | { readonly kind: 'server', readonly url: string, readonly passwordFile: string | undefined }
 
 /** An open database. */
 export interface Database {
@@ -31,7 +35,7 @@ const OLDEST_POSTGRESQL = 15
  */
 export async function openDatabase(settings: DatabaseSettings, shared: boolean, failed: (error: Error) => void): Promise<Database> {
   const server = settings.kind === 'embedded' ? await startEmbedded(settings.stateDirectory, shared) : undefined
-  const connection: pg.ClientConfig = server?.connection ?? { connectionString: settings.kind === 'server' ? settings.url : '' }
+  const connection = settings.kind === 'server' ? connectionTo(settings) : server!.connection
   // Our bigints (revisions, row numbers) stay below 2^53.
   const types = new TypeOverrides()
   types.setTypeParser(pg.types.builtins.INT8, Number)
@@ -60,4 +64,15 @@ export async function openDatabase(settings: DatabaseSettings, shared: boolean, 
     tables: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }),
     pool, connection, close, ended: server?.ended ?? new Promise(() => { /* not ours */ }),
   }
+}
+
+/** Throws where the URL names a file that cannot be read. */
+function connectionTo({ url, passwordFile }: Extract<DatabaseSettings, { kind: 'server' }>): pg.ClientConfig {
+  let connection: pg.ClientConfig
+  try {
+    connection = parseIntoClientConfig(url)
+  } catch (error) {
+    throw new StartFailure(`the URL of the database cannot be used: ${(error as Error).message}`, { cause: error })
+  }
+  return passwordFile === undefined ? connection : { ...connection, password: () => readSecretFile(passwordFile) }
 }

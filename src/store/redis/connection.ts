@@ -14,6 +14,7 @@ import { isIP } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis, type RedisOptions } from 'ioredis'
 import { formatHostPort } from '../../runtime/host-port.ts'
+import { readSecretFile } from '../../runtime/secret-file.ts'
 import { parseStoreUrl, STORE_URL_FORMS, type Node, type RedisFiles, type RedisStore } from '../url.ts'
 
 /** How to reach a Redis: its URL (url.ts) and the files that belong to it. */
@@ -58,7 +59,7 @@ export async function connectToRegion(settings: RedisSettings, key: string, name
 /** Connects to one server. Rejects with the reason. */
 export async function connectTo(settings: RedisSettings, node: Node, name: string): Promise<Connection> {
   const { username, password, database } = storeOf(settings)
-  const secret = settings.passwordFile === undefined ? password : firstLine(settings.passwordFile)
+  const secret = settings.passwordFile === undefined ? password : readSecretFile(settings.passwordFile)
   const credentials = { ...username !== undefined && { username }, ...secret !== undefined && { password: secret } }
   return dial(settings, node, { db: database, connectionName: name, ...credentials })
 }
@@ -175,7 +176,7 @@ async function followRedirections(settings: RedisSettings, first: Node, key: str
 async function askSentinel(settings: RedisSettings, sentinel: Node, name: string): Promise<Node> {
   const master = storeOf(settings).master! // the shape is sentinel
   const { sentinelPasswordFile: file } = settings
-  const connection = await dial(settings, sentinel, { connectionName: name, ...file !== undefined && { password: firstLine(file) } })
+  const connection = await dial(settings, sentinel, { connectionName: name, ...file !== undefined && { password: readSecretFile(file) } })
   try {
     const place = (await connection.redis.call('SENTINEL', 'get-master-addr-by-name', master) ?? undefined) as [string, string] | undefined
     if (place === undefined) throw new Error(`this Sentinel knows no primary with the name ${master}`)
@@ -239,10 +240,6 @@ function tlsOptions({ caFile, certFile, keyFile }: RedisSettings, { host }: Node
     ...certFile !== undefined && { cert: readFileSync(certFile) },
     ...keyFile !== undefined && { key: readFileSync(keyFile) },
   }
-}
-
-function firstLine(path: string): string {
-  return readFileSync(path, 'utf8').split(/\r?\n/, 1)[0] ?? ''
 }
 
 function shuffled<T>(list: readonly T[]): T[] {

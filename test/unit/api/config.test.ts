@@ -26,10 +26,10 @@ test('the minimal configuration has the documented defaults', () => {
 
 test('every variable is read, and an empty one is not set', () => {
   expect(valueOf({
-    ...REDIS, IMDS_API_LISTEN: ' [::]:443,,unix:/run/x.sock', IMDS_API_OPERATOR_LISTEN: '10.0.0.1:1', IMDS_API_TLS_CERT_FILE: '/c', IMDS_API_TLS_KEY_FILE: '/k', IMDS_API_BASE_URL: 'https://api.example.com/', IMDS_API_DATABASE: ' postgres://u@h/d ',
+    ...REDIS, IMDS_API_LISTEN: ' [::]:443,,unix:/run/x.sock', IMDS_API_OPERATOR_LISTEN: '10.0.0.1:1', IMDS_API_TLS_CERT_FILE: '/c', IMDS_API_TLS_KEY_FILE: '/k', IMDS_API_BASE_URL: 'https://api.example.com/', IMDS_API_DATABASE: ' postgres://u@h/d ', IMDS_API_DATABASE_PASSWORD_FILE: '/p',
     IMDS_API_TRUSTED_PROXIES: '10.0.0.1, fd00::/8,unix:', IMDS_API_ACCESS_TOKEN_SECONDS: '60', IMDS_API_OTP_HEADERS: ' X-Acme-OTP,x-acme-otp,OTP', IMDS_API_LOG_LEVEL: 'debug', IMDS_API_STATE_DIR: '',
   })).toMatchObject({
-    listen: [{ host: '::', port: 443 }, { path: '/run/x.sock' }], operator: { host: '10.0.0.1', port: 1 }, tls: { certificate: '/c', key: '/k' }, baseUrl: 'https://api.example.com', database: { kind: 'server', url: 'postgres://u@h/d' },
+    listen: [{ host: '::', port: 443 }, { path: '/run/x.sock' }], operator: { host: '10.0.0.1', port: 1 }, tls: { certificate: '/c', key: '/k' }, baseUrl: 'https://api.example.com', database: { kind: 'server', url: 'postgres://u@h/d', passwordFile: '/p' },
     trustedProxies: ['10.0.0.1', 'fd00::/8', 'unix:'], accessTokenSeconds: 60, otpHeaders: ['x-acme-otp', 'otp'], logLevel: 'debug', store: { url: 'redis://r:6379', region: 'gb1' },
   })
   expect(valueOf({ ...REDIS, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: '/x' }).database).toEqual({ kind: 'embedded', stateDirectory: '/x' })
@@ -59,6 +59,9 @@ test.each<[string, Record<string, string>, RegExp]>([
   ['a Redis without a region', { IMDS_STORE: 'redis://r:6379', IMDS_API_DATABASE: 'embedded' }, /^IMDS_REGION /],
   ['a Redis without a database', REDIS, /^IMDS_API_DATABASE is not set: with Redis it must be/],
   ['a database', { IMDS_API_DATABASE: 'mysql://x' }, /^IMDS_API_DATABASE must be postgres:/],
+  ['a password in the URL', { IMDS_API_DATABASE: 'postgres://u:hunter2@h/d' }, /^IMDS_API_DATABASE must not have a password in it, .+ IMDS_API_DATABASE_PASSWORD_FILE$/],
+  ['a password among the parameters', { IMDS_API_DATABASE: 'postgres://u@h/d?password=hunter2' }, /^IMDS_API_DATABASE must not have a password in it/],
+  ['a password of the embedded server', { IMDS_API_DATABASE_PASSWORD_FILE: '/p' }, /^IMDS_API_DATABASE_PASSWORD_FILE is for postgres:/],
   ['a state directory', { IMDS_API_STATE_DIR: 'here' }, /^IMDS_API_STATE_DIR must be an absolute path$/],
   ['a short life of tokens', { IMDS_API_ACCESS_TOKEN_SECONDS: '59' }, /^IMDS_API_ACCESS_TOKEN_SECONDS must be a whole number from 60 to 86400$/],
   ['a long life of tokens', { IMDS_API_ACCESS_TOKEN_SECONDS: '86401' }, /^IMDS_API_ACCESS_TOKEN_SECONDS/],

@@ -1,0 +1,14 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, onTestFinished, test } from 'vitest'
+import { readSecretFile } from '../../../src/runtime/secret-file.ts'
+
+test.each([['pass word\n', 'pass word'], ['pass\r\nmore\n', 'pass'], [' pass', ' pass'], ['', '']])('of %j the secret is %j', (text, secret) => {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-secret-'))
+  onTestFinished(() => { rmSync(directory, { recursive: true }) })
+  const path = join(directory, 'secret')
+  writeFileSync(path, text)
+  expect(readSecretFile(path)).toBe(secret)
+  expect(() => readSecretFile(`${path}.x`)).toThrow(`ENOENT: no such file or directory, open '${path}.x'`)
+})

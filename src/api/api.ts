@@ -4,12 +4,13 @@ import swaggerUi from '@fastify/swagger-ui'
 import type { FastifyInstance } from 'fastify'
 import { readFileSync } from 'node:fs'
 import pg from 'pg'
-import type { Logger } from 'pino'
+import type { DestinationStream, Logger } from 'pino'
 import { formatHostPort, formatPlace, type HostPort, type Place } from '../runtime/host-port.ts'
 import { listen, listenAt, StartFailure } from '../runtime/listen.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
 import { VERSION } from '../version.ts'
+import { buildAudit, openAudit, type AuditStream } from './audit.ts'
 import { buildAccountChoice } from './auth/account-choice.ts'
 import { buildBearerCheck } from './auth/bearer.ts'
 import { addTokenEndpoint } from './auth/token-endpoint.ts'
@@ -39,6 +40,8 @@ export interface Api {
   readonly listening: readonly Place[]
   readonly operator: HostPort
   readonly failed: Promise<string>
+  /** Opens the file of the audit lines again, after a log rotation. */
+  reopenAudit(): void
   stop(): Promise<void>
 }
 
@@ -65,7 +68,8 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     })
     const metrics = buildApiMetrics(database)
     const publisher = new OutboxPublisher({ tables: database.tables, connect: () => connect(database), store, region, counted: metrics.published, log })
-    const server = await buildApiServer(config, database, { baseUrl: config.baseUrl, domain: region.domain }, log)
+    const audit = openAuditOrFail(config.auditFile, log)
+    const server = await buildApiServer(config, database, { baseUrl: config.baseUrl, domain: region.domain }, audit, log)
     server.addHook('onResponse', (request, reply, done) => {
       metrics.answered(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
       done()
@@ -85,10 +89,21 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       return Promise.resolve()
     })
     log.info({ listening: listening.map(formatPlace), operator: formatHostPort(operator), region: region.name, version: VERSION }, 'listening')
-    return { listening, operator, stop, failed: database.ended.then(() => 'PostgreSQL has ended: its log is in IMDS_API_STATE_DIR/postgres/log') }
+    return {
+      listening, operator, stop, reopenAudit: () => { audit.reopen() },
+      failed: database.ended.then(() => 'PostgreSQL has ended: its log is in IMDS_API_STATE_DIR/postgres/log'),
+    }
   } catch (error) {
     await stop()
     throw error
+  }
+}
+
+function openAuditOrFail(file: string | undefined, log: Logger): AuditStream {
+  try {
+    return openAudit(file, (error) => { log.error({ reason: error.message }, 'an audit line cannot be written: it is written with a later one, unless 1 MiB of lines wait') })
+  } catch (error) {
+    throw new StartFailure(`IMDS_API_AUDIT_FILE cannot be opened: ${(error as Error).message}`, { cause: error })
   }
 }
 
@@ -113,7 +128,7 @@ async function connect({ connection }: Database): Promise<pg.Client> {
 }
 
 /** The API's HTTP server with all routes. */
-export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedProxies' | 'accessTokenSeconds'>, { tables, pool }: Pick<Database, 'tables' | 'pool'>, site: Site, log: Logger): Promise<ApiServer> {
+export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedProxies' | 'accessTokenSeconds'>, { tables, pool }: Pick<Database, 'tables' | 'pool'>, site: Site, audit: DestinationStream, log: Logger): Promise<ApiServer> {
   const { tls, trustedProxies, accessTokenSeconds } = config
   const server = buildServer({
     tls: tls === undefined ? undefined : { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') }, trustedProxies, log,
@@ -132,6 +147,7 @@ export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedPro
   addTokenEndpoint(server, { tables, tokens, seconds: accessTokenSeconds })
   await server.register((api: ApiServer, _options: object, done: () => void) => {
     api.addHook('onRequest', buildBearerCheck(tokens))
+    api.addHook('onSend', buildAudit(audit))
     const parts = { tables, pool, site }
     void api.register((any: ApiServer, _none: object, added: () => void) => {
       any.addHook('onRequest', buildAccountChoice(tables, false))

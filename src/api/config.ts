@@ -24,6 +24,8 @@ export interface ApiConfig {
   readonly accessTokenSeconds: number
   /** The request headers that may carry a user's one-time password, in order of preference. Lower case, as in `request.headers`. */
   readonly otpHeaders: readonly string[]
+  /** The file of the audit lines; undefined: standard error. */
+  readonly auditFile: string | undefined
   readonly logLevel: LogLevel
 }
 
@@ -47,6 +49,7 @@ export const API_SETTINGS = {
   IMDS_API_STATE_DIR: '/var/lib/imds-api',
   IMDS_API_ACCESS_TOKEN_SECONDS: '7200',
   IMDS_API_OTP_HEADERS: 'X-Service-OTP,X-Brightbox-OTP',
+  IMDS_API_AUDIT_FILE: undefined,
   IMDS_API_LOG_LEVEL: 'info',
 } as const satisfies Record<string, string | undefined>
 
@@ -91,6 +94,8 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
   const seconds = Number(read('IMDS_API_ACCESS_TOKEN_SECONDS'))
   if (!Number.isInteger(seconds) || seconds < 60 || seconds > 86_400) fault('IMDS_API_ACCESS_TOKEN_SECONDS', 'must be a whole number from 60 to 86400')
   const otpHeaders = parseOtpHeaders(read('IMDS_API_OTP_HEADERS')!, fault)
+  const auditFile = read('IMDS_API_AUDIT_FILE')
+  if (auditFile?.startsWith('/') === false) fault('IMDS_API_AUDIT_FILE', 'must be an absolute path')
   const logLevel = LOG_LEVELS.find((level) => level === read('IMDS_API_LOG_LEVEL'))
   if (logLevel === undefined) fault('IMDS_API_LOG_LEVEL', `must be one of ${LOG_LEVELS.join(', ')}`)
 
@@ -99,7 +104,7 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
     return { ok: false, faults }
   }
   const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_API_') && !(variable in API_SETTINGS))
-  const value = Object.freeze({ listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds: seconds, otpHeaders, logLevel })
+  const value = Object.freeze({ listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds: seconds, otpHeaders, auditFile, logLevel })
   return { ok: true, value, unknown }
 }
 

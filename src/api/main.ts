@@ -81,6 +81,7 @@ async function serve(): Promise<void> {
     process.exit(status)
   }
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => { void end(0) })
+  process.on('SIGHUP', () => { api.reopenAudit() })
   void api.failed.then((reason) => {
     if (stopping) return
     log.fatal({ reason }, 'imds-api cannot go on')

@@ -20,6 +20,8 @@ declare module 'fastify' {
     refuse(refusal: Refusal): FastifyReply
     /** Sends a result with this status, or its refusal. */
     answer(status: number, result: unknown): FastifyReply
+    /** The id of the resource that was sent, if the result is one. */
+    answeredId: string | undefined
   }
 }
 
@@ -48,8 +50,12 @@ export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): Ap
   server.decorateReply('refuse', function (this: FastifyReply, refusal: Refusal) {
     return this.code(statusOf(refusal.name)).send(bodyOf(refusal))
   })
+  server.decorateReply('answeredId', undefined)
   server.decorateReply('answer', function (this: FastifyReply, status: number, result: unknown) {
-    return isRefusal(result) ? this.refuse(result) : this.code(status).send(result)
+    if (isRefusal(result)) return this.refuse(result)
+    const { id } = result as { readonly id?: unknown }
+    this.answeredId = typeof id === 'string' ? id : undefined
+    return this.code(status).send(result)
   })
   takeEmptyBodies(server)
   const routes = new RouteTable()

@@ -36,12 +36,17 @@ export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH' | 'HEAD'
 /** A response: its status, headers and JSON. */
 export interface ApiAnswer { readonly status: number, readonly headers: Readonly<Record<string, unknown>>, readonly body: unknown }
 
+/** An audit line. */
+export type AuditLine = Readonly<Record<string, unknown>>
+
 /** The API inside the process of a test. */
 export interface TestApi {
   readonly server: ApiServer
   readonly database: Database
   /** A temporary directory, with the state directory of PostgreSQL and the store in it. */
   readonly directory: string
+  /** The audit lines until now. */
+  readonly audit: readonly AuditLine[]
   /** Gets an access token for a client, whose secret is that of `secretOf`. */
   token(client: string): Promise<string>
   /** Gets an access token for a user, as if the user had signed in with the application APPLICATION. */
@@ -69,7 +74,9 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   await database.pool.query('select pg_reload_conf()')
   await migrate(database.tables)
   await apply(database, region)
-  const server = await buildApiServer({ tls: undefined, trustedProxies: [], accessTokenSeconds }, database, { baseUrl: BASE_URL, domain: region.domain }, log)
+  const audit: AuditLine[] = []
+  const audited = { write: (line: string) => { audit.push(JSON.parse(line) as AuditLine) } }
+  const server = await buildApiServer({ tls: undefined, trustedProxies: [], accessTokenSeconds }, database, { baseUrl: BASE_URL, domain: region.domain }, audited, log)
   t.teardown(() => server.close())
   const token = async (client: string) => {
     const { statusCode, body } = await server.inject({ method: 'POST', url: '/token', headers: { authorization: basic(client) }, payload: { grant_type: 'client_credentials' } })
@@ -82,7 +89,7 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   }
   const tokens = new Map<string, Promise<string>>()
   return {
-    server, database, directory, token, callWith,
+    server, database, directory, audit, token, callWith,
     userToken: async (user, scopes = ['infrastructure', 'orbit']) => {
       const { tables } = database
       await tables.insertInto('applications').values({ id: APPLICATION, account_id: ONE, name: 'Dashboard', secret_sha256: digest(secretOf(APPLICATION)) })

@@ -1,0 +1,47 @@
+/**
+ * The audit lines: one JSON line on a stream of its own for each change that succeeded, with who changed what. A line has the names of the parameters that
+ * the request set, and never their values. A change that was refused has no line.
+ */
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import { pino, type DestinationStream } from 'pino'
+import type { Caller } from './auth/account-choice.ts'
+
+/** Where the lines go. `reopen` opens the file again by its name, for a log rotation. */
+export interface AuditStream extends DestinationStream { reopen(): void }
+
+const STANDARD_ERROR = 2
+/** Methods that change nothing. */
+const READS = ['GET', 'HEAD', 'OPTIONS']
+
+/** Opens standard error, or appends to a file. A line is written before the response is sent. `failed` is called for one that cannot be written: it is lost. */
+export function openAudit(file: string | undefined, failed: (error: Error) => void): AuditStream {
+  const stream = pino.destination({ dest: file ?? STANDARD_ERROR, sync: true, maxLength: 1 << 20 })
+  stream.on('error', failed)
+  return {
+    write: (line) => { stream.write(line) },
+    reopen: () => { if (file !== undefined) stream.reopen() },
+  }
+}
+
+/** Builds the hook that writes the lines: an `onSend` hook for routes with an access token. */
+export function buildAudit(destination: DestinationStream): (request: FastifyRequest, reply: FastifyReply, payload: unknown, done: () => void) => void {
+  return (request, reply, _payload, done) => {
+    if (!READS.includes(request.method) && reply.statusCode < 300) destination.write(`${JSON.stringify(describe(request, reply))}\n`)
+    done()
+  }
+}
+
+/** Fields that are undefined are left out of the line. */
+function describe({ identity, caller, ip, method, routeOptions, params, body }: FastifyRequest, { answeredId }: FastifyReply) {
+  const known = Object.keys((routeOptions.schema?.body as { readonly properties?: object } | undefined)?.properties ?? {})
+  const set = known.filter((name) => Object.hasOwn(body as object, name))
+  return {
+    time: new Date().toISOString(),
+    client: identity.clientId,
+    user: identity.kind === 'user' ? identity.userId : undefined,
+    account: (caller as Caller | undefined)?.accountId, // routes of the user's own side have none
+    address: ip, method, route: routeOptions.url,
+    id: (params as { readonly id?: string }).id ?? answeredId,
+    set: set.length > 0 ? set : undefined,
+  }
+}

@@ -1,0 +1,68 @@
+/** The audit lines: who changed what. */
+import { readFileSync, renameSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import t from 'tap'
+import { ADA, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
+import { anApi, startImdsApi } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+
+const SECRET = 'c2VjcmV0IHVzZXItZGF0YQ=='
+
+t.test('a change leaves one line with who changed what, and no values', async (t) => {
+  const { audit, call } = await anApi(t)
+  const { body } = await call('POST', '/1.0/servers', { image: 'img-deb12', name: 'private', user_data: SECRET, unknown: 1 })
+  const { id } = body as { id: string }
+  const line = { client: CLIENT_OF[ONE], account: ONE, address: '127.0.0.1', method: 'POST', route: '/1.0/servers', id, set: ['image', 'name', 'user_data'] }
+  const [{ time, ...first } = {}, ...others] = audit
+  t.strictSame([first, others], [line, []])
+  t.ok(Date.parse(String(time)) > 0)
+  await call('PUT', `/1.0/servers/${id}/lock_resource`)
+  await call('PUT', `/1.0/servers/${id}?token=private`, { name: 'private' })
+  t.match(audit.slice(1), [{ method: 'PUT', route: '/1.0/servers/:id/lock_resource', id, set: undefined }, { method: 'PUT', route: '/1.0/servers/:id', id, set: ['name'] }])
+  t.notMatch(JSON.stringify(audit), new RegExp(`${SECRET}|private|Bearer`))
+})
+
+t.test('a request that reads, or that was refused, leaves no line', async (t) => {
+  const { audit, call, callWith } = await anApi(t)
+  await call('GET', '/1.0/servers')
+  t.equal((await call('POST', '/1.0/servers', {})).status, 422)
+  t.equal((await call('DELETE', '/1.0/cloud_ips/cip-none1')).status, 404)
+  t.equal((await callWith('wrong', 'POST', '/1.0/cloud_ips')).status, 401)
+  t.equal((await call('POST', '/1.0/load_balancers', {})).status, 501)
+  t.strictSame(audit, [])
+})
+
+t.test('the line of a user names the user, the application and the account', async (t) => {
+  const { audit, callWith, userToken } = await anApi(t)
+  t.equal((await callWith(await userToken(ADA), 'POST', `/1.0/cloud_ips?account_id=${TWO}`)).status, 201)
+  t.match(audit, [{ user: ADA, client: /^app-/, account: TWO, id: /^cip-/ }])
+})
+
+t.test('the lines are in IMDS_API_AUDIT_FILE before the response, and in a new file after SIGHUP', async (t) => {
+  const directory = t.testdir()
+  const file = join(directory, 'audit')
+  const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: file })
+  const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
+  const create = async () => (await (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).json() as { id: string }).id
+  const idsIn = (path: string) => readFileSync(path, 'utf8').trimEnd().split('\n').map((line) => (JSON.parse(line) as { id: string }).id)
+  const first = await create()
+  t.strictSame(idsIn(file), [first])
+  renameSync(file, join(dirname(file), 'audit.1'))
+  api.process.kill('SIGHUP')
+  await until(async () => {
+    await create()
+    return readFileSync(file, { encoding: 'utf8', flag: 'a+' }) !== ''
+  }, 'a line in the new file')
+  t.equal(idsIn(join(directory, 'audit.1'))[0], first)
+})
+
+t.test('a full disk stops no change, and the log says that lines wait', async (t) => {
+  const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: '/dev/full' })
+  const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
+  for (let i = 0; i < 3; i++) t.equal((await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).status, 201)
+  t.match(api.log.filter(({ msg }) => msg.startsWith('an audit line cannot be written')), [{ level: 'error', reason: /ENOSPC/ }])
+})
+
+t.test('a file that cannot be opened refuses the start, and names the variable', async (t) => {
+  await t.rejects(startImdsApi(t, { IMDS_API_AUDIT_FILE: '/nonexistent/audit' }), /IMDS_API_AUDIT_FILE cannot be opened.*ENOENT/)
+})

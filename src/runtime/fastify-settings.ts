@@ -1,6 +1,6 @@
-/** Settings that our Fastify servers share. */
+/** Settings that the Fastify servers of the daemon share. */
 
-/** No route has a schema. Without this Fastify loads its own compilers, which takes 20 ms of every start, and memory. */
+/** For servers whose routes have no schemas: keeps Fastify from loading its schema compilers, which would take memory and 20 ms of every start. */
 export const NO_SCHEMA_COMPILERS = { compilersFactory: { buildValidator: refuse, buildSerializer: refuse } }
 
 function refuse(): never {

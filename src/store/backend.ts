@@ -1,9 +1,9 @@
 /**
- * The two parts of a Publisher. A Backend is the place that stores records: Redis, or a directory of files. A Codec is the form in which records
- * are stored: plain or encrypted.
+ * The two parts of a Publisher. A Backend stores records: in Redis, or in a directory of files. A Codec determines the form of stored records: plain
+ * or encrypted.
  *
- * A store can read plain records, and applies the rules of seals and user-data itself, atomically. It cannot read encrypted records: the codec
- * applies the rules, and the store compares the facts that the codec sends with them.
+ * If records are plain, the store reads them, and applies the rules of seals and user-data itself, atomically. It cannot read encrypted records, so the
+ * codec applies these rules, and the store compares the facts that the codec sends with the records.
  */
 import type { Instance } from '../metadata/instance.ts'
 import type { Seal } from './seal.ts'
@@ -19,7 +19,7 @@ export interface Change {
   readonly dryRun: boolean
 }
 
-/** The outcome of a write, with the seal that the record has now. `user-data-changed`: the user-data to keep is no longer the expected one. */
+/** The outcome of a write, with the seal that the record has now. `user-data-changed`: the user-data in the store, which the write was to keep, has changed. */
 export type Written =
   | { readonly kind: 'published', readonly sealedAt: Seal }
   | { readonly kind: 'unchanged', readonly sealedAt: Seal }
@@ -30,11 +30,11 @@ export type Written =
 export interface Backend<Writer> {
   /** The region that every record must name; undefined: any. */
   readonly region: string | undefined
-  /** Why nothing can be encrypted or decrypted here with the plain codec, for messages. */
+  /** Why this backend can encrypt and decrypt nothing with the plain codec, for messages. */
   readonly whyPlain: string
   /** Runs a task that may read and then write. A backend with a lock holds it until the task ends. */
   transaction<T>(task: (writer: Writer) => Promise<T>): Promise<T>
-  /** Returns those of some hypervisors that no daemon has announced. */
+  /** Returns the names among `names` that no daemon has announced. */
   unannounced(names: readonly string[]): Promise<readonly string[]>
   initialise(): Promise<boolean>
   hypervisors(): Promise<readonly AnnouncedHypervisor[]>
@@ -48,7 +48,7 @@ export interface Codec<Reader, Writer extends Reader> {
   get(reader: Reader, id: string): Promise<Published | undefined>
   write(writer: Writer, change: Change): Promise<Written>
   remove(writer: Writer, id: string, revision: number | undefined): Promise<RemoveResult>
-  /** Absent: this codec has no keys. */
+  /** Undefined: this codec has no keys. */
   readonly conversion: Conversion<Writer> | undefined
 }
 

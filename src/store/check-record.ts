@@ -8,7 +8,7 @@ import { fillUserData, type UserDataChange } from './user-data.ts'
 /** A record without faults: the complete document and what it parses to. */
 export interface CheckedRecord { readonly instance: Instance, readonly document: unknown }
 
-/** What a record is checked against. `region`: the one that it must name; undefined: any. */
+/** What a record is checked against. `region`: the region that it must name; undefined: any. */
 export interface CheckLimits { readonly region: string | undefined, readonly userDataMaxBytes: number }
 
 /** Checks an untrusted document and its user-data (undefined: unknown, not checked), and reports every fault. */

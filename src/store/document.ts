@@ -1,4 +1,4 @@
-/** Reads the text of a record, in JSON or YAML: the one place for both formats. The record itself is not checked here. */
+/** Parses the text of a record, in JSON or YAML. Does not check the record itself. */
 
 /** The endings of a record's file, in the order in which a directory is searched. */
 export const RECORD_ENDINGS = ['.json', '.yaml', '.yml'] as const

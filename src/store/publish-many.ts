@@ -1,6 +1,6 @@
 /**
- * Publishes many records through one publisher, several at a time. Keeps the order where it matters: two records of one instance are published in
- * their order, and a record whose address another instance owns is tried again after all records before it, which may give the address up.
+ * Publishes many records through one publisher, several at a time. Keeps the order where it matters: records of one instance are published in
+ * their order. If another instance owns an address of a record, the record is tried again after all records before it, which may release the address.
  */
 import { StoreUnavailable, type Publisher, type PutOptions, type PutResult } from './publisher.ts'
 import type { UserDataChange } from './user-data.ts'
@@ -16,7 +16,7 @@ export interface PublishedAll { readonly kind: 'done' | 'unavailable' }
 
 /**
  * Publishes records with at most `atOnce` in flight, and calls `settled` for each. Resolves with `unavailable` as soon as the store cannot be used
- * and nothing is in flight, also while it waits for a record; the records that follow are not tried.
+ * and nothing is in flight, even while it waits for the next record. The remaining records are not published.
  */
 export async function publishMany<T extends ToPublish>(
   publisher: Publisher, records: AsyncIterator<T>, atOnce: number, options: PutOptions, settled: (record: T, outcome: Settled) => void,

@@ -1,6 +1,6 @@
 /**
- * Publishes to a store: joins a backend and a codec (backend.ts) to a Publisher. This is the part of a publish that is the same for every store:
- * the check of the record, the region and the user-data, and the change of a seal.
+ * Publishes to a store: joins a backend and a codec (backend.ts) to a Publisher. This has the parts of a publish that are the same for every store:
+ * checking the record, the region and the user-data, and changing a seal.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Parsed } from '../metadata/parsed.ts'
@@ -127,7 +127,7 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
       if ((since === undefined) === (sealedAt === undefined)) return { kind: 'unchanged', revision, sealedAt: since }
       const document = changeSealOf(published.document, revision + 1, sealedAt)
       const next = parse(document)
-      if (!next.ok) throw new Error(`the record of ${id} has no next revision`)
+      if (!next.ok) throw new Error(`the record of ${id} has the highest possible revision`)
       const change = { instance: next.value, document, userData: 'keep', liftsSeal: sealedAt === undefined, dryRun: false } as const
       const written = await this.#codec.write(writer, change)
       if (written.kind === 'published') {

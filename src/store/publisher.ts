@@ -1,7 +1,7 @@
 /**
  * The write side of a store, as the control plane and imdsctl use it.
  *
- * A publish checks the record and its user-data whole, and reports every fault at once. Then the store decides atomically whether the
+ * A publish first checks the whole record and its user-data, and reports all faults at once. Then the store decides atomically whether the
  * revision is new and the addresses are free. Refusals are values: union types on `kind`. A Publisher rejects only when it cannot do its work.
  */
 import type { Instance } from '../metadata/instance.ts'
@@ -9,7 +9,7 @@ import type { Fault } from '../metadata/record.ts'
 import type { UserDataChange } from './user-data.ts'
 
 /**
- * The outcome of a put. `instance.sealedAt` is the seal in the store, also where the document has none. `unannounced`: the hypervisors of
+ * The outcome of a put. `instance.sealedAt` is the seal in the store, even if the document has none. `unannounced`: the hypervisors of
  * the record that no daemon has announced, which may be misspelled; always empty for files.
  */
 export type PutResult =
@@ -24,7 +24,7 @@ export type PutRefusal =
   | { readonly kind: 'address-owned', readonly network: string, readonly address: string, readonly owner: string }
 
 /**
- * The outcome of a removal. `unchanged`: the store had no such instance; it has a tombstone now. `absent`: the store has neither an
+ * The outcome of a removal. `unchanged`: the store had no such instance, and has its tombstone now. `absent`: the store has neither an
  * instance nor a tombstone with this id, no revision was given, and nothing was written.
  */
 export type RemoveResult =
@@ -61,7 +61,7 @@ export interface AnnouncedHypervisor { readonly name: string, readonly version: 
 /** A published instance: its document as published, and its user-data (undefined: none). */
 export interface Published { readonly document: unknown, readonly userData: Uint8Array | undefined }
 
-/** The error of a Publisher when the whole store cannot be reached or used, and not only one instance in it. */
+/** The error of a Publisher when the store as a whole cannot be reached or used, not just one instance in it. */
 export class StoreUnavailable extends Error {}
 
 /** A store open for writing. Every method rejects with an Error when the store cannot be reached or used. */
@@ -73,7 +73,7 @@ export interface Publisher {
   put(document: unknown, userData?: UserDataChange, options?: PutOptions): Promise<PutResult>
   /** Returns the instance as last published, or undefined. */
   get(id: string): Promise<Published | undefined>
-  /** Removes an instance and leaves a tombstone for 7 days. The default revision is the last one plus 1; an unknown id stays unknown then. */
+  /** Removes an instance and leaves a tombstone for 7 days. Default revision: the last one plus 1. An unknown id gets a tombstone only with a revision. */
   remove(id: string, revision?: number): Promise<RemoveResult>
   /** Seals the user-data of an instance with a new revision: no guest gets it from then on. An existing seal keeps its time. */
   seal(id: string): Promise<SealResult>
@@ -81,14 +81,14 @@ export interface Publisher {
   unseal(id: string): Promise<SealResult>
   /**
    * Encrypts an instance with the first record key, at the same revision. Encrypts plain values only with `fromPlain`, since nothing proves
-   * that they are authentic. Rejects where records are not encrypted.
+   * that they are authentic. Rejects if records are not encrypted.
    */
   encrypt(id: string, fromPlain: boolean): Promise<EncryptResult>
-  /** Decrypts an instance at the same revision, to stop the use of record keys. Rejects where no record keys are configured. */
+  /** Decrypts an instance at the same revision, to stop the use of record keys. Rejects if no record keys are configured. */
   decrypt(id: string): Promise<DecryptResult>
-  /** Removes the mark of an encrypted region: publishers without keys are accepted again. Rejects where no record keys are configured. */
+  /** Removes the mark of an encrypted region: publishers without keys are accepted again. Rejects if no record keys are configured. */
   markPlain(): Promise<void>
-  /** Marks the region as encrypted, as each encrypted publish does: publishers without keys are refused. Rejects where records are not encrypted. */
+  /** Marks the region as encrypted, as each encrypted publish does: publishers without keys are refused. Rejects if records are not encrypted. */
   markEncrypted(): Promise<void>
   /** Initialises an empty region, so that daemons accept it and become ready. False: it was initialised already, or needs none (files). */
   initialise(): Promise<boolean>

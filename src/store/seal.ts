@@ -1,13 +1,13 @@
 /**
  * The rule of seals, for every store. publish.lua repeats it for records that it can read.
  *
- * A seal on user-data stays until `unseal` lifts it: a record that is published without one gets the seal of the store, and a removal
- * keeps the seal in the tombstone. Sealing and unsealing publish a new revision, so every host takes the change, a late writer is stale, and the
- * launch gate can wait for it.
+ * A seal on user-data stays until `unseal` lifts it: a record that is published without a seal gets the one in the store, and a removal
+ * keeps the seal in the tombstone. Sealing and unsealing publish a new revision. So every hypervisor reads the change, a put of an older revision is
+ * stale, and the launch gate can wait for the change.
  */
 import { sealOf } from '../metadata/record.ts'
 
-/** Since when user-data is sealed (RFC 3339); undefined: it is not. */
+/** The time since which user-data is sealed (RFC 3339); undefined: it is not sealed. */
 export type Seal = string | undefined
 
 /** The seal that a record gets: the one in the store (unless this write lifts it), else its own. */
@@ -20,7 +20,7 @@ export function firstSeal(...seals: readonly Seal[]): Seal {
   return seals.find((seal) => seal !== undefined)
 }
 
-/** Returns the document with a seal; unchanged where there is none. */
+/** Returns the document with a seal; unchanged if there is none. */
 export function withSeal(document: unknown, sealedAt: Seal): unknown {
   return sealedAt === undefined ? document : { ...document as object, sealedAt }
 }
@@ -32,7 +32,7 @@ export function changeSealOf(document: unknown, revision: number, sealedAt: Seal
   return withSeal(next, sealedAt)
 }
 
-/** What a tombstone holds: the revision of the removal and the seal that stays. */
+/** The content of a tombstone: the revision of the removal, and the seal that the instance had. */
 export interface Tombstone { readonly revision: number, readonly sealedAt?: string }
 
 /** Formats a tombstone: `REVISION` or `REVISION SEALED-AT`. */
@@ -40,7 +40,7 @@ export function formatTombstone({ revision, sealedAt }: Tombstone): string {
   return sealedAt === undefined ? String(revision) : `${String(revision)} ${sealedAt}`
 }
 
-/** Parses a tombstone; undefined for any other text. A faulty time is no seal. */
+/** Parses a tombstone; undefined for any other text. An invalid time is ignored: the tombstone then has no seal. */
 export function parseTombstone(text: string): Tombstone | undefined {
   const [revision = '', time] = text.trim().split(' ')
   if (!/^\d+$/.test(revision)) return undefined

@@ -1,6 +1,6 @@
 /**
  * The settings of a store, declared once for the daemon (variables), imdsctl (options and the same variables) and the library (fields), with the
- * checks that all three need. Pure: opens and reads nothing. The daemon's hypervisor name is not among them: only reading needs it.
+ * checks that all three need. Pure: opens and reads nothing. IMDS_HYPERVISOR is not among them, because only the daemon needs it.
  */
 import { isName } from '../metadata/identifiers.ts'
 import { fileFaults, parseStoreUrl, STORE_URL_FORMS, type FileStore, type RedisFiles, type RedisStore } from './url.ts'
@@ -41,7 +41,7 @@ export const STORE_SETTINGS = {
     help: `the limit of user-data in bytes (default: ${String(USER_DATA_MAX_BYTES)})`,
   },
   recordKeysFile: {
-    variable: 'IMDS_RECORD_KEYS_FILE', option: '--record-keys', flags: '--record-keys <path>', help: 'a file with the keys of encrypted records, NAME:BASE64 a line',
+    variable: 'IMDS_RECORD_KEYS_FILE', option: '--record-keys', flags: '--record-keys <path>', help: 'a file of record keys, one NAME:BASE64 per line',
   },
 } as const satisfies Readonly<Record<keyof StoreSettings, Readonly<Record<'variable' | 'option' | 'flags' | 'help', string>>>>
 

@@ -1,11 +1,11 @@
 /**
- * The read side of a store: the interface that makes Redis and a directory of files look the same to the daemon. A source moves bytes; the
+ * The read side of a store: the interface that makes Redis and a directory of files look the same to the daemon. A source reads bytes; the
  * view checks them (validate.ts, sync.ts).
  */
 
 /**
  * One instance as loaded. The `document` is not checked yet. `unreadable`: there is no document. `rejected`: the cipher does not accept the values.
- * `user-data`: the user-data is too long to read. `digest`: that of the record, as `index` has it; undefined where the store has none.
+ * `user-data`: the user-data is too long to read. `digest`: that of the record, as `index` has it; undefined if the store has none.
  */
 export type Loaded =
   | LoadedRecord
@@ -25,7 +25,7 @@ export interface LoadedRecord {
 
 /** The index of this hypervisor's instances, without their records. */
 export interface Index {
-  /** False: nothing was ever published to this store, it was emptied, or it is another one. Then `digests` means nothing. */
+  /** False: nothing was ever published to this store, it was emptied, or it is the wrong one. `digests` has no meaning then. */
   readonly initialised: boolean
   /** Id -> a text that differs whenever the record or its user-data does. */
   readonly digests: ReadonlyMap<string, string>
@@ -43,9 +43,9 @@ export interface SourceEvents {
 
 /** A store as the daemon reads it. */
 export interface Source {
-  /** The place of the store, for logs: never holds a password. */
+  /** The place of the store, for logs. Never contains a password. */
   readonly description: string
-  /** Starts to connect, retries forever, and returns at once. */
+  /** Starts to connect, and returns at once. Retries until `stop`. */
   start(events: SourceEvents): void
   /** Reads the index. Rejects when the store does not answer. */
   index(): Promise<Index>

@@ -62,8 +62,8 @@ export function fileFaults({ tls, shape }: RedisStore, files: RedisFiles): reado
   for (const file of ['caFile', 'certFile', 'keyFile'] as const) {
     if (files[file] !== undefined && !tls) faults.push({ file, message: 'is for TLS: the store\'s URL must begin with rediss' })
   }
-  if (files.certFile !== undefined && files.keyFile === undefined) faults.push({ file: 'certFile', message: 'needs the file of its private key beside it' })
-  if (files.keyFile !== undefined && files.certFile === undefined) faults.push({ file: 'keyFile', message: 'needs the file of its certificate beside it' })
+  if (files.certFile !== undefined && files.keyFile === undefined) faults.push({ file: 'certFile', message: 'also needs the file of its private key' })
+  if (files.keyFile !== undefined && files.certFile === undefined) faults.push({ file: 'keyFile', message: 'also needs the file of its certificate' })
   if (files.sentinelPasswordFile !== undefined && shape !== 'sentinel') {
     faults.push({ file: 'sentinelPasswordFile', message: 'is for redis-sentinel:// and rediss-sentinel://' })
   }
@@ -91,7 +91,7 @@ function parseRedisUrl(url: string): RedisStore | undefined {
   }
 }
 
-/** The texts without their escapes, undefined for an empty one; undefined in all where an escape is malformed. */
+/** Decodes the escapes of texts; an empty text becomes undefined. Returns undefined if any escape is malformed. */
 function decode(texts: readonly (string | undefined)[]): (string | undefined)[] | undefined {
   try {
     return texts.map((text) => text === undefined || text === '' ? undefined : decodeURIComponent(text))

@@ -48,8 +48,8 @@ t.test('each cause is named: unpublished, removed, faulty, on another hypervisor
     ['127.0.0.9', 'srv-nobody', 1, /unknown-peer \(503\).*; the store has no instance with this address on network default: was it published\?\n$/, /of srv-nobody: the store has no record of srv-nobody\n$/],
     ['127.0.0.4', 'srv-d', 1, /was it published\?\n$/, /: srv-d was removed from the store\n$/],
     ['127.0.0.2', 'srv-b', 2, /metadata \(200\)[^]*store +the record of srv-b in the store is faulty: \/fqdn .*; revision 1 is served\n$/, /it has revision 1; the record of srv-b in the store is faulty: \/fqdn/],
-    ['127.0.0.6', 'srv-f', 1, /; the store gives it to srv-f: the record of srv-f in the store is faulty: the record is not JSON\n$/, /: the record of srv-f in the store is faulty: the record is not JSON\n$/],
-    ['127.0.0.5', 'srv-e', 1, /; the store gives it to srv-e: the record of srv-e names hv2 and hv3, not this hypervisor \(hv1\)\n$/, /: the record of srv-e names hv2 and hv3, not this hypervisor \(hv1\)\n$/],
+    ['127.0.0.6', 'srv-f', 1, /; the store names srv-f as its owner: the record of srv-f in the store is faulty: the record is not JSON\n$/, /: the record of srv-f in the store is faulty: the record is not JSON\n$/],
+    ['127.0.0.5', 'srv-e', 1, /; the store names srv-e as its owner: the record of srv-e names hv2 and hv3, not this hypervisor \(hv1\)\n$/, /: the record of srv-e names hv2 and hv3, not this hypervisor \(hv1\)\n$/],
     ['127.0.0.3', 'srv-c', 1, /contested-address \(503\), since more than one instance claims it: 127\.0\.0\.3 by srv-c and srv-g/, /: 127\.0\.0\.3 is contested: srv-c and srv-g claim it\n$/],
     ['127.0.0.1', 'srv-a', 2, /metadata \(200\), since it is srv-a's\n(?![^]*store )/, /: it serves revision 1\n$/],
   ] as const) {
@@ -70,7 +70,7 @@ t.test('a store that was never reached, and a store without data of the region, 
   t.teardown(() => away.stop())
   await until(() => away.log.some(({ msg }) => msg.startsWith('the store cannot be used')), 'the first attempt')
   const never = await ask(away, '127.0.0.1', 'srv-a', 1)
-  for (const text of Object.values(never)) t.match(text, /not ready: the store was never reached since the start \d+ s ago: connect ECONNREFUSED/)
+  for (const text of Object.values(never)) t.match(text, /not ready: the store has not been reached since the start \d+ s ago: connect ECONNREFUSED/)
   t.match(JSON.parse((await away.operator('/readyz')).body.toString()), { ready: false, problem: /^the store was not reached yet: connect ECONNREFUSED/ })
 
   const redis = await startRedis()

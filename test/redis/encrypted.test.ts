@@ -197,9 +197,9 @@ t.test('swapped, truncated or changed values are faults, and no guest gets data 
     ['a record in the place of the user-data', { record: mine.record, 'user-data': mine.record }, /user-data is not authentic/],
     ['user-data in the place of the record', { record: mine['user-data'], 'user-data': mine['user-data'] }, /record is not authentic/],
     ['a record of another region', { record: elsewhere.encrypt('record', 'srv-n1', 3, json), 'user-data': mine['user-data'] }, /record is not authentic/],
-    ['a record with an unknown key', { record: foreign.encrypt('record', 'srv-n1', 3, json), 'user-data': mine['user-data'] }, /with a key that is not among ours: k9/],
+    ['a record with an unknown key', { record: foreign.encrypt('record', 'srv-n1', 3, json), 'user-data': mine['user-data'] }, /with a key that is not configured here: k9/],
     ['a truncated record', { record: mine.record.subarray(0, -20), 'user-data': mine['user-data'] }, /record is not authentic/],
-    ['only the header of a record', { record: mine.record.subarray(0, 20) }, /record is cut off/],
+    ['only the header of a record', { record: mine.record.subarray(0, 20) }, /record is truncated/],
     ['truncated user-data', { record: mine.record, 'user-data': mine['user-data'].subarray(0, -1) }, /user-data is not authentic/],
     ['a record with one bit changed', { record: flipped(mine.record, 100), 'user-data': mine['user-data'] }, /record is not authentic/],
     ['a record with one bit of its tag changed', { record: flipped(mine.record, -1), 'user-data': mine['user-data'] }, /record is not authentic/],
@@ -283,7 +283,7 @@ t.test('keys are rotated with an overlap, without a new publish and without a fa
   t.match(await store.put(record(2, 1)), { kind: 'unchanged' }, 'a repeated publish changes nothing, also after a rotation')
   t.match(await store.put(record(2, 2)), { kind: 'published' })
   await until(async () => await rejectedRecords(before) === 1, 'the fault of a daemon without the new key')
-  t.match(before.log.find(({ msg }) => msg.startsWith('faulty record'))!['faults'], [{ message: /with a key that is not among ours: k2/ }])
+  t.match(before.log.find(({ msg }) => msg.startsWith('faulty record'))!['faults'], [{ message: /with a key that is not configured here: k2/ }])
   t.equal(await hostname(before, 2), 'r1.n2.example.com', 'it keeps the last good state')
   const digest = async () => (await valuesOf('srv-n1')).digest.toString()
   const first = await digest()
@@ -299,7 +299,7 @@ t.test('keys are rotated with an overlap, without a new publish and without a fa
   t.equal(await daemon.metric('imds_record_faults_total{reason="rejected"}'), 0, 'the daemon with both keys had no fault')
   t.match(await imdsctl(keys, 'encrypt', 'srv-nobody'), { status: 65, text: /srv-nobody: the store has no record of it/ })
   keys.write('k1')
-  t.match(await imdsctl(keys, 'encrypt'), { status: 65, text: /2 of 2 could not be encrypted:\n {2}srv-n1: .*not among ours: k2\n {2}srv-n2: / })
+  t.match(await imdsctl(keys, 'encrypt'), { status: 65, text: /2 of 2 could not be encrypted:\n {2}srv-n1: .*not configured here: k2\n {2}srv-n2: / })
 })
 
 t.test('keys are introduced without a new publish; encrypt accepts plain records only with --from-plain', async (t) => {
@@ -399,7 +399,7 @@ t.test('G1: a start without Redis serves the snapshot if it has its key, and els
   first.process.kill('SIGTERM')
   await once(first.process, 'exit')
   const snapshot = readFileSync(path)
-  for (const [names, reason] of [[['k2', 'k1'], null], [['k2'], /^it was encrypted with a key that is not among ours: k1$/], [[], /^it is encrypted, and there are no keys/]] as const) {
+  for (const [names, reason] of [[['k2', 'k1'], null], [['k2'], /^it was encrypted with a key that is not configured here: k1$/], [[], /^it is encrypted, and there are no keys/]] as const) {
     writeFileSync(path, snapshot)
     keys.write(...names)
     const daemon = await aDaemon(t, names.length === 0 ? null : keys, { IMDS_STATE_DIR: directory, IMDS_STORE: 'redis://127.0.0.1:1' })

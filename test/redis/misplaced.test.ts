@@ -38,7 +38,7 @@ t.test('imdsctl, the library and the script refuse a record of another region; t
   t.match(await store.put(record(2, { region: 'gb2' })), { kind: 'invalid', faults: [{ path: '/region' }] })
   const script = (...args: string[]) => redis.client.eval(SCRIPT, 1, ...args) as Promise<string[]>
   t.same(await script(KEYS.region, 'put', JSON.stringify(record(2, { region: 'gb2' })), 'keep'), ['refused', 'invalid', 'region is not gb1, the region of the key'])
-  t.same(await script(KEYS.region, 'put', JSON.stringify(record(2, { hypervisors: [] })), 'keep'), ['refused', 'invalid', 'interfaces and hypervisors are lists, and not empty'])
+  t.same(await script(KEYS.region, 'put', JSON.stringify(record(2, { hypervisors: [] })), 'keep'), ['refused', 'invalid', 'interfaces and hypervisors must be lists that are not empty'])
   for (const key of ['imds:{}', 'imds:gb1', 'x{gb1}', 'imds:{g b}']) t.same(await script(key, 'put', JSON.stringify(record(2)), 'keep'), ['refused', 'invalid', 'the key is not imds:{REGION}'])
   await serves(daemon, 1)
   t.match(await imdsctl('gb1', record(2, { hypervisors: [] }), 'put', '-'), { status: 65, stderr: /\/hypervisors must not have fewer than 1 items/ })
@@ -71,7 +71,7 @@ t.test('daemons announce themselves when they connect and periodically, and stay
   t.match(await imdsctl('gb1', null, '--json', 'hypervisors'), { status: 0, stdout: /^\{"name":"hv1","version":"[^"]+","instances":0,"seenAt":"[^"]+"\}\n\{"name":"hv2".*\n\{"name":"odd","version":"","instances":0,"seenAt":""\}\n$/ })
   await until(async () => (await imdsctl('gb1', null, 'hypervisors')).stdout.includes('\t1 instances'), 'the next announcement', 45_000)
   t.same(daemon.log.filter(({ msg }) => msg.includes('announce')), [])
-  t.match(await run([process.execPath, IMDSCTL, '-s', `file:${t.testdir()}`, 'hypervisors'], { env: programEnvironment() }), { status: 69, stderr: /daemons announce themselves in Redis, and not in files/ })
+  t.match(await run([process.execPath, IMDSCTL, '-s', `file:${t.testdir()}`, 'hypervisors'], { env: programEnvironment() }), { status: 69, stderr: /daemons announce themselves only in Redis, not in a directory of files/ })
 })
 
 t.test('a daemon that may not announce itself serves its guests and logs the reason once', async (t) => {

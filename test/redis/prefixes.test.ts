@@ -124,7 +124,7 @@ t.test('the script itself refuses IPv6 ranges that it cannot compare, for publis
   for (const address of ['1:2:3:4:5:6:7', '1:2:3:4:5:6:7:8:9', '::12345', 'fd00::2%eth0', '::ffff:10.0.0.2', '10.0.0.2', 'x', '', 'fd00:: 7']) {
     t.match(await put({ ipv6Addresses: [address] }), ['refused', 'invalid'], address)
   }
-  t.match(await put({ ipv6Prefixes: 'x' }), ['refused', 'invalid', /ipv6Prefixes is a list or an object/])
+  t.match(await put({ ipv6Prefixes: 'x' }), ['refused', 'invalid', /ipv6Prefixes must be a list or an object/])
   t.match(await put({ ipv4Addresses: ['x:y'] }), ['refused', 'invalid', /ipv4Addresses/])
   t.same(await redis.client.keys('*'), [])
   t.match(await put({ ipv6Prefixes: ['2A02:0:0:1::/64'], ipv6Addresses: ['FD00::2/64', '1:2:3:4:5:6:7:8', '::'] }), ['published', '1'])

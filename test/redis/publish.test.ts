@@ -162,10 +162,10 @@ t.test('the script itself refuses an invalid record, for publishers in any langu
   const record = JSON.stringify(anInstance())
   for (const [args, why] of [
     [['put', '{', 'none'], /not a JSON object/], [['put', '[]', 'none'], /schema/], [['put', JSON.stringify(anInstance({ schema: 2 })), 'none'], /schema/],
-    [['put', JSON.stringify(anInstance({ id: 'x y' })), 'none'], /an id is 1 to 64/], [['put', JSON.stringify(anInstance({ id: 'x'.repeat(65) })), 'none'], /an id is 1 to 64/],
-    [['put', JSON.stringify(anInstance({ id: '-x' })), 'none'], /an id is 1 to 64/], [['put', JSON.stringify(anInstance({ id: 'x\n' })), 'none'], /an id is 1 to 64/], [['remove', 'x:y', '1'], /an id is 1 to 64/], [['remove'], /an id is 1 to 64/], [['put', JSON.stringify(anInstance({ revision: 0 })), 'none'], /revision/],
+    [['put', JSON.stringify(anInstance({ id: 'x y' })), 'none'], /an id must be 1 to 64/], [['put', JSON.stringify(anInstance({ id: 'x'.repeat(65) })), 'none'], /an id must be 1 to 64/],
+    [['put', JSON.stringify(anInstance({ id: '-x' })), 'none'], /an id must be 1 to 64/], [['put', JSON.stringify(anInstance({ id: 'x\n' })), 'none'], /an id must be 1 to 64/], [['remove', 'x:y', '1'], /an id must be 1 to 64/], [['remove'], /an id must be 1 to 64/], [['put', JSON.stringify(anInstance({ revision: 0 })), 'none'], /revision/],
     [['put', JSON.stringify(anInstance({ hypervisors: 'hv1' })), 'none'], /hypervisors/], [['put', JSON.stringify(anInstance({ interfaces: [1] })), 'none'], /interfaces/],
-    [['put', record, 'set', 'bytes'], /another size/], [['put', record], /what becomes of the user-data/], [['frob'], /first argument is init, put/],
+    [['put', record, 'set', 'bytes'], /the size in the record is not the size/], [['put', record], /must be set BYTES, keep or none/], [['frob'], /first argument must be init, put/],
     [['remove', 'srv-a', '0.5'], /REVISION/], [['remove', 'srv-a', '0'], /REVISION/], [['remove', 'srv-a', 'x'], /REVISION/], [['remove', 'srv-a', ''], /REVISION/],
   ] as [string[], RegExp][]) {
     const answer = await run(...args)

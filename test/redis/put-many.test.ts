@@ -150,7 +150,7 @@ t.test('imdsctl put publishes each line as it arrives, and exits with 69 if the 
   await once(child, 'close') // though its input is still open
   t.equal(child.exitCode, 69)
   t.match(output, /^imdsctl: -:3: srv-a3: cannot use the store: .*ECONNREFUSED/m)
-  t.match(output, /^imdsctl: stopped: the store cannot be used, and the records that follow were not tried$/m)
+  t.match(output, /^imdsctl: stopped: the store cannot be used, and the remaining records were not published$/m)
   t.match(output, /^\d records: 2 published, \d failed$/m)
 })
 

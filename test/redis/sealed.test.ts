@@ -196,7 +196,7 @@ t.test('the script keeps a seal for publishers in any language, and removes it o
   for (const sealedAt of [true, 'yesterday', null, '2026-11-20', '2026-00-20T15:04:05Z', '2026-11-20T24:04:05Z', '2026-11-20T15:04:05', '2026-11-20T15:04:05Z"', `2026-11-20T15:04:05.${'0'.repeat(20)}Z`]) {
     t.match(await script('put', JSON.stringify(record(5, { sealedAt })), 'none'), ['refused', 'invalid', /sealedAt is not a time/], JSON.stringify(sealedAt))
   }
-  t.match(await script('unseal', JSON.stringify(record(5, { sealedAt: TIME })), 'none'), ['refused', 'invalid', /a record that unseals has no sealedAt/])
+  t.match(await script('unseal', JSON.stringify(record(5, { sealedAt: TIME })), 'none'), ['refused', 'invalid', /a record that unseals must not have sealedAt/])
   t.same(await script('unseal', JSON.stringify(record(4)), 'none'), ['refused', 'stale', '4'], 'an unseal needs a new revision')
   await redis.client.hdel(KEYS.instances, 'srv-abcde')
   t.same(await script('put', JSON.stringify(record(5)), 'none'), ['published', '5', TIME], 'the seal in the record counts when the index is lost')

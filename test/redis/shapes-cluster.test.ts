@@ -26,7 +26,7 @@ t.test('daemon, library and imdsctl find the node of the region, and notices arr
   await serves(daemon, 2)
   await until(() => reported.includes('srv-n1'), 'the change to be reported')
   matchAll(t, await connectionNames(owner), ['imds', 'imds-notices', 'imds-publisher', 'imds-watch'])
-  await t.rejects(aStore(t, `redis://127.0.0.1:${String(other.port)}`), /cannot use the store: this is a node of a Cluster: its URL begins with redis-cluster/)
+  await t.rejects(aStore(t, `redis://127.0.0.1:${String(other.port)}`), /cannot use the store: this is a node of a Cluster: its URL must begin with redis-cluster/)
   t.match((await must([process.execPath, IMDSCTL, '--store', url, '--region', 'gb1', 'list'])).toString(), /^srv-n1\t2\thv1/)
 })
 

@@ -42,8 +42,8 @@ t.test('with a private authority and a client certificate, daemon, library and i
 t.test('the error for a server without TLS, or only with TLS, names the URL to use', async (t) => {
   const { redis, url } = await aSecureRedis(t)
   const open = (url: string) => openStore({ url, region: 'gb1' }).then(() => 'opened', (error: unknown) => String(error))
-  t.match(await open(redis.url.replace('redis:', 'rediss:')), /no TLS handshake within 5 s: the server is away, or does not speak TLS on this port \(its URL begins with redis then, and not with rediss\)/)
-  t.match(await open(url.replace('rediss:', 'redis:')), /the server hung up: does it speak TLS on this port\? Its URL begins with rediss then \(/)
+  t.match(await open(redis.url.replace('redis:', 'rediss:')), /no TLS handshake within 5 s: the server does not answer, or does not speak TLS on this port \(then its URL must begin with redis, not with rediss\)/)
+  t.match(await open(url.replace('rediss:', 'redis:')), /the server closed the connection: if it speaks TLS on this port, its URL must begin with rediss \(/)
 })
 
 t.test('the daemon logs a wrong authority and connects with the right one without a restart', async (t) => {
@@ -64,7 +64,7 @@ t.test('the daemon logs a wrong authority and connects with the right one withou
 t.test('the daemon logs a missing or wrong client certificate and uses a good one without a restart', async (t) => {
   const { redis, url, directory, ours } = await aSecureRedis(t)
   const bare = await aDaemon(t, url, { caFile: ours.caFile })
-  await logsReason(bare, /^the server wants a client certificate/)
+  await logsReason(bare, /^the server requires a client certificate/)
   const foreign = await (await anAuthority(directory, 'foreign')).issue('client')
   const files = { certFile: `${directory}/client.pem`, keyFile: `${directory}/client.key` }
   copyFileSync(foreign.certFile, files.certFile)

@@ -97,7 +97,7 @@ t.test('a start with a wrong key is not ready, offers no view and logs one cause
   matchAll(t, problemsLogged(wrong), [
     { msg: /^the snapshot cannot be decrypted; it stays/ },
     ...Array.from({ length: 5 }, () => ({ level: 'warn', msg: 'faulty record: this instance is not served', reason: 'rejected' })),
-    { level: 'error', msg: /^50 of 50 records .* Not ready; the last good state is served$/, reasons: { rejected: COUNT }, example: { instance: /^srv-n/, faults: [{ message: /not among ours: k1/ }] } },
+    { level: 'error', msg: /^50 of 50 records .* Not ready; the last good state is served$/, reasons: { rejected: COUNT }, example: { instance: /^srv-n/, faults: [{ message: /not configured here: k1/ }] } },
   ])
   await wrong.stop()
 

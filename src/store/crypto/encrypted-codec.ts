@@ -1,9 +1,9 @@
 /**
  * The codec of encrypted records.
  *
- * The store cannot read what it writes, so this does what publish.lua does for plain records: it encrypts user-data that stays for the new
- * revision, and puts the seal of the store into the record. Beside the values the store gets the fields that it compares (id, revision,
- * addresses, hypervisors, seal), which daemons do not trust. The store refuses the write if the instance changed meanwhile; then it is repeated.
+ * The store cannot read encrypted values, so the codec does what publish.lua does for plain records: it encrypts user-data that stays again for the
+ * new revision, and copies the seal in the store into the record. Beside the values, the store gets the fields that it compares (id, revision,
+ * addresses, hypervisors, seal), which daemons do not trust. If the instance changed meanwhile, the store refuses the write, and the codec repeats it.
  */
 import type { Instance } from '../../metadata/instance.ts'
 import { parse, sealOf } from '../../metadata/record.ts'
@@ -15,16 +15,16 @@ import { isEncrypted, type RecordCipher } from './record-cipher.ts'
 import { readPublished, readStored, type Stored } from './stored.ts'
 import { TurnBudget } from '../../runtime/turn-budget.ts'
 
-/** The values of an instance as the store has them. `userData` and `digest` are undefined where it has none. */
+/** The stored values of an instance. `userData` and `digest` are undefined if the store has none. */
 export interface Values { readonly record: Buffer, readonly userData: Buffer | undefined, readonly digest: string | undefined }
 
 /** Encrypted values to write. The store compares `instance` and `sealedAt`. */
 export interface EncryptedValues { readonly instance: Instance, readonly sealedAt: Seal, readonly record: Buffer, readonly userData: Buffer | undefined }
 
-/** `onlyIf`: the digest that the store must have of the instance, undefined where it must have none. Without `onlyIf`: any. */
+/** `onlyIf`: write only if the instance has this digest in the store (undefined: only if the store has no such instance). Without `onlyIf`: always. */
 export interface WriteOptions { readonly liftsSeal: boolean, readonly onlyIf: { readonly digest: string | undefined } | undefined, readonly dryRun: boolean }
 
-/** The outcome of a write. `sealed`: the store has a seal, which the record must have too. `changed`: the digest is another. */
+/** The outcome of a write. `sealed`: the store has a seal, which the record must have too. `changed`: the instance has another digest. */
 export type EncryptedWritten = Exclude<Written, { kind: 'user-data-changed' }> | { readonly kind: 'sealed', readonly sealedAt: string } | { readonly kind: 'changed' }
 
 /** The outcome of a conversion. `invalid` is final; after `refused` another attempt may succeed. */
@@ -35,11 +35,11 @@ export interface EncryptedReader {
   values(id: string): Promise<Values | undefined>
 }
 
-/** A store that writes values which it cannot read. */
+/** A store that writes values that it cannot read. */
 export interface EncryptedWriter extends EncryptedReader {
   writeEncrypted(values: EncryptedValues, options: WriteOptions): Promise<EncryptedWritten>
   removeEncrypted(id: string, revision: number | undefined): Promise<RemoveResult>
-  /** Replaces the values with others of the same contents and revision, if the instance has this digest. */
+  /** Replaces the values with encrypted ones of the same contents and revision, if the instance has this digest. */
   convertToEncrypted(values: EncryptedValues, digest: string | undefined): Promise<Converted>
   convertToPlain(document: unknown, userData: Buffer | undefined, digest: string | undefined): Promise<Converted>
   mark(as: 'plain' | 'encrypted'): Promise<void>
@@ -47,7 +47,7 @@ export interface EncryptedWriter extends EncryptedReader {
 
 const ATTEMPTS = 5
 
-/** Builds the codec. Reads only what the cipher accepts. */
+/** Builds the codec. It reads only values that the cipher accepts. */
 export function buildEncryptedCodec(cipher: RecordCipher): Codec<EncryptedReader, EncryptedWriter> {
   return new EncryptedCodec(cipher)
 }

@@ -1,8 +1,8 @@
 /**
  * Authenticated encryption of records, user-data and snapshots.
  *
- * With keys, the values in Redis and the snapshot on disk are encrypted. An attacker who can read them learns nothing, and one who can write them
- * can neither forge a value nor put one in the place of another. A publisher in any language can make a value:
+ * With keys, the values in Redis and the snapshot on disk are encrypted. An attacker who can read them learns nothing, and an attacker who can write
+ * them can neither forge a value nor exchange one for another. Publishers in any language can make a value:
  *
  *   imds1 NAME REVISION LF  nonce (12 bytes)  ciphertext  tag (16 bytes)
  *
@@ -13,7 +13,7 @@
  * Nonces are random, so a derived key is good for 2^32 values (NIST SP 800-38D, 8.3), which is 100 publishes a second for 16 months. The first key
  * encrypts and every key decrypts, so that keys can be replaced one after the other.
  *
- * It does not protect against a replay: an older value of the same instance is authentic too, with its own revision.
+ * It does not protect against replay: an older value of the same instance, with its older revision, is authentic too.
  */
 import { createCipheriv, createDecipheriv, createSecretKey, hkdfSync, randomBytes, type KeyObject } from 'node:crypto'
 import type { Parsed } from '../../metadata/parsed.ts'
@@ -61,18 +61,18 @@ export interface Decryption {
   readonly end: () => Rejection | undefined
 }
 
-/** Parses a file of keys: `NAME:BASE64-OF-32-BYTES`, one a line. A fault names lines and never quotes them. */
+/** Parses a file of keys: `NAME:BASE64-OF-32-BYTES`, one per line. A fault names lines and never quotes them. */
 export function parseRecordKeys(text: string): Parsed<RecordKeys, string> {
   const keys: RecordKey[] = []
   for (const [i, line] of text.split('\n').map((raw) => raw.trim()).entries()) {
     if (line === '') continue
     const [, name, base64] = new RegExp(`^(${NAME}):([A-Za-z0-9+/]{43}=)$`).exec(line) ?? []
     if (name === undefined || base64 === undefined) return { ok: false, faults: [`has no NAME:BASE64-OF-32-BYTES in line ${String(i + 1)}`] }
-    if (keys.some((other) => other.name === name)) return { ok: false, faults: [`gives a name in line ${String(i + 1)} that an earlier key has`] }
+    if (keys.some((other) => other.name === name)) return { ok: false, faults: [`has the name of an earlier key in line ${String(i + 1)}`] }
     keys.push({ name, key: createSecretKey(base64, 'base64') })
   }
   const [first, ...others] = keys
-  return first === undefined ? { ok: false, faults: ['holds no key: NAME:BASE64-OF-32-BYTES, one a line'] } : { ok: true, value: [first, ...others] }
+  return first === undefined ? { ok: false, faults: ['has no key: NAME:BASE64-OF-32-BYTES, one per line'] } : { ok: true, value: [first, ...others] }
 }
 
 /** True for a value that begins like an encrypted one. */
@@ -146,11 +146,11 @@ export class RecordCipher {
   /** Begins to decrypt a value in parts. Use nothing of it before `end` has returned undefined. */
   decrypting(kind: ValueKind, id: string, { head, tag, length }: Ends): Decryption | Rejection {
     const [header, name, revision] = HEADER.exec(head.toString('latin1')) ?? []
-    if (header === undefined) return { kind: 'rejected', reason: 'is not encrypted, or not as imds does it' }
+    if (header === undefined) return { kind: 'rejected', reason: 'is not encrypted, or not in the format of imds' }
     const key = this.#keys.find((ours) => ours.name === name)
-    if (key === undefined) return { kind: 'rejected', reason: `was encrypted with a key that is not among ours: ${name!}` }
+    if (key === undefined) return { kind: 'rejected', reason: `was encrypted with a key that is not configured here: ${name!}` }
     const start = header.length + NONCE_BYTES
-    if (length < start + TAG_BYTES) return { kind: 'rejected', reason: 'is cut off' }
+    if (length < start + TAG_BYTES) return { kind: 'rejected', reason: 'is truncated' }
     const decipher = createDecipheriv(ALGORITHM, this.#derive(key, kind, id), head.subarray(header.length, start), { authTagLength: TAG_BYTES })
       .setAAD(this.#bound(header.slice(0, -1), kind, id)).setAuthTag(tag)
     return {
@@ -161,7 +161,7 @@ export class RecordCipher {
           decipher.final()
           return undefined
         } catch {
-          return { kind: 'rejected', reason: 'is not authentic: changed, or made with another key or for another place' }
+          return { kind: 'rejected', reason: 'is not authentic: it was changed, or encrypted with another key or for another instance' }
         }
       },
     }

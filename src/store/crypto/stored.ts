@@ -1,11 +1,11 @@
 /**
- * Reads the two values of an instance in Redis, for the daemon and for publishers. Without keys the values are plain. With keys only values
- * are accepted that were encrypted for this id, record and user-data for the same revision; a plain value is rejected.
+ * Reads the two values of an instance in Redis, for the daemon and for publishers. Without keys the values are plain. With keys, plain values are
+ * rejected, and so are values that were not encrypted for this id, or a record and user-data that were encrypted for different revisions.
  */
 import { isEncrypted, type Decrypted, type RecordCipher } from './record-cipher.ts'
 import { TurnBudget } from '../../runtime/turn-budget.ts'
 
-/** The contents of the values. `keys`: the names of the keys of both; empty where they are plain. */
+/** The contents of the values. `keys`: the names of the keys of both; empty if they are plain. */
 export type Stored =
   | { readonly kind: 'record', readonly document: unknown, readonly userData: Buffer | undefined, readonly keys: readonly string[] }
   | { readonly kind: 'unreadable' | 'rejected', readonly reason: string }
@@ -26,10 +26,10 @@ export async function readStored(
   const values: Decrypted[] = bytes === undefined ? [decrypted] : [decrypted, bytes]
   const stored = readDocument(decrypted.bytes, bytes?.bytes, values.map(({ key }) => key))
   if (stored.kind !== 'record' || (stored.document as { revision?: unknown } | undefined)?.revision === revision) return stored
-  return { kind: 'rejected', reason: 'the record says another revision than it was encrypted for' }
+  return { kind: 'rejected', reason: 'the record has another revision than the one that it was encrypted for' }
 }
 
-/** The same for a publisher: undefined where there are no values. Rejects when they cannot be read. */
+/** Reads the two values for a publisher: undefined if there are none. Rejects when they cannot be read. */
 export async function readPublished(
   id: string, values: { readonly record: Buffer, readonly userData: Buffer | undefined } | undefined, cipher: RecordCipher | undefined,
 ): Promise<{ readonly document: unknown, readonly userData: Buffer | undefined } | undefined> {

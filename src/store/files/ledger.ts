@@ -1,9 +1,9 @@
 /**
  * The ledger of a directory: the last revision, the seal and the addresses of each instance.
  *
- * The records have all of that, but people edit them. While a record cannot be read, or is gone without a tombstone, daemons serve its last good
- * state, and the ledger protects that state from other publishes. A valid record or tombstone always overrides the ledger. So the ledger can be
- * lost: the next write builds it again from the records, and only what cannot be read at that time is unprotected.
+ * The records contain the same facts, but people edit records. If a record cannot be read, or is gone without a tombstone, daemons serve its last good
+ * state, and the ledger protects that state from other publishes. A valid record or tombstone always overrides the ledger. So the ledger may be lost:
+ * the next write rebuilds it from the records, and only instances whose records cannot be read at that time are unprotected.
  */
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -24,7 +24,7 @@ const ProtectionSchema = Type.Object({
 })
 const LedgerSchema = Type.Object({ version: Type.Literal(1), instances: Type.Record(Type.String(), ProtectionSchema) })
 
-/** What later publishes must respect. A removed instance owns no addresses. */
+/** What later publishes must respect. A removed instance owns no address. */
 export type Protection = Static<typeof ProtectionSchema>
 /** By id. */
 export type Protections = Map<string, Protection>
@@ -34,7 +34,7 @@ export function formatLedger(protections: Protections): string {
   return `${JSON.stringify({ version: 1, instances: Object.fromEntries([...protections].sort()) })}\n`
 }
 
-/** Reads the ledger; empty if there is none, or another kind of file. */
+/** Reads the ledger; empty if the file does not exist or is not a ledger. */
 export async function readLedger(path: string): Promise<Protections> {
   try {
     const ledger: unknown = JSON.parse(await readFile(path, 'utf8'))

@@ -4,8 +4,8 @@
  * Node cannot lock a file, but SQLite can: the lock is an exclusive transaction on an empty database, into which nothing is ever written. The
  * kernel releases it when the process ends, however it ends. Containers that share the directory share the lock.
  *
- * Left out: file systems without POSIX locks, where nothing can be written, and mounts whose locks are local to one machine (NFS with `nolock`),
- * where writers on two machines are not kept apart.
+ * Limits: on a file system without POSIX locks, nothing can be written. If the locks of a mount are local to each machine (NFS with `nolock`), writers on
+ * two machines do not exclude each other.
  */
 import { accessSync, closeSync, constants, fchownSync, lstatSync, openSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
@@ -20,7 +20,7 @@ const NOT_A_DATABASE = 26
 /** A lock; held until it is closed or the process ends. */
 export interface Lock { close(): void }
 
-/** Takes the lock at `path` and makes its file if it is missing. Waits for up to 5 s, then rejects. */
+/** Takes the lock at `path`, and creates its file if it is missing. Waits for up to 5 s, then rejects. */
 export async function takeLock(path: string): Promise<Lock> {
   for (const deadlineMs = performance.now() + WAIT_MS; ;) {
     const lock = tryLock(path)
@@ -50,8 +50,8 @@ function tryLock(path: string): Lock | undefined {
 }
 
 /**
- * Makes the file, with the owner of its directory if we are root. Synchronous, and never opens an existing file: closing any descriptor of a
- * file releases every POSIX lock that this process has on it.
+ * Creates the file, as root with the owner of its directory. Synchronous, and never opens an existing file: closing any descriptor of a file
+ * releases every POSIX lock that this process has on it.
  */
 function makeFile(path: string): void {
   try {

@@ -1,12 +1,12 @@
 /**
- * The operations of a writer on the file system. The writer gets them as an argument, so that a test can end its process between any two.
+ * The operations of a writer on the file system. The writer gets them as an argument, so that a test can end its process between any two of them.
  */
 import { open, rename, rm, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
 /** Operations on files. Each rejects with the error of the file system. */
 export interface FileOperations {
-  /** Makes a new file with all of its content, durably. Root gives it the owner and group of its directory. Rejects if it exists. */
+  /** Creates a file with all of its content, durably. Root gives it the owner and group of its directory. Rejects if the file exists. */
   readonly create: (path: string, content: string | Uint8Array) => Promise<void>
   readonly rename: (from: string, to: string) => Promise<void>
   /** Removes a file, if it exists. */

@@ -25,7 +25,7 @@ const LOCK = '.publisher.lock'
 /** Changes of one instance within this time become one report to a watcher. */
 const REPORT_INTERVAL_MS = 50
 
-/** Opens a directory for writing; the first write makes it where it is missing. */
+/** Opens a directory for writing. The first write creates the directory if it is missing. */
 export function openFilePublisher(directory: string, userDataMaxBytes: number, operations: FileOperations): Publisher {
   return buildPublisher(new FileBackend(directory, operations), PLAIN, userDataMaxBytes)
 }
@@ -72,7 +72,7 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
   }
 
   hypervisors(): Promise<never> {
-    return Promise.reject(new Error('daemons announce themselves in Redis, and not in files'))
+    return Promise.reject(new Error('daemons announce themselves only in Redis, not in a directory of files'))
   }
 
   async list(): Promise<readonly Listed[]> {

@@ -1,12 +1,13 @@
 /**
- * The store in a directory of files, as the daemon reads it: for a single host, a trial or a lab.
+ * The store in a directory of files, as the daemon reads it: for a single hypervisor, a trial or a lab.
  *
  *   srv-x1y2z.json | srv-x1y2z.yaml | srv-x1y2z.yml   the record
  *   srv-x1y2z.user-data                               its user-data, byte for byte; no file: none
  *   srv-x1y2z.removed                                 the tombstone: the instance was removed (a missing record alone is no removal)
  *   srv-x1y2z.pending                                 a change that a writer has not finished (pending.ts): overrides the other files
  *
- * A record may leave `userData` out; then it is computed from the file beside it. If it is there, it must fit. Other files are ignored.
+ * A record may omit `userData`: then it is computed from the file of the user-data. If the record has it, it must match that file. Other files are
+ * ignored.
  */
 import { createHash } from 'node:crypto'
 import { statSync, watch, type FSWatcher } from 'node:fs'
@@ -22,13 +23,13 @@ import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
 import { fillUserData } from '../user-data.ts'
 import { sha256InSlices, TurnBudget } from '../../runtime/turn-budget.ts'
 
-/** How long to wait for more changes: a writer may put record and user-data one after the other. */
+/** How long to wait for more changes: a writer may write record and user-data one after the other. */
 const QUIET_MS = 10
 const RETRY_MS = 1000
-/** After so many attempts, files that change while they are read are used as read: a notice follows the last change. */
+/** How often files that change while they are read are read again. The last attempt is used: a notice follows the last change. */
 const ATTEMPTS = 10
 
-/** A file may be longer than its record: it may be indented, or have comments. */
+/** The limit of a file. It may be longer than its record as JSON, since it may be indented or have comments. */
 const FILE_MAX_BYTES = 4 * RECORD_MAX_BYTES
 /** The limit for YAML is lower, because it is parsed in one turn of the event loop and much slower than JSON. */
 const YAML_MAX_BYTES = 64 * 1024
@@ -54,7 +55,7 @@ class FileSource implements Source {
   #watcher: FSWatcher | undefined
   #timers = new Map<string, NodeJS.Timeout>()
   #stopped = false
-  /** Watches the path again if it now leads to another directory, which inotify does not report. */
+  /** Watches the path again if it now leads to another directory. inotify does not report that. */
   #checkPath = (): void => { /* not started */ }
 
   constructor(directory: string, userDataMaxBytes: number) {
@@ -72,7 +73,7 @@ class FileSource implements Source {
     const watched = identityOf(this.#directory)
     this.#checkPath = () => {
       const now = identityOf(this.#directory)
-      if (now !== watched) retry(now === undefined ? `${this.#directory} is gone` : `${this.#directory} is another directory now`)
+      if (now !== watched) retry(now === undefined ? `${this.#directory} no longer exists` : `${this.#directory} was replaced by another directory`)
     }
     try {
       this.#watcher = watch(this.#directory, (_event, name) => {
@@ -124,7 +125,7 @@ class FileSource implements Source {
   }
 }
 
-/** Identifies the directory that a path leads to; undefined for none. The inode number alone is reused as soon as it is free. */
+/** Identifies the directory that a path leads to; undefined if there is none. An inode number alone is not enough: free numbers are reused at once. */
 function identityOf(path: string): string | undefined {
   try {
     const { dev, ino, birthtimeNs } = statSync(path, { bigint: true })
@@ -135,8 +136,8 @@ function identityOf(path: string): string | undefined {
 }
 
 /**
- * Loads one instance from a directory: one state of it, also while a writer changes its files. Rejects when a file is there and cannot be
- * read. Does not read user-data longer than `userDataMaxBytes`, except in a pending change.
+ * Loads one instance from a directory: one consistent state, even while a writer changes its files. Rejects when a file exists and cannot be read. Does
+ * not read user-data longer than `userDataMaxBytes`, except in a pending change.
  */
 export async function loadFiles(directory: string, id: string, userDataMaxBytes = Infinity): Promise<Loaded> {
   let before = await stampsOf(directory, id)
@@ -149,8 +150,8 @@ export async function loadFiles(directory: string, id: string, userDataMaxBytes 
 }
 
 /**
- * Returns a text for the pending file and each possible record, which differs with the file; undefined where there is none. Every change by a
- * writer changes them: it begins with a pending file, and ends with another record or none.
+ * Returns a stamp for the pending file and for each possible record file: a text that changes with the file, undefined if the file does not exist. Every
+ * change by a writer changes a stamp: it begins with a pending file, and ends with another record file or none.
  */
 function stampsOf(directory: string, id: string): Promise<(string | undefined)[]> {
   return Promise.all(['.pending', ...RECORD_ENDINGS].map(async (ending) => {
@@ -193,7 +194,7 @@ async function load(directory: string, id: string, userDataMaxBytes: number, [pe
 
 async function loadPending(id: string, bytes: Buffer, readUserData: () => Promise<Buffer | undefined>): Promise<Loaded> {
   const change = parsePending(bytes)
-  if (change === undefined) return { kind: 'unreadable', id, digest: digestOf(bytes, undefined), reason: `${id}.pending is not a change that a writer left` }
+  if (change === undefined) return { kind: 'unreadable', id, digest: digestOf(bytes, undefined), reason: `${id}.pending is not a valid pending change` }
   if (change.kind === 'remove') return { kind: 'removed', id }
   const userData = change.userData === 'keep' ? await readUserData() : change.userData === 'none' ? undefined : change.userData
   const userDataSha256 = await sha256Of(userData)
@@ -216,13 +217,13 @@ function bounded(loaded: Loaded): Loaded {
   return loaded.kind === 'record' && fault !== undefined ? { kind: 'unreadable', id: loaded.id, digest: loaded.digest, reason: `the record ${fault.message}` } : loaded
 }
 
-/** The fault of one instance: a file of it is there and cannot be read (missing rights, a directory). */
+/** The fault of one instance: one of its files exists and cannot be read (missing rights, a directory). */
 function unreadable(id: string, error: unknown): Loaded {
   const { code = 'error' } = error as NodeJS.ErrnoException
   return { kind: 'unreadable', id, digest: code, reason: `a file of ${id} cannot be read: ${code}` }
 }
 
-/** Resolves as the operation on a file does, or with undefined where there is no such file. */
+/** Resolves as the operation on a file does, or with undefined if there is no such file. */
 async function ifThere<T>(operation: Promise<T>): Promise<T | undefined> {
   try {
     return await operation

@@ -1,9 +1,9 @@
 /**
  * Checks and writes one instance in a directory of files, while the lock is held.
  *
- * A change is committed by one rename, of `ID.pending`. Then the other files of the instance follow, and the pending file is removed. So a
- * writer that ends at any moment, even by a power cut, leaves the old state or the new one as a daemon reads it, and the next writer finishes the
- * change. Revisions, seals and the owners of addresses are checked against the records, and for records that cannot be read against the ledger.
+ * One rename, to `ID.pending`, commits a change. Then the writer updates the other files of the instance and removes the pending file. So if a writer
+ * ends at any moment, even by a power failure, daemons read either the old state or the new one, and the next writer finishes the change. Revisions,
+ * seals and the owners of addresses are checked against the records, or against the ledger for records that cannot be read.
  */
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -22,7 +22,7 @@ import { formatRecord, idOfFile, loadFiles } from './source.ts'
 const LEDGER = '.publisher.json'
 const TEMPORARY = '.publisher.tmp'
 
-/** The writer of a directory. Make one for each time that the lock is held, and recover first. */
+/** The writer of a directory. Build one each time that the lock is taken, and call `recover` first. */
 export class FileWriter implements PlainWriter {
   readonly #directory: string
   readonly #operations: FileOperations
@@ -35,12 +35,12 @@ export class FileWriter implements PlainWriter {
 
   /** Finishes what an earlier writer left pending, and brings the ledger in line with the records. */
   async recover(): Promise<void> {
-    await this.#remove(TEMPORARY) // may be half of a file
+    await this.#remove(TEMPORARY) // may be incomplete
     const unfinished: string[] = []
     for (const name of (await readdir(this.#directory)).filter((name) => name.endsWith('.pending'))) {
       const id = idOfFile(name)
       const change = id === undefined ? undefined : parsePending(await readFile(join(this.#directory, name)))
-      if (id === undefined || change === undefined) continue // not written by us: daemons report its instance as faulty
+      if (id === undefined || change === undefined) continue // not written by imds: daemons report its instance as faulty
       await this.#apply(id, change)
       unfinished.push(id)
     }

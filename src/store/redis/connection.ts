@@ -1,13 +1,12 @@
 /**
- * Connects to the Redis that has a region, in each of its shapes.
+ * Connects to the server that has a region: in a single Redis, with Sentinel, or in a Cluster.
  *
  * One server has a region: the server of the URL, the primary that Sentinels name, or the primary of the Cluster's slot of the region's hash tag.
- * A connection is always to that one server, which is searched for each time: by asking a Sentinel, or by following the redirections of any node.
- * Nothing here reconnects. The caller is notified of the end of a connection with its reason, and opens another one. That reads passwords and
- * certificates again, so that replacing them needs no restart.
+ * Each connect finds that server again: by asking a Sentinel, or by following the redirections of any node. Nothing here reconnects. When a connection
+ * ends, the caller gets the reason and opens another one. That reads passwords and certificates again, so that replacing them needs no restart.
  *
- * ioredis has clients for Sentinel and Cluster, but they reconnect and redirect on their own: the daemon could not tell when notices were lost, and
- * the reasons for operators would be gone. A region needs one server only, which makes finding it short.
+ * The clients of ioredis for Sentinel and Cluster are not used, because they reconnect and redirect by themselves: the daemon could not tell when notices
+ * were lost, and operators would not see the reasons. A region needs only one server, so finding it takes little code.
  */
 import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
@@ -65,9 +64,9 @@ export async function connectTo(settings: RedisSettings, node: Node, name: strin
 }
 
 /**
- * Checks that this server has the region now. Rejects when it does not: another node of a Cluster has the slot, it is a replica where a primary is
- * needed, or a replica without its primary. Resolves with its role. When the role of a connection changes, make another connection, since
- * notices may have been lost in between.
+ * Checks that this server has the region now, and resolves with its role. Rejects if another node of a Cluster has the slot, if the server is a replica
+ * and a primary is needed, or if it is a replica without its primary. When the role of a server changes, make another connection, since notices may
+ * have been lost in between.
  */
 export async function check(redis: Redis, settings: RedisSettings, key: string): Promise<string> {
   const [held, info] = await attempt(redis, [['get', key], ['info', 'replication']])
@@ -76,12 +75,12 @@ export async function check(redis: Redis, settings: RedisSettings, key: string):
   if (info instanceof Error) throw info
   const field = (name: string) => new RegExp(`^${name}:([^\\r\\n]*)`, 'm').exec(String(info))?.[1] ?? ''
   if (field('role') !== 'slave') return field('role')
-  if (storeOf(settings).shape === 'sentinel') throw new Error('this is not the primary, or no longer')
+  if (storeOf(settings).shape === 'sentinel') throw new Error('this server is not the primary, or no longer is')
   if (field('master_link_status') === 'down') throw new Error('this is a replica that lost its primary')
   return `replica of ${formatHostPort({ host: field('master_host'), port: Number(field('master_port')) })}`
 }
 
-/** Runs commands as one pipeline. A reply may be an Error; nil is undefined, also in a list. */
+/** Runs commands as one pipeline. A reply may be an Error. Redis' nil becomes undefined, in lists too. */
 export async function attempt(redis: Redis, commands: (string | number)[][]): Promise<unknown[]> {
   const replies = await redis.pipeline(commands).exec() ?? undefined
   if (replies === undefined) throw new Error('the connection was closed')
@@ -121,7 +120,7 @@ export function close({ redis }: Connection): void {
 /** Explains an error of a connection to the operator. */
 export function reasonOf(error: unknown): string {
   const { code = '', message, reason } = error as Error & { code?: string, reason?: string }
-  if (message.startsWith('MOVED ')) return 'this is a node of a Cluster: its URL begins with redis-cluster or rediss-cluster'
+  if (message.startsWith('MOVED ')) return 'this is a node of a Cluster: its URL must begin with redis-cluster or rediss-cluster'
   const missing = missingRight(message)
   const meaning = missing !== undefined ? `the Redis user may not do this: give it ${missing} (deploy/redis.acl has what imds needs)` : TLS_MEANINGS.find(([pattern]) => pattern.test(code))?.[1]
   const text = (reason ?? (message === '' ? code : message)).replace(/, with args beginning with:.*/s, '') // the arguments may be a password
@@ -130,8 +129,8 @@ export function reasonOf(error: unknown): string {
 
 const TLS_MEANINGS: readonly (readonly [code: RegExp, meaning: string])[] = [
   [/^CERT_HAS_EXPIRED$/, 'the server\'s certificate has expired'],
-  [/SELF_SIGNED_CERT|UNABLE_TO_(VERIFY|GET_ISSUER)|CERT_SIGNATURE_FAILURE/, 'the server\'s certificate is signed by an authority that is not trusted: is it the right file of authorities?'],
-  [/ALERT_(CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)$/, 'the server wants a client certificate'],
+  [/SELF_SIGNED_CERT|UNABLE_TO_(VERIFY|GET_ISSUER)|CERT_SIGNATURE_FAILURE/, 'the server\'s certificate is signed by an authority that is not trusted: check the file of certificate authorities'],
+  [/ALERT_(CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)$/, 'the server requires a client certificate'],
   [/ALERT_(UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_\w+|UNSUPPORTED_CERTIFICATE)$/, 'the server refuses our certificate'],
   [/WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG/, 'the server does not speak TLS on this port'],
 ]
@@ -214,12 +213,12 @@ async function dial(settings: RedisSettings, node: Node, options: Pick<RedisOpti
 }
 
 /**
- * Explains a reset during TLS. A server that refuses our certificate sends its alert after its side of the TLS 1.3 handshake, while we already
- * write, so we may see the reset instead of the alert.
+ * Explains a reset during TLS. A server that refuses the client's certificate sends its alert after its side of the TLS 1.3 handshake. The client is
+ * already writing then, so it may see a reset instead of the alert.
  */
 function hungUp(error: NodeJS.ErrnoException | undefined, { url, certFile }: RedisSettings): Error | undefined {
   if (error?.syscall === undefined || !/^(ECONNRESET|EPIPE)$/.test(error.code ?? '') || !url.startsWith('rediss')) return undefined
-  return new Error(`the server ${certFile === undefined ? 'wants a client certificate' : 'refuses our certificate'}, probably (${error.message})`, { cause: error })
+  return new Error(`the server ${certFile === undefined ? 'requires a client certificate' : 'refuses our certificate'}, probably (${error.message})`, { cause: error })
 }
 
 /**
@@ -228,8 +227,8 @@ function hungUp(error: NodeJS.ErrnoException | undefined, { url, certFile }: Red
  */
 function otherProtocol(error: NodeJS.ErrnoException, { url }: RedisSettings): Error | undefined {
   const isTls = url.startsWith('rediss')
-  if (isTls && error.code === 'ETIMEDOUT') return new Error(`no TLS handshake within ${String(TIMEOUT_MS / 1000)} s: the server is away, or does not speak TLS on this port (its URL begins with redis then, and not with rediss)`, { cause: error })
-  if (!isTls && /^(ECONNRESET|EPIPE)$/.test(error.code ?? '')) return new Error(`the server hung up: does it speak TLS on this port? Its URL begins with rediss then (${error.message})`, { cause: error })
+  if (isTls && error.code === 'ETIMEDOUT') return new Error(`no TLS handshake within ${String(TIMEOUT_MS / 1000)} s: the server does not answer, or does not speak TLS on this port (then its URL must begin with redis, not with rediss)`, { cause: error })
+  if (!isTls && /^(ECONNRESET|EPIPE)$/.test(error.code ?? '')) return new Error(`the server closed the connection: if it speaks TLS on this port, its URL must begin with rediss (${error.message})`, { cause: error })
   return undefined
 }
 

@@ -5,7 +5,7 @@
 
 /** The names of one region. Only publish.lua writes them, except `hypervisors`. */
 export interface Keys {
-  /** STRING: the time (Unix, seconds) of the first publish. Missing: the store is empty or another one. Reader: sync. */
+  /** STRING: the time (Unix, seconds) of the initialisation or the first publish. Missing: the store is empty or the wrong one. Reader: sync. */
   readonly region: string
   /** STRING: the time (Unix, seconds) of the first encrypted value. Present: publishers need the record keys. Reader: the script. */
   readonly encrypted: string

@@ -7,7 +7,7 @@
 --   EVAL <this file> 1 imds:{REGION} dry-run put ...            answer as put (unseal, put-encrypted, unseal-encrypted) would, and write nothing
 --   EVAL <this file> 1 imds:{REGION} init                       initialise an empty region, so that daemons accept it
 --   EVAL <this file> 1 imds:{REGION} remove ID [REVISION]       remove an instance; the default REVISION is the last one plus 1. With REVISION
---                                                               an unknown id gets a tombstone too, for hosts that still serve it
+--                                                               an unknown id gets a tombstone too, for hypervisors that still serve it
 --
 -- RECORD is the JSON document that docs/record.md describes. A record with `sealedAt` seals its user-data. A put keeps the seal in the store,
 -- whatever sealedAt its record has. Each answer is a list of strings:
@@ -32,7 +32,7 @@
 --   EVAL <this file> 1 imds:{REGION} mark-encrypted                                     mark the region as encrypted: answers `encrypted SINCE`
 --
 -- The first encrypted value marks the region as encrypted; put, unseal and remove are refused from then on. The script cannot check that callers
--- of the other verbs have the keys: the mark guards against a publisher without keys by mistake, not against an attacker.
+-- of the other verbs have the keys: the mark protects against a publisher that lacks its keys by mistake, not against an attacker.
 --
 -- FACTS is JSON with these fields of the record: schema, id, revision, region, hypervisors, sealedAt, and of each interface the network and
 -- the addresses. With DIGEST the script writes only if the instance has this digest now (`none`: there is no instance). Two more answers:
@@ -47,7 +47,7 @@ local is_dry = ARGV[1] == 'dry-run'
 local arguments = is_dry and { unpack(ARGV, 2) } or ARGV
 local REGION = string.match(base or '', '^imds:{([A-Za-z0-9][A-Za-z0-9._-]*)}$')
 local TOMBSTONE_SECONDS = 7 * 24 * 3600
-local ID_RULE = 'an id is 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'
+local ID_RULE = 'an id must be 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'
 -- The bounds of daemons: src/metadata/record.ts, and for encrypted values src/store/crypto/record-cipher.ts.
 local RECORD_MAX_BYTES = 262144
 local ENCRYPTION_MAX_OVERHEAD_BYTES = 115
@@ -197,7 +197,7 @@ end
 local function bound_fault(object, bounds, path)
   for name, most in pairs(bounds) do
     local value = object[name]
-    if value ~= nil and not is_table(value) then return path .. name .. ' is a list or an object' end
+    if value ~= nil and not is_table(value) then return path .. name .. ' must be a list or an object' end
     if value ~= nil and count(value) > most then return path .. name .. ' has more than ' .. most .. ' entries' end
   end
 end
@@ -205,7 +205,7 @@ end
 -- Returns what is wrong with a record's tags, or nil.
 local function tags_fault(tags)
   for key, value in pairs(tags or {}) do
-    if type(key) ~= 'string' or type(value) ~= 'string' then return 'tags is an object of strings' end
+    if type(key) ~= 'string' or type(value) ~= 'string' then return 'tags must be an object of strings' end
     if characters(key) > TAG_KEY_MAX_CHARACTERS then return 'tags has a key of more than ' .. TAG_KEY_MAX_CHARACTERS .. ' characters' end
     if characters(value) > TAG_VALUE_MAX_CHARACTERS then return 'tags has a value of more than ' .. TAG_VALUE_MAX_CHARACTERS .. ' characters' end
   end
@@ -215,15 +215,15 @@ end
 local function claims_of(record)
   local claims = {}
   for _, interface in ipairs(record.interfaces) do
-    if not is_table(interface) then return nil, 'interfaces is a list of objects' end
+    if not is_table(interface) then return nil, 'interfaces must be a list of objects' end
     local fault = bound_fault(interface, INTERFACE_BOUNDS, 'interfaces[].')
     if fault then return nil, fault end
     for _, name in ipairs({ 'ipv4Addresses', 'ipv6Addresses', 'ipv6Prefixes' }) do
       for _, range in ipairs(interface[name] or {}) do
-        if type(range) ~= 'string' then return nil, 'interfaces[].' .. name .. ' is a list of strings' end
+        if type(range) ~= 'string' then return nil, 'interfaces[].' .. name .. ' must be a list of strings' end
         if name ~= 'ipv6Prefixes' then range = string.match(range, '^[^/]*') end
         local claim = (interface.network or 'default') .. ' ' .. range
-        if not split_claim(claim) then return nil, 'an address or a network is empty or holds white space' end
+        if not split_claim(claim) then return nil, 'an address or a network is empty or contains white space' end
         if (name ~= 'ipv4Addresses' or is_ipv6(range)) and not digits_of(range) then return nil, 'interfaces[].' .. name .. ' has an entry that is neither an IPv6 address nor a prefix that an interface may own' end
         claims[#claims + 1] = claim
       end
@@ -243,12 +243,12 @@ local function facts_of(text, lifts)
   if not is_revision(record.revision) then return nil, 'revision is not a whole number of at least 1' end
   local fault = bound_fault(record, BOUNDS, '') or tags_fault(record.tags)
   if fault then return nil, fault end
-  if #(record.interfaces or {}) == 0 or #(record.hypervisors or {}) == 0 then return nil, 'interfaces and hypervisors are lists, and not empty' end
+  if #(record.interfaces or {}) == 0 or #(record.hypervisors or {}) == 0 then return nil, 'interfaces and hypervisors must be lists that are not empty' end
   for _, name in ipairs(record.hypervisors) do
-    if type(name) ~= 'string' then return nil, 'hypervisors is a list of strings' end
+    if type(name) ~= 'string' then return nil, 'hypervisors must be a list of strings' end
   end
   if record.sealedAt ~= nil and not is_time(record.sealedAt) then return nil, 'sealedAt is not a time such as 2026-11-20T15:04:05Z' end
-  if record.sealedAt and lifts then return nil, 'a record that unseals has no sealedAt' end
+  if record.sealedAt and lifts then return nil, 'a record that unseals must not have sealedAt' end
   local claims, why = claims_of(record)
   if not claims then return nil, why end
   return record, claims
@@ -257,12 +257,12 @@ end
 -- Returns the revision that an encrypted value was made for; nil for a plain value (src/store/crypto/record-cipher.ts).
 local function encrypted_for(value) return string.match(value or '', '^imds1 %S+ (%d+)\n') end
 
--- True if an instance may be changed only with keys. In a region that was encrypted before the mark existed, its record decides.
+-- True if an instance may be changed only with keys. A region that was encrypted by a version without the mark has none: there, the record decides.
 local function needs_keys(id)
   return redis.call('EXISTS', base .. ':encrypted') == 1 or encrypted_for(redis.call('HGET', base .. ':instance:' .. id, 'record')) ~= nil
 end
 
--- Writes an instance, unless it is stale or claims addresses of another. `before`: its entry. `again`: the same revision, converted.
+-- Writes an instance, unless it is stale or claims addresses of another. `before`: its index entry. `again`: converts the values at the same revision.
 local function write(record, claims, before, text, bytes, sealed_at, again)
   local id, instance = record.id, base .. ':instance:' .. record.id
   local digest = redis.sha1hex(text .. '\n' .. (bytes or ''))
@@ -310,9 +310,9 @@ local function put(text, mode, bytes, lifts)
   elseif mode == 'none' then
     bytes = nil
   elseif mode ~= 'set' or not bytes then
-    return refused('invalid', 'say what becomes of the user-data: set BYTES, keep or none')
+    return refused('invalid', 'the argument after RECORD must be set BYTES, keep or none')
   end
-  if (bytes and #bytes) ~= (expected and expected.size) then return refused('user-data', 'the record describes another size than that of the bytes') end
+  if (bytes and #bytes) ~= (expected and expected.size) then return refused('user-data', 'the size in the record is not the size of the bytes') end
 
   local before = known(id)
   local sealed_at = not lifts and seal_of(id, before) or record.sealedAt
@@ -388,8 +388,8 @@ local function mark_encrypted()
   return { 'encrypted', redis.call('GET', base .. ':encrypted') }
 end
 
--- While a Cluster moves the region's slot, each of its keys is on one of two nodes. Asking for two keys that do not exist ends the script then, on
--- either node, before it has written anything. So a change is complete, or is to be repeated.
+-- While a Cluster moves the region's slot, each of its keys is on one of two nodes. On either node, this command for two keys that do not exist fails then,
+-- and ends the script before it has written anything. So a change is complete, or has no effect and must be repeated.
 redis.call('EXISTS', base .. ':nowhere', base .. ':nowhere-else')
 
 if not REGION then return refused('invalid', 'the key is not imds:{REGION}') end
@@ -407,4 +407,4 @@ if verb == 'mark-encrypted' then return mark_encrypted() end
 if verb == 'mark-plain' then return mark_plain() end
 if verb == 'decrypt' then return decrypt(arguments[2], arguments[3], arguments[4]) end
 if verb == 'put-encrypted' or verb == 'unseal-encrypted' or verb == 'encrypt' then return put_encrypted(verb, arguments[2], arguments[3], arguments[4], arguments[5]) end
-return refused('invalid', 'the first argument is init, put, unseal, remove, put-encrypted, unseal-encrypted, encrypt, decrypt, remove-encrypted, mark-encrypted or mark-plain')
+return refused('invalid', 'the first argument must be init, put, unseal, remove, put-encrypted, unseal-encrypted, encrypt, decrypt, remove-encrypted, mark-encrypted or mark-plain')

@@ -1,5 +1,5 @@
 /**
- * The write side in Redis. Changes the region through publish.lua alone, and repeats a command on a new connection while the store moves from
+ * The write side in Redis. It changes the region only through publish.lua, and repeats a command on a new connection while the region moves from
  * one server to another.
  */
 import { readFileSync } from 'node:fs'
@@ -58,7 +58,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     this.#keys = keysOf(region)
   }
 
-  /** Returns the connection, and makes one if there is none. Rejects with what is wrong. */
+  /** Returns the connection, and opens one if there is none. Rejects with the reason. */
   connected(): Promise<Connection> {
     if (this.#closed) return Promise.reject(new Error('the publisher is closed'))
     this.#connection ??= this.#connect('imds-publisher')
@@ -118,7 +118,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
       const found = await this.#patiently((redis) => redis.hmget(this.#keys.hypervisors, ...names))
       names.forEach((name, i) => { if (typeof found[i] === 'string') this.#announced.add(name) })
       return names.filter((name) => !this.#announced.has(name))
-    } catch { // the record is published: a missing warning must not make that a failure
+    } catch { // the record is published: that the warning could not be determined is no failure
       return []
     }
   }

@@ -40,7 +40,7 @@ export function parsePutEncrypted(answer: ScriptAnswer): EncryptedWritten {
   return parseWritten(answer)
 }
 
-/** The facts that the script compares, the record, and the user-data (empty where there is none). */
+/** The facts that the script compares, the record, and the user-data (empty if there is none). */
 export function valueArguments({ instance, sealedAt, record, userData }: EncryptedValues): ScriptArguments {
   const { id, revision, region, interfaces, hypervisors } = instance
   const facts = {
@@ -56,7 +56,7 @@ export function parseConverted([verdict, ...details]: ScriptAnswer): Converted {
   return { kind: details[0] === 'invalid' ? 'invalid' : 'refused', reason: details.join(' ') }
 }
 
-/** The outcome of a removal. Throws for a refusal that is no result. */
+/** The outcome of a removal. Throws if the script refused for another reason than `stale`. */
 export function parseRemoved([verdict, ...details]: ScriptAnswer): RemoveResult {
   if (verdict === 'removed' || verdict === 'unchanged') return { kind: verdict, revision: Number(details[0]) }
   if (verdict === 'absent') return { kind: 'absent' }
@@ -73,7 +73,7 @@ function parseWritten([verdict, ...details]: ScriptAnswer): Exclude<Written, { k
   throw misuse(details)
 }
 
-/** A refusal because the publisher uses the store in a wrong way. */
+/** The error for a refusal that the publisher caused by wrong use, such as missing keys. */
 function misuse(details: readonly string[]): Error {
   const isEncrypted = details[0] === 'encrypted'
   return new Error(isEncrypted ? 'the region is encrypted: give its record keys (--record-keys, IMDS_RECORD_KEYS_FILE)' : `the store refused: ${details.join(' ')}`)

@@ -4,7 +4,7 @@
  * A session is two connections to the server that has the region: one for commands, one subscribed to the channel of this hypervisor. The source
  * reports `connected` when both are ready, so the resync that follows misses nothing. When either is lost, both are closed; the next session
  * finds the server again, and its resync finds the changes whose notices were lost. Both connections are checked every few seconds, because a
- * server may disappear without closing them, lose its role as primary, or give the region away, which else would look like a store without changes.
+ * server may disappear without closing them, lose its role as primary, or lose the region. Without a check, that would look like a store without changes.
  */
 import type { Redis } from 'ioredis'
 import { ipv6Digits } from '../../metadata/address.ts'
@@ -20,13 +20,13 @@ import { sha256InSlices, TurnBudget } from '../../runtime/turn-budget.ts'
 const HEARTBEAT_MS = 5000
 /** The most bytes of records and user-data that one read asks for, unless a single instance has more. */
 const READ_BYTES = 4 * 1024 * 1024
-/** Errors that will not go away by the next announcement. */
+/** Errors that the next announcement will get too. */
 const MAY_NOT_WRITE = /NOPERM|READONLY/
 const HEARTBEATS_PER_ANNOUNCEMENT = 6
 /** Errors of a server that no longer has the region, or cannot serve it. */
 const NOT_HERE = /^(MOVED|CLUSTERDOWN|LOADING|MASTERDOWN|NOAUTH) /
 
-/** How a daemon announces itself in the store. `state`: what it reports with the time. `failed`: called when it may not write. */
+/** How a daemon announces itself in the store. `state`: what it reports, beside the time. `failed`: called if Redis does not let it write. */
 export interface Announcement {
   readonly state: () => { readonly version: string, readonly instances: number }
   readonly failed: (reason: string) => void
@@ -50,7 +50,7 @@ export function buildRedisSource(parts: RedisSourceParts): Source {
 /** The open session. `end` closes it, for a reason. */
 interface Session { readonly commands: Connection, readonly end: (reason: string) => void }
 
-/** An instance to read; `userDataBytes` is 0 where its length is not known. */
+/** An instance to read; `userDataBytes` is 0 if its length is not known. */
 interface ToRead { readonly id: string, readonly userDataBytes: number }
 
 class RedisSource implements Source {
@@ -127,7 +127,7 @@ class RedisSource implements Source {
     }
   }
 
-  /** `userData` is undefined also where it was too long to read. */
+  /** Interprets the values of an instance. `userData` is undefined if there is none, and if it was too long to read. */
   async #loaded(id: string, [record, digestText, userData]: (Buffer | undefined)[], tombstone: string | undefined, userDataBytes: number): Promise<Loaded> {
     if (record === undefined) return { kind: tombstone === undefined ? 'absent' : 'removed', id }
     const digest = digestText?.toString()
@@ -140,7 +140,7 @@ class RedisSource implements Source {
     return { id, digest, ...stored, userDataSha256: stored.userData && await sha256InSlices(stored.userData, this.#budget) }
   }
 
-  /** True if it is too long in any case: an encrypted value is a little longer than its contents. */
+  /** True if user-data is certainly too long. The limit is a little higher, because an encrypted value is longer than its contents. */
   #isTooLong(userDataBytes: number): boolean {
     return userDataBytes > this.#userDataMaxBytes + ENCRYPTION_MAX_OVERHEAD_BYTES
   }
@@ -214,7 +214,7 @@ class RedisSource implements Source {
   }
 }
 
-/** A key of a wrong type is the fault of one instance, not of the store. */
+/** True for the error of a key with a wrong type, which is a fault of one instance, not of the store. */
 function isWrongType(reply: unknown): boolean {
   return reply instanceof Error && reply.message.startsWith('WRONGTYPE ')
 }

@@ -29,7 +29,7 @@ test('unknown user-data is not checked against its description', () => {
 
 describe('a record is refused', () => {
   test.each<[string, unknown, Uint8Array | 'none', string[]]>([
-    ['with another description than its user-data has', anInstance({ userData: { ...DESCRIBED, size: 1 } }), BYTES, ['/userData/size is not the 10 bytes that the user-data has']],
+    ['with another description than its user-data has', anInstance({ userData: { ...DESCRIBED, size: 1 } }), BYTES, ['/userData/size does not match the 10 bytes of the user-data']],
     ['with a description and no user-data', anInstance({ userData: DESCRIBED }), 'none', ['/userData describes user-data that is missing']],
     ['with user-data beyond the limit', anInstance(), Buffer.alloc(11), ['/userData is 11 bytes, more than the limit of 10 (IMDS_USER_DATA_MAX_BYTES)']],
     ['of another region', anInstance({ region: 'gb2' }), 'none', ['/region must be gb1, the region of this store']],

@@ -112,7 +112,7 @@ describe('a seal', () => {
   test('of an unknown instance is refused, and one of a faulty record is an error', async () => {
     expect(await aPublisher().store.seal('srv-none')).toEqual({ kind: 'absent' })
     await expect(aPublisher({ has: stored({ fqdn: '' }) }).store.seal(ID)).rejects.toThrow(`the store's record of ${ID} is faulty: publish a valid one first`)
-    await expect(aPublisher({ has: stored({ revision: Number.MAX_SAFE_INTEGER }) }).store.seal(ID)).rejects.toThrow('has no next revision')
+    await expect(aPublisher({ has: stored({ revision: Number.MAX_SAFE_INTEGER }) }).store.seal(ID)).rejects.toThrow('has the highest possible revision')
   })
 
   test('that loses a race is tried again, at most ten times', async () => {

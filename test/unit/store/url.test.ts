@@ -34,8 +34,8 @@ describe('files for Redis must fit its URL and each other', () => {
     ['redis://r', { passwordFile: 'f' }, []],
     ['redis://r', { caFile: 'f', certFile: 'f', keyFile: 'f' }, ['caFile is for TLS', 'certFile is for TLS', 'keyFile is for TLS']],
     ['rediss://r', { caFile: 'f', certFile: 'f', keyFile: 'f' }, []],
-    ['rediss://r', { certFile: 'f' }, ['certFile needs the file of its private key']],
-    ['rediss://r', { keyFile: 'f' }, ['keyFile needs the file of its certificate']],
+    ['rediss://r', { certFile: 'f' }, ['certFile also needs the file of its private key']],
+    ['rediss://r', { keyFile: 'f' }, ['keyFile also needs the file of its certificate']],
     ['redis://r', { sentinelPasswordFile: 'f' }, ['sentinelPasswordFile is for redis-sentinel://']],
     ['redis-sentinel://r/main', { sentinelPasswordFile: 'f' }, []],
   ])('%s with %j', (url, files, faults) => {

@@ -116,7 +116,7 @@ test('the same contents again are unchanged, although their ciphertext differs; 
 
 test('a record that the cipher rejects is not given to a publisher, and a good one replaces it', async () => {
   const foreign = values(7, BYTES, {}, aCipher('gb1', 'k2'))
-  await expect(codec.get(aStore(foreign).writer, ID)).rejects.toThrow(`${ID} cannot be read: the record was encrypted with a key that is not among ours: k2`)
+  await expect(codec.get(aStore(foreign).writer, ID)).rejects.toThrow(`${ID} cannot be read: the record was encrypted with a key that is not configured here: k2`)
   expect(await codec.write(aStore(foreign).writer, change(8, BYTES))).toMatchObject({ kind: 'published' })
   expect(await codec.get(aStore(values(7, BYTES)).writer, ID)).toMatchObject({ document: record(7, BYTES), userData: BYTES })
 })
@@ -138,7 +138,7 @@ test('an encryption replaces the keys at the same revision; plain values need a 
 test('a faulty record is not encrypted, and neither is what the cipher rejects', async () => {
   const faulty = { ...plainValues, userData: Buffer.from('other') }
   await expect(encrypt(aStore(faulty).writer, ID, true)).rejects.toThrow(`the store's record of ${ID} is faulty: publish a valid one`)
-  await expect(encrypt(aStore(values(7, undefined, {}, aCipher('gb1', 'k2'))).writer, ID, false)).rejects.toThrow(/not among ours: k2/)
+  await expect(encrypt(aStore(values(7, undefined, {}, aCipher('gb1', 'k2'))).writer, ID, false)).rejects.toThrow(/not configured here: k2/)
 })
 
 test('a decryption gives the store the plain contents; plain values stay', async () => {

@@ -55,14 +55,14 @@ describe('a value is rejected', () => {
     ['of another instance', () => cipher.decrypt('record', 'srv-other', good), /is not authentic/],
     ['of another kind', () => cipher.decrypt('user-data', ID, good), /is not authentic/],
     ['of another region', () => aCipher('gb2', 'k1').decrypt('record', ID, good), /is not authentic/],
-    ['whose key we do not have', () => aCipher('gb1', 'k2').decrypt('record', ID, good), /with a key that is not among ours: k1$/],
+    ['whose key we do not have', () => aCipher('gb1', 'k2').decrypt('record', ID, good), /with a key that is not configured here: k1$/],
     ['with another revision in its header', () => cipher.decrypt('record', ID, put('imds1 k1 13\n')), /is not authentic/],
     ['with the name of another key in its header', () => aCipher('gb1', 'k1', 'k2').decrypt('record', ID, put('imds1 k2 12\n')), /is not authentic/],
-    ['with a revision that is spelled otherwise', () => cipher.decrypt('record', ID, put('imds1 k1 012\n')), /is not encrypted, or not as imds does it/],
-    ['of another version', () => cipher.decrypt('record', ID, put('imds2 k1 12\n')), /is not encrypted, or not as imds does it/],
+    ['with a revision that is spelled otherwise', () => cipher.decrypt('record', ID, put('imds1 k1 012\n')), /is not encrypted, or not in the format of imds/],
+    ['of another version', () => cipher.decrypt('record', ID, put('imds2 k1 12\n')), /is not encrypted, or not in the format of imds/],
     ['cut before its last byte', () => cipher.decrypt('record', ID, good.subarray(0, -1)), /is not authentic/],
-    ['cut within its nonce', () => cipher.decrypt('record', ID, good.subarray(0, 15)), /is cut off/],
-    ['cut after its nonce', () => cipher.decrypt('record', ID, good.subarray(0, 24 + 10)), /is cut off/],
+    ['cut within its nonce', () => cipher.decrypt('record', ID, good.subarray(0, 15)), /is truncated/],
+    ['cut after its nonce', () => cipher.decrypt('record', ID, good.subarray(0, 24 + 10)), /is truncated/],
     ['with a byte more', () => cipher.decrypt('record', ID, Buffer.concat([good, Buffer.alloc(1)])), /is not authentic/],
     ['with a bit of its nonce changed', () => cipher.decrypt('record', ID, changed(14, (byte) => byte ^ 1)), /is not authentic/],
     ['with a bit of its ciphertext changed', () => cipher.decrypt('record', ID, changed(26, (byte) => byte ^ 128)), /is not authentic/],
@@ -121,8 +121,8 @@ test('keys rotate with an overlap: the first encrypts, all decrypt', () => {
   expect(both.current).toBe('k2')
   expect(both.names).toEqual(['k2', 'k1'])
   expect([both.decrypt('record', ID, before), both.decrypt('record', ID, after), young.decrypt('record', ID, after)].map((result) => result.kind === 'decrypted' && result.key)).toEqual(['k1', 'k2', 'k2'])
-  expect(old.decrypt('record', ID, after)).toMatchObject({ kind: 'rejected', reason: expect.stringMatching(/not among ours: k2/) as unknown })
-  expect(young.decrypt('record', ID, before)).toMatchObject({ kind: 'rejected', reason: expect.stringMatching(/not among ours: k1/) as unknown })
+  expect(old.decrypt('record', ID, after)).toMatchObject({ kind: 'rejected', reason: expect.stringMatching(/not configured here: k2/) as unknown })
+  expect(young.decrypt('record', ID, before)).toMatchObject({ kind: 'rejected', reason: expect.stringMatching(/not configured here: k1/) as unknown })
 })
 
 describe('a key file', () => {
@@ -131,13 +131,13 @@ describe('a key file', () => {
     expect(parseRecordKeys(`\r\n k1:${base64}\r\n\nk2:${base64}`)).toMatchObject({ ok: true, value: [{ name: 'k1' }, { name: 'k2' }] })
   })
   test.each<[string, string, RegExp]>([
-    ['that is empty', '\n\n', /holds no key/],
+    ['that is empty', '\n\n', /has no key/],
     ['with a key of 31 bytes', `k1:${Buffer.alloc(31, 1).toString('base64')}`, /in line 1$/],
     ['with a key of 33 bytes', `k1:${Buffer.alloc(33, 1).toString('base64')}`, /in line 1$/],
     ['with a key that is not base64', `k1:${base64.replace(/./, '!')}`, /in line 1$/],
     ['with a key without a name', `${keyLines('k1')}${base64}`, /in line 2$/],
     ['with a name of two words', `k 1:${base64}`, /in line 1$/],
-    ['with one name twice', `${keyLines('k1')}\nk1:${base64}`, /gives a name in line 3 that an earlier key has/],
+    ['with one name twice', `${keyLines('k1')}\nk1:${base64}`, /has the name of an earlier key in line 3/],
   ])('%s is refused, and no message contains a key', (_what, text, message) => {
     const parsed = parseRecordKeys(text)
     const faults = parsed.ok ? [] : parsed.faults
@@ -158,7 +158,7 @@ describe('a value that is decrypted in slices', () => {
     expect(await cipher.decryptInSlices('user-data', ID, cipher.encrypt('user-data', ID, 3, part), new TurnBudget())).toEqual({ kind: 'decrypted', bytes: part, revision: 3, key: 'k1' })
   })
   test('is rejected at once if it is not encrypted', async () => {
-    expect(await cipher.decryptInSlices('user-data', ID, Buffer.from('plain'), new TurnBudget())).toEqual({ kind: 'rejected', reason: 'is not encrypted, or not as imds does it' })
+    expect(await cipher.decryptInSlices('user-data', ID, Buffer.from('plain'), new TurnBudget())).toEqual({ kind: 'rejected', reason: 'is not encrypted, or not in the format of imds' })
   })
   test('is decrypted over several turns of the event loop', async () => {
     const { ciphered } = await mostBytesPerTurn(() => cipher.decryptInSlices('user-data', ID, value, new TurnBudget()))
@@ -168,6 +168,6 @@ describe('a value that is decrypted in slices', () => {
   test.each([HEAD_BYTES, SLICE_BYTES, 3 * SLICE_BYTES, value.length - 1])('is rejected if byte %i was changed', async (at) => {
     const changed = Buffer.from(value)
     changed[at]! ^= 1
-    expect(await cipher.decryptInSlices('user-data', ID, changed, new TurnBudget())).toEqual({ kind: 'rejected', reason: 'is not authentic: changed, or made with another key or for another place' })
+    expect(await cipher.decryptInSlices('user-data', ID, changed, new TurnBudget())).toEqual({ kind: 'rejected', reason: 'is not authentic: it was changed, or encrypted with another key or for another instance' })
   })
 })

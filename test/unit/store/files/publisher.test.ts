@@ -58,7 +58,7 @@ test('a list has the valid records by id, with their addresses by network, and n
 
 test('daemons announce nothing in files: there are none to list, and no hypervisor is called misspelt', async () => {
   const { store } = aStore()
-  await expect(store.hypervisors()).rejects.toThrow('daemons announce themselves in Redis')
+  await expect(store.hypervisors()).rejects.toThrow('daemons announce themselves only in Redis')
   expect(await store.put(anInstance({ hypervisors: ['hv-typo'] }))).toMatchObject({ unannounced: [] })
 })
 

@@ -34,7 +34,7 @@ test.each(['', '\n', 'null\n', '[]\n', '{}\n', '{"userData":"all"}\n', '{"record
   const directory = aDirectory()
   writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance()))
   writeFileSync(join(directory, `${ID}.pending`), text)
-  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'unreadable', reason: `${ID}.pending is not a change that a writer left` })
+  expect(await loadFiles(directory, ID)).toMatchObject({ kind: 'unreadable', reason: `${ID}.pending is not a valid pending change` })
 })
 
 test('a file that cannot be looked up does not count as absent', async () => {

@@ -1,4 +1,4 @@
-/** The base rules: sets, chains and counters, which do not depend on instances. rules.ts says what they are for. */
+/** The base rules: sets, chains and counters, which do not depend on instances. rules.ts describes their purpose. */
 
 /** What the base rules depend on. `operatorPort` undefined: none. `linkHead`: the common beginning of guests' link names, if there is one. */
 export interface BaseRulesParts {
@@ -7,7 +7,7 @@ export interface BaseRulesParts {
   readonly linkHead: string | undefined
 }
 
-/** Our table. */
+/** The table of imds. */
 export const TABLE = 'inet imds'
 
 /** The rate limit of new connections of an interface: ten times contract F1. */

@@ -28,7 +28,7 @@ export interface FirewallParts {
   readonly log: Pick<Logger, 'warn'>
 }
 
-/** Where the daemon listens, and the DSCP of packets with a hop limit. */
+/** The addresses on which the daemon listens, and the DSCP of packets with a hop limit. */
 export interface FirewallPlaces { readonly listeners: FirewallListener[], readonly operator: FirewallDocument['operator'], readonly limitedDscp: number }
 
 /**
@@ -37,7 +37,7 @@ export interface FirewallPlaces { readonly listeners: FirewallListener[], readon
  */
 export interface FirewallStatus { readonly required: boolean, readonly applied: boolean, readonly ageSeconds: number, readonly refused: number }
 
-/** A request is answered after this time if the view does not change, in ms. So the agent checks its rules this often. */
+/** If the view does not change, a request of the agent is answered after this time, in ms. So the agent checks its rules at this interval. */
 const LONG_POLL_MS = 5_000
 /** After this time without a request, the agent is considered dead. */
 const STALE_SECONDS = 30
@@ -73,14 +73,14 @@ export class Firewall {
     this.#wake()
   }
 
-  /** The view is complete, as far as this host knows. */
+  /** Reports that the view is complete: it was read from a snapshot, or a resync has completed. */
   isWhole(): void {
     if (this.#isWhole) return
     this.#isWhole = true
     this.#wake()
   }
 
-  /** The view has changed. */
+  /** Reports that the view has changed. */
   changed(): void {
     this.#changedAtMs ??= this.#parts.now()
     this.#wake()
@@ -128,7 +128,7 @@ export class Firewall {
     if (fault !== undefined) return fault
     const refusal = this.#refusalOf(instance)
     if (refusal !== undefined) return `the firewall keeps interface ${refusal.interface} out: ${refusal.message}`
-    return this.isApplied(instance) ? undefined : 'the firewall has not let it in yet'
+    return this.isApplied(instance) ? undefined : 'the firewall has not admitted the guest yet'
   }
 
   /** Why the guest of this record can never be started, or undefined: the rule for links gives one of its links no valid name. */
@@ -178,7 +178,7 @@ export class Firewall {
       const view = { version: `${epoch}.${String(++this.#count)}`, link, ...this.#places, guests: [...instances.values()].map(firewallGuest) }
       const links = new Links(link, [...instances.values()].flatMap(({ interfaces }) => interfaces))
       this.#versions.push({ view, links, instances, sinceMs: this.#changedAtMs })
-      // The applied version stays, since its guests are still let in.
+      // Keep the applied version: its rules still admit its guests.
       if (this.#versions.length > MOST_VERSIONS) this.#versions.splice(this.#applied === this.#versions[0] ? 1 : 0, 1)
       this.#changedAtMs = undefined
     }

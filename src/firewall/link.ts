@@ -1,8 +1,8 @@
 /**
- * The names of guests' links on this host.
+ * The names of guests' links on this hypervisor.
  *
- * Each cloud names its taps by a rule; here it is a text with placeholders (IMDS_LINK). Linux allows 15 characters in a name. If a name is
- * longer, it is not shortened: the firewall keeps that interface out until the rule fits.
+ * Each cloud names its taps by a rule, which IMDS_LINK gives as a text with placeholders. Linux allows 15 characters in a name. A longer name is not
+ * shortened: the firewall keeps the interface out until the rule gives a name that fits.
  */
 import type { Parsed } from '../metadata/parsed.ts'
 
@@ -18,7 +18,7 @@ const MOST = 15
 const NAME = /^[A-Za-z0-9_.-]+$/
 /** `{interfaceId:11}`: the first 11 characters of the id. */
 const PLACEHOLDER = /\{(interfaceId|network)(?::([1-9]\d?))?\}/g
-/** With a shorter head the rule would match the host's own links. */
+/** A shorter head could match the hypervisor's own links. */
 const MIN_HEAD = 2
 
 /** True if a rule can give a valid name. */
@@ -34,8 +34,8 @@ export function isLinkName(name: string): boolean {
 /**
  * The links of all interfaces by a rule.
  *
- * If the rule has the interface's id, each interface has its own link. Two names can still be equal: if ids are cut, or two interfaces have one
- * id. Each of the two guests could impersonate the other by that link, so neither gets one.
+ * If the rule has the interface's id, each interface has its own link. Two names can still be equal: if the rule shortens ids, or if two interfaces
+ * have the same id. Then each of the two guests could impersonate the other, so neither gets a link.
  */
 export class Links {
   readonly #rule: string
@@ -60,11 +60,11 @@ export class Links {
     if (!name.ok || ids === undefined) return name
     const [first = '', ...others] = new Set(ids)
     const whose = others.length === 0 ? `${String(ids.length)} interfaces with the id ${first}` : `interfaces ${[first, ...others].join(' and ')}`
-    return { ok: false, faults: [`its link ${name.value} by the rule ${this.#rule} would be that of ${whose}`] }
+    return { ok: false, faults: [`the rule ${this.#rule} gives it the link name ${name.value}, which ${whose} would share`] }
   }
 }
 
-/** The common beginning of all guests' link names, by which unknown ones are recognised; undefined if the rule has none. */
+/** The common beginning of all guests' link names, which also matches links of guests that are not known; undefined if the rule has none. */
 export function linkHead(rule: string): string | undefined {
   const [first] = [...rule.matchAll(PLACEHOLDER)]
   const head = rule.slice(0, first?.index)
@@ -74,6 +74,6 @@ export function linkHead(rule: string): string | undefined {
 function linkOf(rule: string, { id, network }: LinkOf): LinkName {
   const link = rule.replaceAll(PLACEHOLDER, (_, name: string, length?: string) => (name === 'network' ? network : id).slice(0, length === undefined ? Infinity : Number(length)))
   if (isLinkName(link)) return { ok: true, value: link }
-  const length = link.length > MOST ? ` has ${String(link.length)} characters, and Linux allows ${String(MOST)}; {interfaceId:11} takes the first 11 of an id` : ' is no name of an interface'
-  return { ok: false, faults: [`its link by the rule ${rule}${length}`] }
+  const length = link.length > MOST ? ` has ${String(link.length)} characters, and Linux allows ${String(MOST)}; {interfaceId:11} takes the first 11 of an id` : ' is not a valid link name'
+  return { ok: false, faults: [`its link name by the rule ${rule}${length}`] }
 }

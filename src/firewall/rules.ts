@@ -1,16 +1,16 @@
 /**
- * Builds the host's nftables rules from the firewall document. Pure: the result is text for `nft -f -`.
+ * Builds the nftables rules of this hypervisor from the firewall document. Pure: the result is text for `nft -f -`.
  *
  * The daemon identifies a guest by the source address. These rules make that safe: a packet reaches a listener only if its link, MAC, source
- * address and destination are those of one interface in the listener's network. An answer leaves by the same link or is dropped, so an answer that
- * is in flight when a guest goes away reaches nobody else.
+ * address and destination are those of one interface in the listener's network. A response leaves by the same link or is dropped, so a response that
+ * is in flight when a guest goes away reaches no other guest.
  *
- * The answer to a token PUT travels no further than the instance's hop limit (contract D6): the daemon marks its packets by their DSCP
+ * The response to a token PUT travels no further than the instance's hop limit (contract D6): the daemon marks its packets by their DSCP
  * (guest/hop-limit.ts), and the rules set the limit on packets with the mark. The rules do not use conntrack: one guest could fill its table.
  *
  * New connections of an interface have a rate limit; the excess is reset.
  *
- * Each value of the document is checked, since it comes from a process that guests talk to: no value can end a set and begin a rule. An
+ * Each value of the document is checked, because guests connect to the process that sends it: no value can end a set and begin a rule. An
  * interface with an invalid value is left out and reported.
  */
 import { ipv6Digits, isIpv4, isIpv6, isIpv6Prefix, isOneAddress } from '../metadata/address.ts'
@@ -19,7 +19,7 @@ import type { FirewallRefusal } from './refusal.ts'
 import { hopChain, formatBaseRules, TABLE } from './base-rules.ts'
 import type { FirewallGuest, FirewallInterface, FirewallListener, FirewallDocument } from './document.ts'
 
-/** A part of the document that is left out of the rules. `instance` undefined: a part of the host's configuration. */
+/** A part of the document that is left out of the rules. `instance` undefined: a part of the daemon's configuration. */
 export interface FirewallFault { readonly instance: string | undefined, readonly message: string }
 
 /** Key of an element -> its verdict, empty in a set. */
@@ -34,7 +34,7 @@ export interface FirewallRules {
   readonly hops: ReadonlySet<number>
   readonly limitedDscp: number
   readonly sets: ReadonlyMap<string, Elements>
-  /** Interfaces that are let in. */
+  /** The number of interfaces that are admitted. */
   readonly interfaces: number
   readonly faults: readonly FirewallFault[]
 }
@@ -104,7 +104,7 @@ export function listed({ sets }: FirewallRules): string[] {
 /** A transaction that deletes the table, whether it exists or not. */
 export const REMOVAL = `table ${TABLE}\ndelete table ${TABLE}\n`
 
-/** Why an interface cannot be let in, or undefined. */
+/** Why an interface cannot be admitted, or undefined. */
 function faultOf(
   links: Links, guest: FirewallGuest, { id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }: FirewallInterface,
 ): string | undefined {
@@ -113,7 +113,7 @@ function faultOf(
   const { httpPutResponseHopLimit: limit } = guest
   const isGood = MAC.test(macAddress) && ipv4Addresses.every(isIpv4) && ipv6Addresses.every(isIpv6) && ipv6Prefixes.every(isIpv6Prefix)
     && Number.isInteger(limit) && limit >= HOPS.least && limit <= HOPS.most
-  return isGood ? undefined : `interface ${JSON.stringify(id)} is not described as a record must`
+  return isGood ? undefined : `interface ${JSON.stringify(id)} has an invalid address, prefix, MAC address or hop limit`
 }
 
 function addInterface(sets: Sets, links: Links, listeners: readonly FirewallListener[], limit: number, one: FirewallInterface): void {

@@ -24,7 +24,7 @@ export const ReadinessSchema = Type.Object({
 })
 export type Readiness = Static<typeof ReadinessSchema>
 
-/** The launch gate's answer. `revision`: the one that guests get here, or null. `final`: the guest can never be started with this record. */
+/** The launch gate's answer. `revision`: the revision that this daemon serves, or null. `final`: the guest can never be started with this record. */
 export const InstanceStateSchema = Type.Object({
   id: Type.String(),
   revision: Type.Union([Type.Integer(), Type.Null()]),
@@ -33,7 +33,7 @@ export const InstanceStateSchema = Type.Object({
 })
 export type InstanceState = Static<typeof InstanceStateSchema>
 
-/** What a guest at an address would get, and why. What follows `because` is there if the address is an instance's. */
+/** What a guest at an address would get, and why. The fields after `because` are present if the address belongs to an instance. */
 export const ExplanationSchema = Type.Object({
   network: Type.String(),
   address: Type.String(),

@@ -7,7 +7,7 @@ import { parseFirewallDocument, type FirewallDocument } from '../firewall/docume
 import { ExplanationSchema, InstanceStateSchema, type Explanation, type InstanceState } from './api.ts'
 import { PATHS } from './paths.ts'
 
-/** `refused`: an answer with another status than those that carry a document, or without one. `unreachable`: no answer, and why. */
+/** `refused`: an answer without a valid document, or with a status that has none. `unreachable`: there was no answer, for this reason. */
 export type Answer<T> =
   | { readonly kind: 'answered', readonly status: number, readonly value: T }
   | { readonly kind: 'refused', readonly status: number }
@@ -43,7 +43,7 @@ export interface AgentReport { readonly applied: string | undefined, readonly re
  * Status 503: the daemon has none yet.
  */
 export function getFirewallDocument(base: string, report: AgentReport | undefined, signal: AbortSignal): Promise<Answer<FirewallDocument>> {
-  const applied = report?.applied ?? '' // an agent whose rules are not applied says so by an empty version
+  const applied = report?.applied ?? '' // an empty version reports that no rules are applied
   const query: Record<string, string> = report === undefined ? {} : { after: applied, applied, refused: formatRefusals(report.refused) }
   return get(base, PATHS.firewall, query, [200], parseFirewallDocument, signal)
 }

@@ -75,7 +75,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
         if (id === undefined) return `the store has no instance with this address on network ${network}: was it published?`
         const known = problemsOf(id)
         const why = known.length > 0 ? known.join('; ') : view.get(id) === undefined ? await lookedUp(id) : 'its record has other addresses'
-        return `the store gives it to ${id}: ${why}`
+        return `the store names ${id} as its owner: ${why}`
       }
       return explained([], lookUp)
     },
@@ -86,7 +86,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
 export function formatStoreState({ connected, wasConnected, changedAtMs, lossReason, problem }: SyncStatus, nowMs: number): string | undefined {
   const seconds = `${String(Math.round((nowMs - changedAtMs) / 1000))} s`
   const reason = lossReason === undefined ? '' : `: ${lossReason}`
-  const connection = connected ? undefined : wasConnected ? `the store was lost ${seconds} ago${reason}` : `the store was never reached since the start ${seconds} ago${reason}`
+  const connection = connected ? undefined : wasConnected ? `the store was lost ${seconds} ago${reason}` : `the store has not been reached since the start ${seconds} ago${reason}`
   if (problem === undefined) return connection
   if (connection !== undefined) return `not ready: ${connection}`
   return `not ready (connected for ${seconds}): ${problem}`

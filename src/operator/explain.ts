@@ -11,7 +11,7 @@ import type { View } from '../view/view.ts'
 import type { Explanation } from './api.ts'
 import type { Diagnosis } from './diagnosis.ts'
 
-/** The parts of an explanation. `networks`: those that are served here; `unreachable`: why a guest cannot reach its listeners, or undefined. */
+/** The parts of an explanation. `networks`: those that this daemon serves; `unreachable`: why a guest cannot reach its listeners, or undefined. */
 export interface ExplainParts {
   readonly view: View
   readonly firewall: Firewall
@@ -20,7 +20,7 @@ export interface ExplainParts {
   readonly unreachable: (instance: Instance) => string | undefined
 }
 
-/** Explains; undefined where `text` is not an address. */
+/** Explains what a guest at an address would get. Undefined if `text` is not an address. */
 export async function explain(
   { view, firewall, networks, diagnosis, unreachable }: ExplainParts, network: string, text: string,
 ): Promise<Explanation | undefined> {

@@ -1,6 +1,6 @@
 /**
- * The launch gate decides whether the guest of an instance may be started here. It may when this daemon serves the instance on one of its
- * networks, the instance's addresses are not contested, the listener's address exists, and the firewall lets the guest in if it is required.
+ * The launch gate decides whether the guest of an instance may be started on this hypervisor. It may if this daemon serves the instance on one of its
+ * networks, the instance's addresses are not contested, the listener's address exists, and the firewall, if it is required, admits the guest.
  */
 import type { Firewall } from '../firewall/firewall.ts'
 import type { Instance } from '../metadata/instance.ts'
@@ -37,8 +37,8 @@ export function buildLaunchGate({ view, firewall, networks, unreachable }: Launc
 }
 
 /**
- * Why a guest cannot reach the listeners of its networks, or undefined. `missing` are the addresses of listeners that no interface of this host
- * has now, and `format` makes a sentence of one.
+ * Why a guest cannot reach the listeners of its networks, or undefined. `missing` returns the addresses of listeners that no interface of this
+ * hypervisor has now, and `format` makes a sentence of one.
  */
 export function unreachableBy(
   listeners: readonly { readonly network: string, readonly host: string }[], missing: () => readonly string[], format: (address: string) => string,

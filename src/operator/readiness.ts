@@ -1,4 +1,4 @@
-/** The document of /readyz: ready once the first resync is complete, its records can be used, and every listener's address is there. */
+/** The document of /readyz: ready once the first resync is complete, its records can be used, and every listener's address exists. */
 import type { FirewallStatus } from '../firewall/firewall.ts'
 import type { SyncStatus } from '../view/sync.ts'
 import type { Readiness } from './api.ts'

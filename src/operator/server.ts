@@ -20,19 +20,19 @@ export interface OperatorFirewall {
 
 /** The parts of an operator server. */
 export interface OperatorServerParts {
-  /** Networks in CIDR form that may use it; empty: all. */
+  /** Networks in CIDR form that may use the operator API; empty: all. */
   readonly allow: readonly string[]
   readonly metrics: { readonly contentType: string, metrics(): Promise<string> }
   readonly readiness: () => Readiness
   readonly launchGate: (id: string) => GateState
   readonly firewall: OperatorFirewall
-  /** What a guest at an address on a network would get, and why; undefined where it is not an address. */
+  /** What a guest at an address on a network would get, and why; undefined if it is not an address. */
   readonly explain: (network: string, address: string) => Promise<Explanation | undefined>
   /** Why an instance is not served as the store has it, or undefined. */
   readonly diagnose: (id: string) => Promise<string | undefined>
 }
 
-/** imdsctl and the firewall agent on this host may always use it. */
+/** imdsctl and the firewall agent on this hypervisor may always use the operator API. */
 const THIS_HOST = ['127.0.0.0/8', '::1/128']
 
 /**
@@ -47,9 +47,9 @@ const THIS_HOST = ['127.0.0.0/8', '::1/128']
  *                       200 with the FirewallDocument, once its version is not `after` or after 5 s; 503 when there is none yet.
  *                       Only the firewall agent sends `applied` and `refused` (src/firewall/refusal.ts)
  *   GET /explain?address=ADDRESS&network=NETWORK
- *                       200 with an Explanation; 400 where it is not an address
+ *                       200 with an Explanation; 400 if it is not an address
  *
- * 403 for addresses outside of `allow`, except this host's loopback addresses.
+ * 403 for addresses outside of `allow`, except loopback addresses.
  */
 export function buildOperatorServer({ allow, metrics, readiness, launchGate, firewall, explain, diagnose }: OperatorServerParts): FastifyInstance {
   const server = Fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS, requestTimeout: 10_000, connectionTimeout: 30_000, keepAliveTimeout: 5_000 })

@@ -1,6 +1,6 @@
 /**
- * Waits for the launch gate. A program that starts guests first waits until this hypervisor's daemon serves the instance and, if it is required,
- * the firewall lets the guest in.
+ * Waits for the launch gate. Before a program starts a guest, it waits until this hypervisor's daemon serves the instance and, if the firewall is
+ * required, until the firewall admits the guest.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { getInstanceState } from './client.ts'
@@ -38,7 +38,7 @@ export async function waitForInstance({ operator, id, revision, timeoutMs }: Wai
 /** The gate's last answer. `served`: the revision whose guest may be started; `impossibleAt`: the one whose guest never can. */
 interface Gate { readonly served: number | undefined, readonly reason: string, readonly impossibleAt?: number }
 
-/** Undefined when the time was over first: the answer before it still holds. */
+/** Asks the gate once. Undefined if the time ran out first: the previous answer still applies then. */
 async function askGate(operator: string, id: string, timeoutMs: number): Promise<Gate | undefined> {
   const answer = await getInstanceState(operator, id, false, AbortSignal.timeout(Math.ceil(timeoutMs)))
   if (answer.kind === 'timeout') return undefined
@@ -51,7 +51,7 @@ async function askGate(operator: string, id: string, timeoutMs: number): Promise
   return { served: undefined, reason, ...final === true && revision !== undefined && { impossibleAt: revision } }
 }
 
-/** The daemon's reason, asked once since it may ask the store; undefined where there is none. */
+/** The daemon's reason; undefined if there is none. It is requested only once, because the daemon may ask the store for it. */
 async function askReason(operator: string, id: string): Promise<string | undefined> {
   const answer = await getInstanceState(operator, id, true, AbortSignal.timeout(REASON_TIMEOUT_MS))
   if (answer.kind !== 'answered' || answer.value.reason === undefined) return undefined

@@ -37,7 +37,7 @@ t.test('the agent reports rules that nft rejects, retries them and keeps the old
   await host.putAndWait(alpha)
   writeFileSync(join(directory, 'fail'), '')
   const revision = String(await host.put(bravo))
-  t.match(await host.imdsctl('wait', 'srv-bravo', '--revision', revision, '--timeout', '3'), { status: 75, stderr: /the firewall has not let it in yet/ })
+  t.match(await host.imdsctl('wait', 'srv-bravo', '--revision', revision, '--timeout', '3'), { status: 75, stderr: /the firewall has not admitted the guest yet/ })
   t.match(firewall.output(), /imdsctl: nft: Error: no space left: the rules stay as they are, trying again\n$/)
   t.same([await curl(alpha), await curl(bravo)], [200, 'refused'])
   rmSync(join(directory, 'fail'))
@@ -129,7 +129,7 @@ t.test('a daemon that cannot use any record offers no view, and the agent keeps 
   env['IMDS_USER_DATA_MAX_BYTES'] = '1'
   await host.restartDaemon()
   await until(async () => (await ready()).faulty === 1, 'the fault')
-  await until(() => firewall.output().endsWith('imdsctl: the daemon has no view to give yet: the rules stay as they are, trying again\n'), 'the agent to report that there is no view')
+  await until(() => firewall.output().endsWith('imdsctl: the daemon has no complete view yet: the rules stay as they are, trying again\n'), 'the agent to report that there is no view')
   t.match(await ready(), { ready: false, problem: /^1 of 1 records/ })
   t.match(await host.imdsctl('wait', 'srv-alpha', '--revision', String(revision), '--timeout', '1'), { status: 75 })
   t.equal(await rules(), before)

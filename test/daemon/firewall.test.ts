@@ -15,7 +15,7 @@ t.test('imdsctl wait returns when the rules let the instance in, and not before'
   const alpha = await host.addGuest('alpha')
   const revision = String(await host.put(alpha))
   const waitShortly = () => host.imdsctl('wait', 'srv-alpha', '--revision', revision, '--timeout', '2')
-  t.match(await waitShortly(), { status: 75, stderr: /does not serve revision 1 of srv-alpha: it has revision 1; the firewall has not let it in yet\n$/ })
+  t.match(await waitShortly(), { status: 75, stderr: /does not serve revision 1 of srv-alpha: it has revision 1; the firewall has not admitted the guest yet\n$/ })
   t.match(JSON.parse(await host.operator('/readyz')), { ready: true, firewall: { required: true, applied: false } })
   const firewall = await host.startFirewall()
   t.match(await waitShortly(), { status: 0 })
@@ -28,7 +28,7 @@ t.test('imdsctl wait returns when the rules let the instance in, and not before'
     const { status, stderr } = await host.imdsctl('wait', 'srv-muchtoolong', '--revision', String(await host.put(long)), '--timeout', '20')
     t.equal(status, 65)
     t.match(stderr, 'imdsctl: the guest of srv-muchtoolong can never start with revision 2: ')
-    t.match(stderr, 'the firewall keeps interface int-muchtoolong out: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15')
+    t.match(stderr, 'the firewall keeps interface int-muchtoolong out: its link name by the rule tap-{interfaceId} has 19 characters, and Linux allows 15')
     await until(() => firewall.output().includes('left out: srv-muchtoolong: interface int-muchtoolong'), 'the firewall to name it')
     t.same([await curl(long), await curl(alpha)], ['refused', 200])
   })
@@ -132,7 +132,7 @@ t.test('ids of other clouds, and links named by the first characters of an inter
   t.equal(await got('instance-id'), server)
   const second = await host.put(guest, { id: 'i-0123456789abcdef0', interfaces: nic(cut, '10.88.1.9', '02:24:19:00:02:01') })
   t.match(await host.imdsctl('wait', 'i-0123456789abcdef0', '--revision', String(second)), {
-    status: 65, stderr: `its link tap1f9a7c3e-52 by the rule tap{interfaceId:11} would be that of interfaces ${port} and ${cut}`,
+    status: 65, stderr: `the rule tap{interfaceId:11} gives it the link name tap1f9a7c3e-52, which interfaces ${port} and ${cut} would share`,
   })
   await until(async () => await curl(guest) === 'refused', 'both interfaces to be kept out')
 })

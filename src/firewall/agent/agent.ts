@@ -1,9 +1,9 @@
 /**
- * The firewall agent (imdsctl firewall): keeps the host's rules equal to the daemon's view.
+ * The firewall agent (imdsctl firewall): keeps the rules of this hypervisor in step with the daemon's view.
  *
  * It runs a loop: ask the daemon for the firewall document, apply it, and report with the next request which version is applied. It leaves
- * out an interface that nft refuses, and reports it. If anything else fails, the rules stay as they are: a guest that was let in keeps its
- * access, and others stay out. The rules also stay when the agent ends.
+ * out an interface that nft refuses, and reports it. If anything else fails, the rules stay as they are: a guest that was admitted stays
+ * admitted, and others stay out. The rules also stay when the agent ends.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { getFirewallDocument, valueOf, type AgentReport } from '../../operator/client.ts'
@@ -33,7 +33,7 @@ const CHECK_MS = 4_000
 
 /** Prints the rules, applies them once, keeps them applied, or removes them. */
 export async function firewall(json: boolean, { apply = false, watch = false, remove = false, operator }: FirewallOptions): Promise<void> {
-  if ((watch && !apply) || (remove && apply)) throw new Failure(EXIT.usage, 'either --remove, or --apply with or without --watch')
+  if ((watch && !apply) || (remove && apply)) throw new Failure(EXIT.usage, 'use either --remove, or --apply with or without --watch')
   if (remove) {
     await refusedByNft(removeTable())
     console.log(json ? JSON.stringify({ removed: true }) : 'the rules are removed')
@@ -48,11 +48,11 @@ export async function firewall(json: boolean, { apply = false, watch = false, re
   const { interfaces } = rules
   const faults = rules.faults.map(({ instance, message }) => ({ instance: instance ?? null, message })) // as JSON
   if (json) console.log(JSON.stringify({ version: view.version, interfaces, faults, ...apply ? {} : { rules: replacement(rules) } }))
-  else console.log(apply ? `applied: ${String(interfaces)} interfaces are let in` : replacement(rules))
+  else console.log(apply ? `applied: ${String(interfaces)} interfaces are admitted` : replacement(rules))
   if (faults.length > 0) throw new Failure(EXIT.badData, rules.faults.map(formatFault).join('\n'), { faults })
 }
 
-/** Applies the rules of a view without the interfaces that nft refuses, and returns those. `before`: those of the last time. */
+/** Applies the rules of a view without the interfaces that nft refuses, and returns these. `before`: the interfaces that nft refused the last time. */
 async function applyAccepted(table: Table, view: FirewallDocument, before: readonly FirewallRefusal[]): Promise<readonly FirewallRefusal[]> {
   try {
     await table.apply(buildRules(view, []))
@@ -93,7 +93,7 @@ async function keep(operator: string): Promise<void> {
         applied = view.version
         const rules = buildRules(view, refused)
         reporter.faults(rules.faults)
-        if (!isReady) console.log(`imdsctl: the rules are applied: ${String(rules.interfaces)} interfaces are let in`)
+        if (!isReady) console.log(`imdsctl: the rules are applied: ${String(rules.interfaces)} interfaces are admitted`)
         isReady = true
       } else if (performance.now() - checkedAtMs >= CHECK_MS) {
         checkedAtMs = performance.now()
@@ -134,7 +134,7 @@ function formatFault({ instance, message }: FirewallFault): string {
 /** The daemon's document. Rejects when it has none yet. */
 async function ask(operator: string, report: AgentReport | undefined, signal: AbortSignal): Promise<FirewallDocument> {
   const answer = await getFirewallDocument(`http://${operator}`, report, signal)
-  if (answer.kind === 'refused' && answer.status === 503) throw new Failure(EXIT.unavailable, 'the daemon has no view to give yet')
+  if (answer.kind === 'refused' && answer.status === 503) throw new Failure(EXIT.unavailable, 'the daemon has no complete view yet')
   return valueOf(answer, operator)
 }
 

@@ -1,5 +1,5 @@
 /**
- * Our table in the kernel: applies rules in transactions, and checks that nobody changed them.
+ * The nftables table of imds: applies rules in transactions, and checks that no other program changed them.
  *
  * A transaction that nft refuses changes nothing. If only elements differ, only elements are changed, so that counters and dynamic sets keep their
  * content.
@@ -15,7 +15,7 @@ const DYNAMIC = /^\tset opened \{\n.*?^\t\}\n/gms
 /** The elements of a set or a map. */
 const ELEMENTS = /elements = \{([^}]*)\}/g
 
-/** Positions in nft's input, in its messages. */
+/** The position in the input that each message of nft begins with. */
 const PLACE = /\/dev\/stdin:[0-9:-]+ /g
 
 /** The most attempts to apply rules while another program keeps changing them. */
@@ -25,8 +25,8 @@ const MAX_ATTEMPTS = 5
 export class Refusal extends Error {}
 
 /**
- * The table as this process has applied it. Another program may change it between a transaction and our listing. To detect that, a replacement is
- * repeated until two listings are equal, and after a change of elements everything else must be as before.
+ * The table as this process has applied it. Another program may change it between a transaction and the listing that follows. To detect that, a
+ * replacement is repeated until two listings are equal, and after a change of elements everything else must be as before.
  */
 export class Table {
   #rules: FirewallRules | undefined
@@ -53,11 +53,11 @@ export class Table {
         throw error
       }
       this.#listing = await list()
-      const isThere = this.#listing !== '' // two listings without the table are equal too
+      const isThere = this.#listing !== '' // without the table, both listings would be empty and equal
       if (isThere && last !== undefined && sorted(this.#listing) === sorted(last)) return
       last = this.#listing
     }
-    throw new Error('another program changes the rules as often as they are applied')
+    throw new Error('another program keeps changing the rules while they are applied')
   }
 
   /** `disturbed`: another program changed the table at the same time, so it differs from these rules. */
@@ -130,10 +130,10 @@ function sorted(listing: string): string {
   return listing.split(/[\s,]+/).sort().join(' ')
 }
 
-/** Runs nft. `status` is undefined where a signal ended it. */
+/** Runs nft. `status` is undefined if a signal ended it. */
 async function nft(args: readonly string[], input: string): Promise<{ status: number | undefined, stdout: string, stderr: string }> {
   const child = spawn('nft', args, { stdio: 'pipe' })
-  child.stdin.on('error', () => { /* it stopped reading: its exit status says why */ }).end(input)
+  child.stdin.on('error', () => { /* nft stopped reading: its exit status says why */ }).end(input)
   const text = async (stream: typeof child.stdout) => Buffer.concat(await (stream.toArray() as Promise<Buffer[]>).catch(() => [])).toString()
   const [[status], stdout, stderr] = await Promise.all([once(child, 'close') as Promise<[unknown]>, text(child.stdout), text(child.stderr)])
   return { status: typeof status === 'number' ? status : undefined, stdout, stderr }

@@ -10,8 +10,8 @@ import { refusalOf } from './nft.ts'
 interface Place { readonly instance: string, readonly one: FirewallInterface }
 
 /**
- * The interfaces that must be left out of a refused view. `before`: those of the last time, which are tried last. Undefined if nft refuses the rules
- * without any interface, or refuses more than MOST_REFUSED.
+ * The interfaces that must be left out of a refused view. `before`: the interfaces that nft refused the last time, which are tested last. Undefined if nft
+ * refuses the rules even without any interface, or refuses more than MOST_REFUSED interfaces.
  */
 export async function findRefused(view: FirewallDocument, before: readonly FirewallRefusal[]): Promise<readonly FirewallRefusal[] | undefined> {
   const refused: FirewallRefusal[] = []

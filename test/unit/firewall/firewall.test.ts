@@ -45,7 +45,7 @@ test('the gate stays closed until the rules of that record are applied', async (
   const { firewall, put, ready } = aFirewall()
   ready()
   const first = put()
-  expect(firewall.holds(first)).toBe('the firewall has not let it in yet')
+  expect(firewall.holds(first)).toBe('the firewall has not admitted the guest yet')
   await firewall.next('', '', undefined)
   expect(firewall.holds(first)).not.toBeUndefined()
   const second = firewall.next('e.1', 'e.1', undefined)
@@ -74,7 +74,7 @@ test('an agent that has applied nothing, or another daemon\'s view, closes the g
 
 test('a guest without a possible link name is held with the reason; only a required firewall holds', () => {
   const record = { interfaces: [{ id: 'int-muchtoolong', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['10.0.0.2/30'] }] }
-  expect(aFirewall().firewall.holds(parsed(anInstance(record)))).toBe('the firewall keeps interface int-muchtoolong out: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id')
+  expect(aFirewall().firewall.holds(parsed(anInstance(record)))).toBe('the firewall keeps interface int-muchtoolong out: its link name by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id')
   expect(aFirewall(false).firewall.holds(parsed(anInstance(record)))).toBeUndefined()
 })
 
@@ -90,7 +90,7 @@ test('guests whose interfaces would share a link are held, and their hop limits 
   await firewall.next('e.1', 'e.1', undefined)
   void firewall.next('e.2', 'e.2', undefined)
   for (const instance of [first, second]) {
-    expect(firewall.holds(instance)).toMatch(/^the firewall keeps interface port-tenant-. out: its link tapport-tenant by the rule tap\{interfaceId:11\} would be that of interfaces port-tenant-1 and port-tenant-2$/)
+    expect(firewall.holds(instance)).toMatch(/^the firewall keeps interface port-tenant-. out: the rule tap\{interfaceId:11\} gives it the link name tapport-tenant, which interfaces port-tenant-1 and port-tenant-2 would share$/)
     expect(firewall.limitsHops(instance)).toBe(false)
   }
 })

@@ -21,15 +21,15 @@ test('a rule may take the first characters of an id, as OpenStack does', () => {
 test('a name that is too long for Linux is a fault and is never cut', () => {
   expect(linkOf('tap-{interfaceId}', { ...one, id: 'int-abcdefg' })).toEqual({ ok: true, value: 'tap-int-abcdefg' })
   expect(linkOf('tap-{interfaceId}', { ...one, id: 'int-abcdefgh' }))
-    .toEqual({ ok: false, faults: ['its link by the rule tap-{interfaceId} has 16 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id'] })
+    .toEqual({ ok: false, faults: ['its link name by the rule tap-{interfaceId} has 16 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id'] })
 })
 
 test('interfaces that would share a link get none, and the others keep theirs', () => {
   const [a, b, c] = ['port-tenant-1', 'port-tenant-2', 'port-other'].map((id) => ({ id, network: 'red' }))
   const links = new Links('tap{interfaceId:11}', [a!, b!, c!])
-  const message = 'its link tapport-tenant by the rule tap{interfaceId:11} would be that of interfaces port-tenant-1 and port-tenant-2'
+  const message = 'the rule tap{interfaceId:11} gives it the link name tapport-tenant, which interfaces port-tenant-1 and port-tenant-2 would share'
   expect([links.of(a!), links.of(b!), links.of(c!)]).toEqual([{ ok: false, faults: [message] }, { ok: false, faults: [message] }, { ok: true, value: 'tapport-other' }])
-  expect(new Links('{interfaceId}', [a!, { ...a!, network: 'blue' }]).of(a!)).toEqual({ ok: false, faults: ['its link port-tenant-1 by the rule {interfaceId} would be that of 2 interfaces with the id port-tenant-1'] })
+  expect(new Links('{interfaceId}', [a!, { ...a!, network: 'blue' }]).of(a!)).toEqual({ ok: false, faults: ['the rule {interfaceId} gives it the link name port-tenant-1, which 2 interfaces with the id port-tenant-1 would share'] })
   expect(new Links('{network}-{interfaceId:4}', [a!, { ...a!, network: 'blue' }]).of(a!)).toEqual({ ok: true, value: 'red-port' })
   for (const bridge of ['br0', 'br-{network}']) expect(new Links(bridge, [a!, b!]).of(a!)).toMatchObject({ ok: true })
 })

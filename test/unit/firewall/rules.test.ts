@@ -52,14 +52,14 @@ test('nested prefixes and duplicate keys do not break the transaction', () => {
 test('an interface without a possible link name is left out and reported, and affects no other', () => {
   const view = aView({ guests: [guest({ id: 'int-muchtoolong' }), { ...guest({ id: 'int-b' }), id: 'srv-b' }] })
   const { faults, interfaces } = rulesOf(view)
-  expect(faults).toEqual([{ instance: 'srv-abcde', message: 'interface int-muchtoolong: its link by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id' }])
+  expect(faults).toEqual([{ instance: 'srv-abcde', message: 'interface int-muchtoolong: its link name by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id' }])
   expect([interfaces, elements(view, 'links')]).toEqual([1, ['"tap-int-b"']])
 })
 
 test('interfaces that would share a link are left out, except those of a bridge', () => {
   const two = [guest({ id: 'port-tenant-1' }), { ...guest({ id: 'port-tenant-2', macAddress: '02:24:19:00:00:ff', ipv4Addresses: ['10.0.0.6'] }), id: 'srv-b' }]
   const { faults, interfaces, sets } = rulesOf(aView({ link: 'tap{interfaceId:11}', guests: [...two, { ...guest({ id: 'c' }), id: 'srv-c' }] }))
-  const message = 'its link tapport-tenant by the rule tap{interfaceId:11} would be that of interfaces port-tenant-1 and port-tenant-2'
+  const message = 'the rule tap{interfaceId:11} gives it the link name tapport-tenant, which interfaces port-tenant-1 and port-tenant-2 would share'
   expect(faults).toEqual([{ instance: 'srv-abcde', message: `interface port-tenant-1: ${message}` }, { instance: 'srv-b', message: `interface port-tenant-2: ${message}` }])
   expect([interfaces, [...sets.get('links')!.keys()]]).toEqual([1, ['"tapc"']])
   expect(rulesOf(aView({ link: 'br0', guests: two })).interfaces).toBe(2)
@@ -142,7 +142,7 @@ test.each<[string, Partial<FirewallGuest['interfaces'][number]>, number]>([
   ['a hop limit of 0', {}, 0], ['a hop limit of 65', {}, 65], ['a hop limit of 1.5', {}, 1.5],
 ])('an interface with %s is left out and reported', (_what, change, limit) => {
   const { interfaces, faults } = rulesOf(aView({ guests: [guest(change, limit)] }))
-  expect([interfaces, faults]).toEqual([0, [{ instance: 'srv-abcde', message: 'interface "int-ds42k" is not described as a record must' }]])
+  expect([interfaces, faults]).toEqual([0, [{ instance: 'srv-abcde', message: 'interface "int-ds42k" has an invalid address, prefix, MAC address or hop limit' }]])
 })
 
 test('hop limits of 1 and 64 are let in, each with its own chain', () => {

@@ -73,9 +73,9 @@ describe('an address that no instance of the view has', () => {
   const of = (state: Parameters<typeof diagnosing>[0]) => diagnosing(state).diagnosis.address('default', '10.0.0.2')
   test('has no owner in the store, or one that is not served', async () => {
     expect(await of({})).toBe('the store has no instance with this address on network default: was it published?')
-    expect(await of({ owner: ID, loaded: record({ hypervisors: ['hv2'] }) })).toBe(`the store gives it to ${ID}: the record of ${ID} names hv2, not this hypervisor (hv1)`)
-    expect(await of({ owner: ID, served: {} })).toBe(`the store gives it to ${ID}: its record has other addresses`)
-    expect(await of({ owner: ID, served: {}, networks: ['red'] })).toMatch(`the store gives it to ${ID}: this daemon serves red`)
+    expect(await of({ owner: ID, loaded: record({ hypervisors: ['hv2'] }) })).toBe(`the store names ${ID} as its owner: the record of ${ID} names hv2, not this hypervisor (hv1)`)
+    expect(await of({ owner: ID, served: {} })).toBe(`the store names ${ID} as its owner: its record has other addresses`)
+    expect(await of({ owner: ID, served: {}, networks: ['red'] })).toMatch(`the store names ${ID} as its owner: this daemon serves red`)
   })
   test('has the failure of the store as its reason: a diagnosis never rejects', async () => {
     expect(await of({ fails: true })).toBe('the store does not answer: ECONNREFUSED')
@@ -86,7 +86,7 @@ test.each<[string, Partial<SyncStatus>, string | undefined]>([
   ['connected and ready', {}, undefined],
   ['lost', { connected: false, lossReason: 'cut' }, 'the store was lost 5 s ago: cut'],
   ['lost for no known reason', { connected: false }, 'the store was lost 5 s ago'],
-  ['never reached', { connected: false, wasConnected: false, lossReason: 'refused' }, 'the store was never reached since the start 5 s ago: refused'],
+  ['never reached', { connected: false, wasConnected: false, lossReason: 'refused' }, 'the store has not been reached since the start 5 s ago: refused'],
   ['lost and not ready', { connected: false, problem: 'the first resync is not complete' }, 'not ready: the store was lost 5 s ago'],
   ['connected and not ready', { problem: 'the first resync is not complete' }, 'not ready (connected for 5 s): the first resync is not complete'],
 ])('the state of a store that is %s', (_what, change, text) => {

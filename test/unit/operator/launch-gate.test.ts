@@ -42,9 +42,9 @@ test('a link without a valid name holds the guest for ever; a missing listener o
     put(parsed({ revision: 2 }))
     return gate('srv-abcde')
   }
-  const firewall = { linkFault: () => undefined, holds: () => 'not let in yet' }
+  const firewall = { linkFault: () => undefined, holds: () => 'not admitted yet' }
   expect(held({ firewall: { ...firewall, linkFault: () => 'no name' } })).toEqual({ kind: 'held', revision: 2, reason: 'no name', isFinal: true })
-  expect(held({ firewall })).toEqual({ kind: 'held', revision: 2, reason: 'not let in yet', isFinal: false })
+  expect(held({ firewall })).toEqual({ kind: 'held', revision: 2, reason: 'not admitted yet', isFinal: false })
   expect(held({ firewall, unreachable: () => 'no address' })).toEqual({ kind: 'held', revision: 2, reason: 'no address', isFinal: false })
 })
 

@@ -12,7 +12,7 @@ const READINESS: Readiness = {
 const DOCUMENT: FirewallDocument = { version: 'a.1', link: 'tap', listeners: [], operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 11, guests: [] }
 const GATE: Readonly<Record<string, GateState>> = {
   'srv-a': { kind: 'open', revision: 7 },
-  'srv-c': { kind: 'held', revision: 7, reason: 'the firewall has not let it in yet', isFinal: false },
+  'srv-c': { kind: 'held', revision: 7, reason: 'the firewall has not admitted the guest yet', isFinal: false },
   'srv-d': { kind: 'held', revision: 7, reason: 'its link has no possible name', isFinal: true },
 }
 
@@ -55,9 +55,9 @@ test('the launch gate answers 200, 409 or 404 with the revision and the reason',
   expect((await server.inject('/instances/srv-b')).statusCode).toBe(404)
   expect((await server.inject('/instances/srv-a?reason')).json()).toEqual({ id: 'srv-a', revision: 7 })
   expect((await server.inject('/instances/srv-b?reason')).json()).toEqual({ id: 'srv-b', revision: null, reason: 'the store was lost 3 s ago' })
-  expect((await server.inject('/instances/srv-c?reason')).json()).toMatchObject({ reason: 'the firewall has not let it in yet; the store was lost 3 s ago' })
+  expect((await server.inject('/instances/srv-c?reason')).json()).toMatchObject({ reason: 'the firewall has not admitted the guest yet; the store was lost 3 s ago' })
   const held = await server.inject('/instances/srv-c')
-  expect([held.statusCode, held.json()]).toEqual([409, { id: 'srv-c', revision: 7, reason: 'the firewall has not let it in yet' }])
+  expect([held.statusCode, held.json()]).toEqual([409, { id: 'srv-c', revision: 7, reason: 'the firewall has not admitted the guest yet' }])
   expect((await server.inject('/instances/srv-d')).json()).toEqual({ id: 'srv-d', revision: 7, reason: 'its link has no possible name', final: true })
 })
 

@@ -29,7 +29,7 @@ test('the wait ends as soon as guests get the revision, or a later one', async (
 })
 
 test('until then it asks again, whatever the daemon answers', async () => {
-  const replies: Reply[] = [REFUSED, [503, {}], [404, { revision: null }], [200, { revision: 6 }], [409, { revision: 7, reason: 'the firewall has not let it in yet' }], [200, { revision: 7 }]]
+  const replies: Reply[] = [REFUSED, [503, {}], [404, { revision: null }], [200, { revision: 6 }], [409, { revision: 7, reason: 'the firewall has not admitted the guest yet' }], [200, { revision: 7 }]]
   expect(await waited(replies)).toEqual({ result: { kind: 'answers', revision: 7 }, asked: 6, askedReason: 0 })
 })
 

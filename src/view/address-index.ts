@@ -4,31 +4,32 @@
  * Instances claim ranges of a network (see metadata/address.ts): addresses and IPv6 prefixes. An address belongs to the instance whose range
  * contains it. If ranges of two instances contain it, it is contested (invariant 7). Ranges of one instance may contain each other.
  *
- * Owners are computed when a claim is added or removed. `find` takes one lookup by text for an IPv4 address and for an IPv6 address that is claimed
- * itself, and one more for each prefix length in use for any other IPv6 address.
+ * Owners are computed when a claim is added or removed. For an IPv4 address, and for an IPv6 address that is claimed itself, `find` takes one lookup by
+ * text. For any other IPv6 address it takes one more lookup for each prefix length in use.
  */
 import { ipv6Digits } from '../metadata/address.ts'
 
 /** The owner of an address; `contested`: more than one instance claims it. */
 export type Ownership<T> = { readonly kind: 'owned', readonly owner: T } | { readonly kind: 'unknown' } | { readonly kind: 'contested' }
 
-/** The ownership of an address that nobody claims. */
+/** The ownership of an address that no instance claims. */
 export const UNKNOWN = Object.freeze({ kind: 'unknown' })
 const CONTESTED = Object.freeze({ kind: 'contested' })
 
 /** A claimed range. `ownership` considers all claims of this range and of the ranges that contain it. */
 interface Claim<T> { readonly range: string, readonly digits: string | undefined, claimants: readonly T[], ownership: Ownership<T> }
 
-/** The claims of one network. `settled` is called when the owners of a range may have changed, with an empty list once nobody claims it. */
+/** The claims of one network. `settled` is called when the owners of a range may have changed, with an empty list if no instance claims it any more. */
 export class AddressIndex<T> {
   readonly #settled: (range: string, owners: readonly T[]) => void
   readonly #claims = new Map<string, Claim<T>>()
   /** The claims of IPv6 ranges, by their digits. */
   readonly #ipv6 = new Map<string, Claim<T>>()
-  /** Those digits in order: the ranges inside a range follow it. */
+  /** The keys of #ipv6 in order: the ranges inside a range follow it. */
   readonly #order: string[] = []
-  /** Number of digits -> how many ranges have it; and the numbers that occur, longest first. */
+  /** How many ranges have each number of digits. */
   readonly #counts = new Map<number, number>()
+  /** The numbers of digits that occur, longest first. */
   #lengths: readonly number[] = []
 
   constructor(settled: (range: string, owners: readonly T[]) => void) {

@@ -1,5 +1,5 @@
 /**
- * Carries out the plan for each loaded record: changes the view and reports to RecordHealth. plan.ts decides.
+ * Carries out the plan (plan.ts) for each loaded record: changes the view and reports to RecordHealth.
  */
 import type { Logger } from 'pino'
 import type { Instance } from '../metadata/instance.ts'
@@ -21,14 +21,14 @@ export interface ApplierParts extends PlanContext {
 /** Applies loaded records to the view, one at a time. */
 export class Applier {
   readonly #parts: ApplierParts
-  /** Id -> digest of the last record read, for ids in our index whose record names other hypervisors. Unchanged ones are not read again. */
+  /** Id -> digest of the last record read, for ids in this hypervisor's index whose record names others. A resync does not read them again unchanged. */
   readonly #elsewhere = new Map<string, string | undefined>()
 
   constructor(parts: ApplierParts) {
     this.#parts = parts
   }
 
-  /** True if the record that was applied last for an id had this digest, so a resync can skip it. */
+  /** True if the last applied record of an id had this digest, so that a resync can skip it. */
   isCurrent(id: string, digest: string): boolean {
     return (this.#parts.view.get(id)?.digest ?? this.#elsewhere.get(id)) === digest
   }
@@ -40,7 +40,7 @@ export class Applier {
     }
   }
 
-  /** Applies a loaded record. A bug in our handling of a record affects only its instance, not the sync with the store. */
+  /** Applies a loaded record. An unexpected error in the handling of a record affects only its instance, not the sync with the store. */
   apply(loaded: Loaded, origin: Origin): void {
     try {
       this.#apply(loaded, origin)

@@ -8,8 +8,8 @@ import { assemble, type Assembled, type AssemblyFault } from './validate.ts'
 import type { Loaded } from '../store/source.ts'
 
 /**
- * Why an id was read: the store's index or a notice names it for this hypervisor, or its record owns the address of an unknown peer. In the last
- * case only a record that names this hypervisor counts, because anybody can send a packet from any address.
+ * Why an id was read: the store's index or a notice names it for this hypervisor, or its record owns the address of an unknown peer. In the last case,
+ * a record that does not name this hypervisor is ignored, because anyone can send a packet from any address.
  */
 export type Origin = 'index' | 'notice' | 'peer'
 
@@ -20,13 +20,13 @@ export type Plan =
   | { readonly kind: 'remove', readonly movedTo: Assembled | undefined }
   /** The view already has this record. */
   | { readonly kind: 'keep' }
-  /** The store no longer knows what the view has: kept. */
+  /** The store no longer has this instance of the view, which is kept (invariant 8). */
   | { readonly kind: 'keep-absent' }
   | { readonly kind: 'fault', readonly digest: string | undefined, readonly fault: AssemblyFault }
-  /** It is not in the view and is not for this hypervisor to report. */
+  /** The instance is not in the view, and is not one of this hypervisor. */
   | { readonly kind: 'ignore' }
 
-/** What a plan depends on besides the record. `hypervisor`: our name; undefined where every instance of the store is ours. */
+/** What a plan depends on besides the record. `hypervisor`: the name of this hypervisor; undefined to serve every instance of the store. */
 export interface PlanContext { readonly hypervisor: string | undefined, readonly userDataMaxBytes: number }
 
 const MISSING: AssemblyFault = { reason: 'unreadable', faults: [{ path: '', message: 'is missing although the index names it' }] }

@@ -1,7 +1,7 @@
 /**
  * The ids whose records sync has to read: those of unknown peers, those that notices named, and those of the resync in progress.
  *
- * A batch takes ids from the three kinds in turn, so each kind has a third of it, whatever arrives in the others. Within a kind the order is
+ * A batch takes ids from the three kinds in turn, so each kind gets a third of it, however many ids the others have. Within a kind the order is
  * first come, first served. An id that is named again while it waits is read once.
  */
 import type { Origin } from './plan.ts'
@@ -18,7 +18,7 @@ export class ReadQueue {
   readonly #lookUps = new Map<string, PromiseWithResolvers<void>>()
   /** Ids that notices named. */
   readonly #dirty = new Set<string>()
-  /** What the resync under way has yet to read; undefined when there is none. */
+  /** What the resync in progress has yet to read; undefined when there is none. */
   #stale: Set<string> | undefined
 
   get isEmpty(): boolean {

@@ -1,7 +1,7 @@
 /**
  * The health of the records and of the store: which records are faulty, missing or contested, and whether the store can be used.
  *
- * Each problem is logged once per state of it, and counted as long as it lasts.
+ * Each state of a problem is logged once, and a problem is counted as long as it lasts.
  */
 import type { Logger } from 'pino'
 import type { AssemblyFault } from './validate.ts'
@@ -87,7 +87,7 @@ export class RecordHealth {
       const example = { instance: faulty[0], faults: this.#faults.get(faulty[0]!)!.faults }
       this.#log.error({ reasons: now.reasons, example, instances: this.#view.size }, `${formatStoreProblem(now)}. Not ready; the last good state is served`)
     } else if (notLogged > 0) {
-      this.#log.warn({ notLogged, faulty: this.#faults.size }, 'more records are faulty: those not logged here are logged at level debug')
+      this.#log.warn({ notLogged, faulty: this.#faults.size }, 'more records are faulty than were logged; IMDS_LOG_LEVEL=debug logs all of them')
     }
     if (now === undefined && before !== undefined) this.#log.info({ instances: this.#view.size, faulty: this.#faults.size }, 'the records of the store can be used again')
   }
@@ -97,7 +97,7 @@ export class RecordHealth {
     this.#faults.delete(id)
   }
 
-  /** The store no longer knows an instance of the view. */
+  /** The store no longer has an instance of the view. */
   absent(id: string): void {
     if (this.#unconfirmed.has(id)) return
     this.#unconfirmed.add(id)
@@ -135,7 +135,7 @@ export class RecordHealth {
     this.#lossReasons.clear()
   }
 
-  /** The store knows this instance. */
+  /** The store has this instance. */
   present(id: string): void {
     this.#unconfirmed.delete(id)
   }

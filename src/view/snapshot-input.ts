@@ -1,6 +1,6 @@
 /**
- * Reads a snapshot's file from its first byte to its last, one slice at a time, whether plain or encrypted. What was read from an encrypted file
- * is authentic only once `authenticate` has returned.
+ * Reads a snapshot's file from its first byte to its last, one slice at a time, whether plain or encrypted. The data of an encrypted file must not be
+ * used before `authenticate` has returned, since it may be forged.
  */
 import { createHash } from 'node:crypto'
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
@@ -11,7 +11,7 @@ const LF = 0x0a
 
 /** Why a snapshot is not served. */
 export class Rejection extends Error {}
-/** None of our keys decrypts the snapshot: the key is wrong, or the file was changed. */
+/** None of the configured keys decrypts the snapshot: the key is wrong, or the file was changed. */
 export class Undecryptable extends Error {}
 
 /** The rejection of a file with a wrong form or digest. */
@@ -33,7 +33,7 @@ export class SnapshotInput {
   #slice: Buffer = Buffer.alloc(0)
   #at = 0
   /**
-   * Where the last line begins in the current slice (Infinity: bytes came after it), and what earlier slices have of it. A line is hashed
+   * Where the last line begins in the current slice (Infinity: bytes came after it), and the parts of it in earlier slices. A line is hashed
    * once it is known not to be the trailer.
    */
   #lineStart = 0

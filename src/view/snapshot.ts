@@ -8,12 +8,12 @@
  * A file that is torn, changed, too old or of another hypervisor is rejected: not served, since an old view may give an address to its former
  * owner, and deleted, since it may contain user-data.
  *
- * With record keys the whole file is one encrypted value (record-cipher.ts). An encrypted file that our keys do not decrypt is not served, and
- * stays: it reveals nothing, and with the right key it is the last good state. A plain file is served with record keys too if it has our MAC: we
- * wrote it before keys came into use. It is encrypted after the first resync.
+ * With record keys the whole file is one encrypted value (record-cipher.ts). An encrypted file that the keys do not decrypt is not served, but kept:
+ * it reveals nothing, and with the right key it is the last good state.
  *
- * The trailer also has a MAC under this host's own key. Records that we wrote by the schema of this version need no second check. All others are
- * checked, which needs the schema's library to be loaded first.
+ * The trailer also has a MAC under this hypervisor's own key, for the schema of this version. It proves that this hypervisor wrote the file with this
+ * schema. The records are then not checked again, so that a start need not load the library of the schema. And a plain file is then served even if record
+ * keys are configured: it was written before keys came into use, and is encrypted after the first resync.
  */
 import { createHash, createHmac } from 'node:crypto'
 import { existsSync, rmSync, statSync } from 'node:fs'
@@ -30,7 +30,7 @@ const FORMAT = 1
 const LF = Buffer.from('\n')
 /** The delay between a change and the write, which collects more changes. */
 const SETTLE_MS = 200
-/** Writing takes at most a tenth of the time, but every change is on disk within this time. */
+/** The longest pause after a write, in ms. It is ten times the duration of the write, so that writing takes at most about a tenth of the time. */
 const MOST_BETWEEN_MS = 30_000
 /** Endings of files that a crash during a write, or an older version, may have left. They contain user-data. */
 const LEFTOVERS = ['.tmp', '.rejected']
@@ -41,8 +41,8 @@ export interface SnapshotOwner { readonly store: string, readonly region: string
 
 /**
  * A snapshot as it was read. `ageMs`: time since the view was compared with the store; negative if the clock was set back since. `isCurrent`: it
- * is encrypted or plain as we would write it now. If it is not, or another host or schema wrote it, there are no digests, so the first resync reads
- * and checks every record.
+ * is plain or encrypted as this daemon would write it now. If it is not, or if another hypervisor or schema wrote it, the instances have no digests, so
+ * the first resync reads and checks every record.
  */
 export interface Snapshot { readonly instances: readonly Assembled[], readonly ageMs: number, readonly isCurrent: boolean }
 
@@ -51,10 +51,10 @@ export function snapshotPath(stateDirectory: string): string {
   return join(stateDirectory, 'view.snapshot')
 }
 
-/** `cipher` encrypts the snapshot (undefined: it is plain); `key`, of any length, is this host's secret for the MAC. */
+/** `cipher` encrypts the snapshot (undefined: it is plain); `key`, of any length, is this hypervisor's secret for the MAC. */
 export interface SnapshotKeys { readonly cipher: RecordCipher | undefined, readonly key: Uint8Array }
 
-/** Reads the snapshot. Undefined where there is none that may be served. Never throws. A rejected file is deleted. */
+/** Reads the snapshot. Undefined if there is none that may be served. Never throws. Deletes a rejected file. */
 export async function readSnapshot(
   path: string, owner: SnapshotOwner, keys: SnapshotKeys, maxAgeMs: number, nowMs: number, log: Logger,
 ): Promise<Snapshot | undefined> {
@@ -91,7 +91,7 @@ function reject(path: string, facts: object, log: Logger): void {
   }
 }
 
-/** `mustBeOurs`: the file is plain where it should be encrypted, so it is rejected without our MAC. */
+/** `mustBeOurs`: the file is not plain or encrypted as the configuration demands, so it is rejected without the MAC of this hypervisor. */
 async function decode(input: SnapshotInput, owner: SnapshotOwner, key: Uint8Array, mustBeOurs: boolean): Promise<Assembled[]> {
   const { header, entries, trailer, sha256 } = structureOf(input)
   if (trailer['sha256'] !== sha256 || trailer['instances'] !== entries.length) throw torn()
@@ -100,11 +100,11 @@ async function decode(input: SnapshotInput, owner: SnapshotOwner, key: Uint8Arra
     if (header[key] !== value) throw new Rejection(`its ${key} is ${JSON.stringify(header[key])}, not ${JSON.stringify(value)}`)
   }
   const isOurs = trailer['mac'] === macOf(sha256, key)
-  if (mustBeOurs && !isOurs) throw new Rejection('it is not encrypted, and not written by this host')
+  if (mustBeOurs && !isOurs) throw new Rejection('it is not encrypted, and this hypervisor did not write it')
   const restore = isOurs ? (document: unknown) => frozen(document as Instance) : (await import('../metadata/record.ts')).restore
   return entries.map(({ document, digest, userData }) => {
     const instance = restore(document)
-    if (instance === undefined || typeof digest !== 'string') throw new Rejection('it holds a record that is not valid')
+    if (instance === undefined || typeof digest !== 'string') throw new Rejection('it has an invalid record')
     return { instance, userData, digest: isOurs && !mustBeOurs ? digest : undefined }
   })
 }
@@ -282,7 +282,7 @@ export class SnapshotWriter {
       await file.writeFile(head)
       await append(lineOf({ imds: 'snapshot', format: FORMAT, ...headerOf(owner) }))
       let count = 0
-      for (const { instance, userData, digest } of instances()) { // each as it is at this moment: no copy of the view is kept for the file
+      for (const { instance, userData, digest } of instances()) { // reads the live view, because a copy of it would take memory
         count += 1
         await append(lineOf({ instance, digest: digest ?? '', userDataBytes: userData?.length ?? null }))
         if (userData !== undefined) await append(userData)

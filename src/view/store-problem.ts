@@ -1,7 +1,7 @@
 /**
  * Decides whether the store as a whole can be used, and names the likely cause if it cannot. Pure.
  *
- * When more than UNUSABLE_SHARE of the records are faulty, the cause is a wrong record key or an incompatible version, not single bad records.
+ * If more than UNUSABLE_SHARE of the records are faulty, the likely cause is a wrong record key or an incompatible version, not single bad records.
  */
 import type { AssemblyFault } from './validate.ts'
 
@@ -23,10 +23,10 @@ const CAUSES: Readonly<Record<AssemblyFault['reason'], string>> = {
   unreadable: 'the records are encrypted and IMDS_RECORD_KEYS_FILE is not set (set it and restart imds), or they were lost or overwritten in the store (publish them again)',
   record: RELEASE,
   id: RELEASE,
-  'user-data': 'the user-data does not belong to its records, or is larger than IMDS_USER_DATA_MAX_BYTES: set that as the publishers have it, or publish again',
+  'user-data': 'the user-data does not belong to its records, or is larger than IMDS_USER_DATA_MAX_BYTES: set it to the limit of the publishers, or publish again',
 }
 
-/** The problem of a store that names `named` instances for this hypervisor, of which these are faulty; undefined where there is none. */
+/** The problem of a store that names `named` instances for this hypervisor; `faults` has the reason of each faulty one. Undefined if there is no problem. */
 export function storeProblem(named: number, faults: readonly AssemblyFault['reason'][]): StoreProblem | undefined {
   if (named === 0 || faults.length <= UNUSABLE_SHARE * named) return undefined
   const reasons: Partial<Record<AssemblyFault['reason'], number>> = {}

@@ -1,8 +1,8 @@
 /**
  * Keeps the view in step with the store.
  *
- * A notice is a hint, the key is the truth (invariant 4): a notice only queues an id, and the record that is then read decides. Every (re)connect
- * and a slow timer start a resync, which compares digests and reads what differs. The instance of an unknown peer, whose notice may have been
+ * A notice is a hint; the key is the truth (invariant 4): a notice only queues an id, and the record that is then read decides. Every (re)connect
+ * and a slow timer start a resync, which compares digests and reads the records that differ. The instance of an unknown peer, whose notice may have been
  * missed, is looked up by the peer's address.
  *
  *     notice ------\                                                            replace -> view
@@ -18,8 +18,8 @@
  * One loop reads all records, one batch at a time. So an older state of a record is never applied after a newer one, whichever connections
  * the store's answers use. Each iteration reads one batch, then the index if a resync is due. A batch has up to BATCH ids (fewer where
  * user-data may be long: #batchSize), and each kind of work has a third of it (ReadQueue): n ids of a kind are read within n / 33 iterations
- * (n / 3 in the smallest batches), whatever else arrives. A resync that is asked for during another begins when that one is complete. What
- * could not be read is read again after 1 to 2 s, so a resync completes even if connections are lost again and again.
+ * (n / 3 in the smallest batches), whatever else arrives. A resync that is requested during another begins when that one is complete.
+ * Records that could not be read are read again after 1 to 2 s, so a resync completes even if connections are lost again and again.
  *
  * Guests are answered meanwhile: the source reads a batch in parts of bounded size, each instance is applied when it is read, and a TurnBudget
  * ends the turn of the event loop after a few milliseconds. Beyond the view, a resync keeps the ids and one such part in memory.
@@ -36,7 +36,7 @@ import type { View } from './view.ts'
 
 /** Ids in one batch, at most. */
 const BATCH = 100
-/** Where user-data may be long, a batch has fewer ids (at least SMALL_BATCH), so that its user-data has about this many bytes at most. */
+/** If user-data may be long, a batch has fewer ids (at least SMALL_BATCH), so that its user-data has at most about this many bytes. */
 const BATCH_BYTES = 64 * 1024 * 1024
 const SMALL_BATCH = 10
 const RETRY_MS = 1000
@@ -55,7 +55,7 @@ export interface SyncMetrics {
 export interface SyncParts {
   readonly source: Source
   readonly view: View
-  /** Our name; undefined to serve every instance of the store (files on a single host). */
+  /** The name of this hypervisor; undefined to serve every instance of the store (files on a single hypervisor). */
   readonly hypervisor: string | undefined
   readonly userDataMaxBytes: number
   readonly resyncMs: number
@@ -86,7 +86,7 @@ export interface SyncStatus {
   readonly resyncedAtMs: number | undefined
   /** How long that resync took. */
   readonly resyncTookMs: number
-  /** Instances of the view that the store no longer knows. They stay; an operator should look. */
+  /** Instances of the view that the store no longer has. They stay in the view; an operator should look. */
   readonly unconfirmed: number
   /** Ids whose record in the store is faulty now. */
   readonly faulty: number
@@ -212,7 +212,7 @@ export class Sync {
         await new Promise<void>((resolve) => { this.#later(RETRY_MS * (1 + Math.random()), resolve) })
       }
     }
-    this.#working = false // in the same turn as the last check for work: what comes later starts the loop again
+    this.#working = false // in the same turn as the last #hasWork(), so that later work starts the loop again
   }
 
   #hasWork(): boolean {

@@ -6,7 +6,7 @@ import { parse, type Fault } from '../metadata/record.ts'
 import { userDataFaults } from '../metadata/user-data.ts'
 import type { Loaded } from '../store/source.ts'
 
-/** A valid record with the user-data that it describes. `userData` is undefined where there is none, or where it is sealed. */
+/** A valid record with the user-data that it describes. `userData` is undefined if there is none, or if it is sealed. */
 export interface Assembled { readonly instance: Instance, readonly userData: Uint8Array | undefined, readonly digest: string | undefined }
 
 /** Reasons for a fault, as the metric names them. */

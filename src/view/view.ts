@@ -1,5 +1,5 @@
 /**
- * The instances that this host serves, found by (network, address).
+ * The instances that this hypervisor serves, found by (network, address).
  *
  * Sync fills the view; the guest server reads it without waiting. It evicts nothing and does no I/O. An instance is added or changed as one frozen
  * object (invariants 3 and 5). An address that two instances claim is served to neither (invariant 7). A path that a change removed still answers
@@ -16,7 +16,7 @@ const GRACE_MS = 60_000
 /** The largest number of former states of an instance that are kept, however often it changes. */
 const MAX_FORMER_STATES = 64
 
-/** The owner of a (network, address) on this host. `contested`: more than one instance claims it, or a prefix that it is in. */
+/** The owner of a (network, address) on this hypervisor. `contested`: more than one instance claims it, or a prefix that contains it. */
 export type Found = Ownership<ServedInstance>
 
 /** One instance of the view, with its tree. */
@@ -38,7 +38,7 @@ export class ServedInstance {
     this.#former = before === undefined ? [] : this.#formerStates(before)
   }
 
-  /** The content of a path at a version's position, or undefined where there is nothing. */
+  /** The content of a path at a version's position, or undefined if there is none. */
   resolve(version: number, path: string): Content | undefined {
     const content = resolve(this.#built(), version, path)
     if (content !== undefined || this.#former.length === 0) return content
@@ -73,7 +73,7 @@ export class ServedInstance {
 /** Paths that a change removed, and until when they still answer. */
 interface FormerState { readonly tree: Tree, readonly untilMs: number }
 
-/** All instances that a host serves. `now` is monotonic, in milliseconds. */
+/** All instances that a hypervisor serves. `now` is monotonic, in milliseconds. */
 export class View {
   readonly #provider: Provider
   readonly #now: () => number

@@ -23,7 +23,7 @@ import { RECORD_MARK } from './inputs.ts'
 const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
 const KEY = Buffer.alloc(32, 1)
 const DAY_MS = 86_400_000
-const CLEAR_REASON = /"reason":"(?:it is torn|it has another format|it holds a record|its (?:store|region|hypervisor) is|it is (?:not )?encrypted|it was encrypted with a key|it is cut off|it is not authentic)/
+const CLEAR_REASON = /"reason":"(?:it is torn|it has another format|it has an invalid record|its (?:store|region|hypervisor) is|it is (?:not )?encrypted|it was encrypted with a key|it is truncated|it is not authentic)/
 const USER_DATA = [undefined, Buffer.alloc(0), Buffer.from(`${RECORD_MARK}\nnull\n{}\n\0\xff`, 'latin1'), Buffer.from('{"instances":0,"sha256":"x"}\n')] as const
 
 /** Two snapshots of one host, of which mutated copies are read. */

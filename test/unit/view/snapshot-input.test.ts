@@ -86,7 +86,7 @@ test('an encrypted file that was changed gives what it has, and fails its authen
 })
 
 test.each<[string, RecordCipher | undefined, string]>([
-  ['without keys', undefined, 'it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)'], ['without its key', aCipher('gb1', 'k2'), 'it was encrypted with a key that is not among ours: k1'],
+  ['without keys', undefined, 'it is encrypted, and there are no keys (IMDS_RECORD_KEYS_FILE)'], ['without its key', aCipher('gb1', 'k2'), 'it was encrypted with a key that is not configured here: k1'],
 ])('an encrypted file that is opened %s is undecryptable', (_what, reading, reason) => {
   expect(() => inputOf(cipher.encrypt('snapshot', 'hv1', 0, Buffer.from('{}\n')), reading)).toThrow(new Undecryptable(reason))
 })

@@ -187,7 +187,7 @@ describe('invalid records in an otherwise good file', () => {
   test('are found if another daemon wrote it, or we did with another key', async () => {
     await write()
     expect(await read(OWNER, Date.now(), undefined, Buffer.alloc(32, 2))).toBeUndefined()
-    expect(log.map(({ reason }) => reason)).toEqual(['it holds a record that is not valid'])
+    expect(log.map(({ reason }) => reason)).toEqual(['it has an invalid record'])
   })
   test('are not checked for in a file that we wrote ourselves and checked before', async () => {
     await write()
@@ -265,7 +265,7 @@ describe('with keys', () => {
   test('a plain file of another hypervisor is rejected and deleted', async () => {
     await written()
     expect(await read(OWNER, Date.now(), keys, Buffer.alloc(32, 2))).toBeUndefined()
-    expect(log[0]!.reason).toBe('it is not encrypted, and not written by this host')
+    expect(log[0]!.reason).toBe('it is not encrypted, and this hypervisor did not write it')
     expectDeleted()
   })
   test('an encrypted file that is authentic but not a snapshot is rejected and deleted', async () => {
@@ -284,7 +284,7 @@ describe('with keys', () => {
   const other = new RecordCipher([{ name: 'k1', key: createSecretKey(Buffer.alloc(32, 99)) }], 'gb1')
   test.each<[string, RecordCipher | undefined, RegExp, object?]>([
     ['without keys', undefined, /^it is encrypted, and there are no keys/],
-    ['with another key', aCipher('gb1', 'k2'), /^it was encrypted with a key that is not among ours: k1$/],
+    ['with another key', aCipher('gb1', 'k2'), /^it was encrypted with a key that is not configured here: k1$/],
     ['with another key of the same name', other, /^it is not authentic/],
     ['by another hypervisor', keys, /^it is not authentic/, { ...OWNER, hypervisor: 'hv2' }],
     ['in another region', aCipher('gb2', 'k1'), /^it is not authentic/],

@@ -28,7 +28,7 @@ describe('invariant 3: no instance is built from', () => {
     ['what is not authentic', { kind: 'rejected', id: 'srv-abcde', digest: '', reason: 'why' }, { reason: 'rejected', faults: [{ path: '', message: 'why' }] }],
     ['a faulty record', loaded(anInstance({ revision: 0 })), { reason: 'record', faults: [{ path: '/revision' }] }],
     ['a record under another id', loaded(anInstance({ id: 'srv-other' })), { reason: 'id', faults: [{ path: '/id', message: 'is not the id that it is stored under, srv-abcde' }] }],
-    ['user-data that the record does not describe', loaded(anInstance(), BYTES), { reason: 'user-data', faults: [{ path: '/userData', message: 'is missing although user-data is there' }] }],
+    ['user-data that the record does not describe', loaded(anInstance(), BYTES), { reason: 'user-data', faults: [{ path: '/userData', message: 'is missing, although the instance has user-data' }] }],
     ['a record whose user-data is not there', loaded(anInstance({ userData: DESCRIBED })), { reason: 'user-data', faults: [{ path: '/userData', message: 'describes user-data that is missing' }] }],
     ['user-data of another size', loaded(anInstance({ userData: { ...DESCRIBED, size: 9 } }), BYTES), { reason: 'user-data', faults: [{ path: '/userData/size' }] }],
     ['user-data with another digest', loaded(anInstance({ userData: { ...DESCRIBED, sha256: '0'.repeat(64) } }), BYTES), { reason: 'user-data', faults: [{ path: '/userData/sha256' }] }],

@@ -3,7 +3,7 @@
  * (D5), the target, and the session token (D1 to D4).
  *
  * The target is parsed into its canonical form before the token is checked, so that no other spelling of a path avoids the check.
- * Apart from the counts of the meter, nothing is changed here.
+ * This changes nothing but the counts of the meter.
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Socket } from 'node:net'
@@ -23,11 +23,11 @@ export const FORWARDED_RULES = ['refuse', 'refuse-tokens', 'count'] as const
 export interface Rules {
   readonly tokens: Pick<Tokens, 'mint' | 'verify'>
   readonly forwarded: typeof FORWARDED_RULES[number]
-  /** Limits the hops of all further packets of a connection (hop-limit.ts); false where it cannot. */
+  /** Limits the hops of all further packets of a connection (hop-limit.ts). False if that fails. */
   readonly limitHops: (connection: Socket) => boolean
 }
 
-/** A request that may be resolved. `ttlSeconds`: what is left of its session token, undefined where it brought none. */
+/** A request that may be resolved. `ttlSeconds`: the remaining lifetime of its session token; undefined if it has no token. */
 export interface Authorized { readonly kind: 'authorized', readonly guest: Guest, readonly target: Target, readonly ttlSeconds: number | undefined }
 
 const TOKEN_HEADER = 'x-aws-ec2-metadata-token'
@@ -39,7 +39,7 @@ export function authorize(
 ): Authorized | Refused {
   const { method, headers, httpVersion } = request
   const refusal = refusalOf(found, address)
-  // The second condition is part of the first and only narrows the type.
+  // The first condition implies the second, which only narrows the type.
   if (refusal !== undefined || found.kind !== 'owned') return refused(refusal ?? 'unknown-peer', 'unknown')
   const guest = found.owner
   if (headers['transfer-encoding'] !== undefined && !isFramed(headers['transfer-encoding'], httpVersion)) return refused('malformed-request', 'unknown')

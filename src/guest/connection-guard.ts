@@ -1,12 +1,12 @@
 /**
- * Protects a listener from its connections: it admits each by the share of its peer, refuses bytes that are not a request, closes connections
- * gracefully, and resets those that cost too much.
+ * Protects a listener from its connections: it admits each connection according to the share of its peer, refuses bytes that are not a request, closes
+ * connections gracefully, and resets those that cost too much.
  *
  * A peer with too many connections or too many requests is refused only after REFUSAL_DELAY_MS. During the delay its connection may not send
  * further requests (pipelining). A connection that ends lingers (linger.ts), so that the peer receives the last response.
  *
  * It guarantees that no refusal overtakes the response to an earlier request of the same connection: the peer would take it for that response.
- * The limit of open connections and the time-outs of idle and slow ones are Node's.
+ * Node itself enforces the limit of open connections, and the timeouts of idle and slow connections.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -24,7 +24,7 @@ import type { Share, Shares } from './share.ts'
 export interface ConnectionGuardParts {
   /** The network of the listener. */
   readonly network: string
-  /** At most so many connections may be open; Node drops more. */
+  /** The most connections that may be open at a time; Node drops further ones. */
   readonly maxConnections: number
   readonly directory: Pick<Directory, 'find'>
   readonly shares: Shares
@@ -34,14 +34,14 @@ export interface ConnectionGuardParts {
 
 /** The delay of a refusal, in ms. It limits how much a peer that exceeds its share and retries can cost. */
 const REFUSAL_DELAY_MS = 100
-/** Connections beyond a peer's share are refused after the delay; beyond so many times the share they are reset. */
+/** Connections beyond a peer's share are refused after the delay; connections beyond this multiple of the share are reset. */
 const RESET_ABOVE = 4
-/** Connections beyond a share, and those whose request did not arrive in time, linger for so long, in ms. */
+/** The linger time of connections beyond a share, and of those whose request did not arrive in time, in ms. */
 const SHORT_LINGER_MS = 1_000
-/** When the listener is full, idle connections are closed at most once in so many ms, since looking for them takes milliseconds. */
+/** The shortest time between two closes of idle connections when the listener is full, in ms. Finding them takes milliseconds. */
 const MAKE_ROOM_INTERVAL_MS = 100
 
-/** The refusals of Node's error codes. */
+/** Error codes of Node, and the refusal that each leads to. */
 const UNREADABLE: Readonly<Record<string, Refusal | undefined>> = {
   HPE_HEADER_OVERFLOW: 'headers-too-large',
   ERR_HTTP_REQUEST_TIMEOUT: 'request-timeout',
@@ -64,7 +64,7 @@ export class ConnectionGuard {
     const { maxConnections, meter, shares } = this.#parts
     server.maxConnections = maxConnections
     Object.assign(server, { httpAllowHalfOpen: true }) // undocumented: a peer that has closed its side still gets its responses
-    server.closeAllConnections = () => { this.#connections.destroyAll() } // Node's own leaves out connections that asked for CONNECT
+    server.closeAllConnections = () => { this.#connections.destroyAll() } // Node's own method leaves out connections that sent CONNECT
     server.on('connection', (socket: Socket) => { this.#admit(socket) })
     server.on('drop', () => { this.#makeRoom(server) })
     server.on('connect', ({ socket }: IncomingMessage) => { this.#refuseConnect(socket) })
@@ -80,7 +80,7 @@ export class ConnectionGuard {
     clearInterval(this.#checks)
   }
 
-  /** Whether a request is to be answered. False where its connection is gone, had its last response, or pipelines during a delayed refusal. */
+  /** Whether to respond to a request. False if its connection is gone, has had its last response, or pipelines during a delayed refusal. */
   accepts({ address, found, request: { socket }, response }: Exchange): boolean {
     if (address === '') { // reset by the peer
       socket.destroy()
@@ -93,7 +93,7 @@ export class ConnectionGuard {
     return false
   }
 
-  /** Takes a request out of the share of its peer. False where the share is used up. */
+  /** Takes a request from the share of its peer. False if the share is used up. */
   hasShare({ found, address, startedMs }: Exchange): boolean {
     return this.#shareOf(found, address).spend(startedMs, found.kind === 'owned' ? found.owner : undefined)
   }
@@ -107,7 +107,7 @@ export class ConnectionGuard {
     }, REFUSAL_DELAY_MS)
   }
 
-  /** After the last response Node closes a connection at once, by `destroySoon`. Makes it linger instead. */
+  /** Makes a connection linger after its last response. Node would close it at once, by `destroySoon`. */
   lingerAtEnd(socket: Socket): void {
     socket.destroySoon = () => {
       this.#connections.endResponses(socket)
@@ -115,7 +115,7 @@ export class ConnectionGuard {
     }
   }
 
-  /** Notes a response that may have been sent already: then no refusal has to wait for it. */
+  /** Reports a response that was written. If all of it has been sent, no refusal has to wait for it. */
   isSent(response: ServerResponse): void {
     if (response.socket?.writableLength === 0) this.#connections.forgetResponse(response.socket, response)
   }
@@ -151,7 +151,7 @@ export class ConnectionGuard {
     }
   }
 
-  /** Closes what is idle when the listener is full: a new request is more urgent than a connection that has its response. */
+  /** Closes idle connections when the listener is full, because a new request is more urgent than a connection that has had its response. */
   #makeRoom(server: Server): void {
     const { network, maxConnections, meter, refusalLog } = this.#parts
     meter.dropped('descriptors', 1)
@@ -171,19 +171,19 @@ export class ConnectionGuard {
   }
 
   /**
-   * Resets all connections of a peer that pipelines during a delayed refusal, and reads no new ones during the penalty. Node reads 64 KiB at a
-   * time, so up to 3,600 requests may follow in this turn; they are not parsed.
+   * Resets all connections of a peer that pipelines during a delayed refusal. During the penalty, its new connections are not read. Node reads 64 KiB
+   * at a time, so up to 3,600 requests may follow in this turn; they are not parsed.
    */
   #resetPipelining(socket: Socket, share: Share): void {
     stopParsing(socket)
     share.penalize(performance.now())
-    socket.resetAndDestroy() // it may count in another share: that of an unknown peer, when it was opened
+    socket.resetAndDestroy() // may be counted in another share: its peer may have been unknown when the connection was opened
     this.#parts.meter.dropped('over-share', 1 + this.#connections.endAll(share))
   }
 
   /**
-   * Sends a refusal on the connection itself, after the responses to earlier requests. Where the fault is in the body of a request that has its
-   * response, the connection only ends: the peer would take a refusal for a second response.
+   * Sends a refusal on the connection itself, after the responses to earlier requests. If the fault is in the body of a request that already has a
+   * response, only closes the connection: the peer would take a refusal for a second response.
    */
   #refuse(socket: Socket, found: Found, refusal: Refusal, method: string, lingerMs: number): void {
     if (this.#connections.hadLastResponse(socket)) return
@@ -197,7 +197,7 @@ export class ConnectionGuard {
 
   #endAfterResponses(socket: Socket): void {
     const last = this.#connections.lastResponse(socket)
-    if (last?.writableEnded === false) last.shouldKeepAlive = false // it is still to be written, and then has `Connection: close`
+    if (last?.writableEnded === false) last.shouldKeepAlive = false // not written yet: adds `Connection: close` to it
     this.#afterResponses(socket, () => { this.#close(socket) })
   }
 
@@ -226,7 +226,7 @@ export class ConnectionGuard {
 
 /**
  * Makes Node's parser drop all but one of the requests that it has read already. Undocumented: 2 is what Node's own listener returns for an
- * upgrade. A version of Node that ignores it parses the requests, and `accepts` refuses them since their connection is gone.
+ * upgrade. If a version of Node ignores it, the requests are parsed, and `accepts` drops them because their connection is gone.
  */
 function stopParsing(socket: Socket & { parser?: { onIncoming: unknown } }): void {
   if (socket.parser) socket.parser.onIncoming = () => 2

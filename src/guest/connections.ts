@@ -2,17 +2,17 @@
  * The open connections of a listener, and the last response of each.
  *
  * Node ends connections that are idle or whose request does not arrive in time. It does not end a connection whose peer never reads its
- * responses: these are found here by a periodic check, since a timer for each connection would slow down every request.
+ * responses. A periodic check finds these here, since a timer for each connection would slow down every request.
  *
- * The state of a connection is a property of its socket, and all states are in an array. A Map or a Set of sockets is slower to collect: the
- * tables that it leaves behind when it grows keep closed connections alive (seen with --trace-gc-nvp).
+ * The state of a connection is a property of its socket, and all states are in an array. A Map or a Set of sockets makes garbage collection slower:
+ * the old tables of a Map that has grown keep closed connections alive (seen with --trace-gc-nvp).
  */
 import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { isLingering } from './linger.ts'
 import type { Share } from './share.ts'
 
-/** A connection whose response is not read is ended after so long, in ms, and at most CHECK_INTERVAL_MS later. */
+/** The time after which a connection whose response is not read is ended, in ms. It may last CHECK_INTERVAL_MS longer. */
 const STALLED_MS = 20_000
 /** The interval of the checks, in ms. */
 export const CHECK_INTERVAL_MS = 5_000
@@ -46,7 +46,7 @@ type Connected = Socket & { [CONNECTION]?: Connection }
 export class Connections {
   readonly #open: Connection[] = []
 
-  /** Counts a new connection in its share until it closes. Gives the used part of the share: above 1 it has too many connections. */
+  /** Counts a new connection in its share until it closes. Returns the used part of the share: above 1, the peer has too many connections. */
   add(socket: Connected, share: Share): number {
     const connection = new Connection(socket, share, this.#open)
     socket[CONNECTION] = connection
@@ -92,7 +92,7 @@ export class Connections {
     if (connection?.lastResponse === response) connection.lastResponse = undefined
   }
 
-  /** Resets the open connections of a share, and gives their number. */
+  /** Resets the open connections of a share, and returns their number. */
   endAll(share: Share): number {
     const ended = this.#open.filter((connection) => connection.share === share && !connection.socket.destroyed)
     for (const { socket } of ended) socket.resetAndDestroy()
@@ -111,7 +111,7 @@ export class Connections {
     for (const { socket } of this.#open) socket.destroy()
   }
 
-  /** Resets the connections whose response is not read, and gives their number. */
+  /** Resets the connections whose response is not read, and returns their number. */
   endStalled(nowMs: number): number {
     let ended = 0
     for (const connection of this.#open) {
@@ -129,7 +129,7 @@ export class Connections {
   }
 }
 
-/** One listener for all sockets: a closure for each connection would be more to collect. */
+/** One listener for all sockets: a closure for each connection would be more garbage to collect. */
 function forget(this: Connected): void {
   const { among, at, share } = this[CONNECTION]!
   const last = among.pop()!

@@ -1,5 +1,5 @@
 /**
- * One request and its response, as the steps of a request hand it on.
+ * One request and its response, which each step of a request passes to the next.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Route } from '../metadata/target.ts'
@@ -11,7 +11,7 @@ import type { Refusal } from './refusals.ts'
 export interface Exchange {
   /** The network of the listener. */
   readonly network: string
-  /** The address of the peer; empty where the connection is gone. */
+  /** The address of the peer; empty if the connection is gone. */
   readonly address: string
   readonly found: Found
   readonly request: Pick<IncomingMessage, 'method' | 'headers' | 'httpVersion' | 'socket'>
@@ -22,7 +22,7 @@ export interface Exchange {
   readonly startedMs: number
 }
 
-/** A request that gets no content. `ttlSeconds`: what is left of the request's session token, undefined where it brought none. */
+/** A request that gets no content. `ttlSeconds`: the remaining lifetime of its session token; undefined if it has no token. */
 export interface Refused { readonly kind: 'refused', readonly route: Route, readonly refusal: Refusal, readonly ttlSeconds: number | undefined }
 
 /** How a request ends. */

@@ -9,11 +9,11 @@
  */
 import type { Socket } from 'node:net'
 
-/** The mark: a DSCP of pool 2 (xxxx11), which is for local use (RFC 2474, 6). The firewall clears it on every packet that it lets out. */
+/** The mark: a DSCP of pool 2 (xxxx11), which is for local use (RFC 2474, 6). The firewall clears it on every packet that leaves. */
 export const LIMITED_DSCP = 0x0b
 
 /**
- * Marks all further packets of a connection. False where that fails: then no token may be minted.
+ * Marks all further packets of a connection. False if that fails: no token may be minted then.
  *
  * There is no guarantee for IPv4 connections to an IPv6 listener (`::`), where Node marks IPv6 packets only. The firewall cannot protect such a
  * listener anyway (`isOneAddress`).

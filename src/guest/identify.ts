@@ -8,7 +8,7 @@ import type { Refusal } from './refusals.ts'
 
 type Switch = 'enabled' | 'disabled'
 
-/** An instance, with what the guest side reads of it. */
+/** An instance, with the fields that the guest side reads. */
 export interface Guest {
   readonly instance: {
     readonly id: string
@@ -27,13 +27,13 @@ export type Found = { readonly kind: 'owned', readonly owner: Guest } | { readon
 export interface Directory {
   /** Reads memory only. */
   find(network: string, address: string): Found
-  /** Looks an unknown peer up in the store, within a second; undefined where the store may not be asked now. Never rejects. */
+  /** Looks an unknown peer up in the store, within a second; undefined if the store may not be asked now. Never rejects. */
   ask(network: string, address: string): Promise<Found> | undefined
 }
 
 /**
- * The address of a connection's peer, without a zone, and an IPv4-mapped one as an IPv4 address; empty where the connection is gone. The
- * system prints addresses in canonical form, so nothing else has to be normalised.
+ * The address of a connection's peer: without a zone, and as an IPv4 address if it is IPv4-mapped. Empty if the connection is gone. The
+ * system formats addresses in canonical form, so nothing else has to be normalised.
  */
 export function peerAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'>): string {
   if (!remoteAddress.includes(':')) return remoteAddress
@@ -43,8 +43,8 @@ export function peerAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'
 }
 
 /**
- * Why every request from an address is refused; undefined where a guest was found that may ask. Both ends of a connection are of one family, so
- * an IPv6 address means that the guest connected to an IPv6 address.
+ * Why every request from an address is refused; undefined if it belongs to a guest whose requests may be served. Both ends of a connection are of one
+ * family, so an IPv6 address means that the guest connected to an IPv6 address.
  */
 export function refusalOf(found: Found, address: string): Refusal | undefined {
   if (found.kind === 'unknown') return 'unknown-peer'

@@ -9,11 +9,11 @@ import type { Socket } from 'node:net'
 
 /** The longest time that a connection lingers, in ms: as long as a request may take to arrive. */
 export const LINGER_MS = 10_000
-/** It ends when nothing arrives for so long, in ms. */
+/** It ends when nothing arrives for this time, in ms. */
 export const LINGER_IDLE_MS = 1_000
 /** It ends when more bytes than these arrive. */
 export const LINGER_BYTES = 8 * 2 ** 20
-/** A peer that is not read any more has so long to receive the last response, in ms. */
+/** The time that a peer which is not read any more has to receive the last response, in ms. */
 const FLUSH_MS = 1_000
 
 /** Replaces `destroySoon`, which Node calls after the last response, on a connection that lingers. */
@@ -25,8 +25,8 @@ export function isLingering(socket: Socket): boolean {
 }
 
 /**
- * Closes a connection after its pending output and `text`. Reads and discards for at most `ms`, and only as long as `mayDiscard` allows each number
- * of bytes. Does nothing to a connection that lingers already.
+ * Closes a connection after its pending output and `text`. Reads and discards for at most `ms`, and only as long as `mayDiscard`, called with the number
+ * of bytes of each chunk, allows it. Does nothing to a connection that lingers already.
  */
 export function closeSoon(socket: Socket, text: string, ms: number, mayDiscard: (bytes: number) => boolean): void {
   if (isLingering(socket)) return

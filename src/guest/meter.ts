@@ -9,7 +9,7 @@ import { REFUSALS, statusOf, type Refusal } from './refusals.ts'
 
 /** Why a connection was closed without a response. */
 export const DROPS = ['descriptors', 'over-share', 'stalled'] as const
-/** The session of a request for metadata: a valid token, none, or refused since a token was required or the given one was invalid. */
+/** The session of a request for metadata: a valid token, none, or refused because a token was required or the token was invalid. */
 export const SESSIONS = ['token', 'none', 'refused'] as const
 
 const METHODS = ['GET', 'HEAD', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'other'] as const
@@ -45,7 +45,7 @@ export class RequestMeter {
   readonly #sessions = Object.fromEntries(SESSIONS.map((session) => [session, 0])) as Record<typeof SESSIONS[number], number>
   #forwarded = 0
 
-  /** Counts a request. `seconds`: from its headers having been read to its response being given to the socket; undefined where no request was read. */
+  /** Counts a request. `seconds`: the time from reading its headers to passing its response to the socket; undefined if no request could be read. */
   answered(route: Route, method: string, outcome: Outcome, seconds: number | undefined): void {
     const at = ROUTE_AT[route]
     const cell = (at * METHODS.length + (METHOD_AT[method] ?? OTHER)) * OUTCOMES.length + OUTCOME_AT[outcome]

@@ -4,8 +4,8 @@
  * A refused guest retries, often for minutes. The first refusal of a peer for a reason is logged at once; further ones are counted, and the next line,
  * at least a minute later, has their number. Dropped connections are logged in the same way for each listener.
  *
- * Memory and lines are bounded, however many peers there are. The map is not the library's LRU cache: evicting a recent entry would
- * let a flood of addresses write a line for each. When the map is full of recent entries, all other peers share one.
+ * Memory and the number of lines are bounded, however many peers there are. The entries are in a Map, not in an LRU cache: evicting recent entries
+ * would let a flood of addresses write a line for each. When the map is full of recent entries, all other peers share one.
  */
 import type { Logger } from 'pino'
 import { isOrdinary, type Refusal } from './refusals.ts'
@@ -26,7 +26,7 @@ export class RefusalLog {
     this.#now = now
   }
 
-  /** Logs a refused request from `address`; `instance` is its owner where it is known. */
+  /** Logs a refused request from `address`; `instance` is the owner of the address, if it is known. */
   refused(network: string, address: string, instance: string | undefined, reason: Refusal): void {
     if (isOrdinary(reason)) return
     const now = this.#now()

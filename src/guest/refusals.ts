@@ -41,7 +41,7 @@ export type Refusal = keyof typeof TABLE
 /** Every refusal, for metrics and tests. */
 export const REFUSALS = Object.keys(TABLE) as readonly Refusal[]
 
-/** Whether a refusal is not worth a warning: it is part of normal operation, the operator configured it, or it is logged elsewhere. */
+/** Whether a refusal needs no warning, because it is part of normal operation, because the operator configured it, or because it is logged elsewhere. */
 export function isOrdinary(refusal: Refusal): boolean {
   return TABLE[refusal].ordinary
 }

@@ -1,9 +1,9 @@
 /**
  * Sends the responses of a listener, and counts and logs each of them.
  *
- * A response goes out in one write with its header list ready, past Fastify's reply, which is slower and would add a charset
+ * A response is sent in one write with a prepared header list. It bypasses Fastify's reply, which is slower and would add a charset
  * (docs/performance.md#guest-server-hooks-and-routes-of-fastify). On a connection that stays open, a response waits for the end of the turn
- * of the event loop, where up to BATCH of them are sent together: that is faster than to send each one alone.
+ * of the event loop, and up to BATCH responses are sent together: that is faster than sending each one alone.
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import { performance } from 'node:perf_hooks' // the global one is a getter
@@ -18,7 +18,7 @@ import { responseOf } from './refusals.ts'
 /** The header with the seconds that a session token has left, or that a PUT asks for (EC2's name). */
 export const TTL_HEADER = 'X-aws-ec2-metadata-token-ttl-seconds'
 
-/** At most so many responses wait. */
+/** The most responses that wait. */
 const BATCH = 64
 
 /** What a Responder needs. */
@@ -49,7 +49,7 @@ export class Responder {
     this.#isTracing = log.isLevelEnabled('debug')
   }
 
-  /** Responds at the end of this turn of the event loop, or at once where the connection closes. */
+  /** Responds at the end of this turn of the event loop, or at once if the connection closes. */
   respond(exchange: Exchange, result: Result): void {
     const { response } = exchange
     // Send now: batching is slower for connections that close, and Node must know which pipelined responses are ready.

@@ -93,7 +93,7 @@ function buildFastify(guard: ConnectionGuard): FastifyInstance {
     exposeHeadRoutes: false,
     rewriteUrl,
     schemaController: NO_SCHEMA_COMPILERS,
-    genReqId: () => '', // not used: no line names a request
+    genReqId: () => '', // not used: no log line has the id of a request
     http: {
       maxHeaderSize: LIMITS.maxHeaderSize,
       headersTimeout: LIMITS.requestTimeout,
@@ -111,7 +111,7 @@ function buildFastify(guard: ConnectionGuard): FastifyInstance {
   return server
 }
 
-/** Gives Fastify a target and a method that it knows: RTSP's methods, which Node parses too, it would refuse by itself. */
+/** Gives Fastify a target and a method that it knows. Otherwise it would itself refuse the methods of RTSP, which Node parses too. */
 function rewriteUrl(request: { method?: string | undefined }): string {
   if (!isCounted(request.method ?? '')) request.method = 'TRACE' // counted as `other`
   return '/'

@@ -33,11 +33,11 @@ export const UNKNOWN_PEERS: UnknownAllowance = {
   together: { burst: 4_000, perSecond: 2_000, connections: 1_024 },
 }
 
-/** A guest may read its whole tree so many times at once, however large the tree is. */
+/** How many times a guest may read its whole tree at once, however large the tree is. */
 const TREES_AT_ONCE = 5
-/** A penalty lasts so long, in ms. */
+/** The duration of a penalty, in ms. */
 const PENALTY_MS = 5_000
-/** For each request of its share, a peer may send so many bytes that are discarded: to read them costs less than a request. */
+/** The bytes to discard that a peer may send for each request of its share. Reading them costs less than a request. */
 const DISCARDED_PER_REQUEST = 131_072
 /** The number of unknown peers whose shares are kept, besides those with open connections. A share takes some 400 bytes. */
 const MAX_UNKNOWN = 4_096
@@ -45,7 +45,7 @@ const MAX_UNKNOWN = 4_096
 /** The share of one peer, or of all unknown peers together. Times are milliseconds of a monotonic clock. */
 export class Share {
   readonly #allowance: Allowance
-  /** The share of all peers of a kind together; undefined where there is no such limit. */
+  /** The share of all peers of a kind together; undefined if there is no such limit. */
   readonly #together: Share | undefined
   readonly #requests: TokenBucket
   /** In requests, of DISCARDED_PER_REQUEST bytes each. */
@@ -60,7 +60,7 @@ export class Share {
     this.#discarded = new TokenBucket(allowance.burst, allowance.perSecond)
   }
 
-  /** Takes one request out. False, and nothing is taken, where none is left. `paths`: the size of the guest's tree; unknown peers have none. */
+  /** Takes one request. If none is left, returns false and takes nothing. `guest.paths`: the size of the guest's tree; undefined for unknown peers. */
   spend(nowMs: number, guest?: { readonly paths: number }): boolean {
     const hasToken = this.#requests.hasToken(nowMs) || (guest !== undefined && this.#requests.hasToken(nowMs, TREES_AT_ONCE * guest.paths))
     if (!hasToken) return false
@@ -69,7 +69,7 @@ export class Share {
     return true
   }
 
-  /** Takes discarded bytes out. False where none are left: then the peer is not read any more. */
+  /** Takes discarded bytes. False if none are left: the peer is not read any more then. */
   discard(nowMs: number, bytes: number): boolean {
     if (!this.#discarded.hasToken(nowMs)) return false
     if (this.#together !== undefined && !this.#together.discard(nowMs, bytes)) return false
@@ -86,14 +86,14 @@ export class Share {
     return nowMs < this.#penaltyUntilMs
   }
 
-  /** Counts a new connection. Gives the used part of the allowed connections: above 1 there are too many. */
+  /** Counts a new connection. Returns the used part of the allowed connections: above 1, there are too many. */
   opened(): number {
     const used = ++this.#connections / this.#allowance.connections
     return this.#together === undefined || used > 1 ? used : Math.max(used, this.#together.opened())
   }
 
   closed(): void {
-    if (this.#connections <= this.#allowance.connections) this.#together?.closed() // those beyond its share were not counted there
+    if (this.#connections <= this.#allowance.connections) this.#together?.closed() // connections beyond the peer's own share were not counted in `#together`
     this.#connections -= 1
   }
 
@@ -102,7 +102,7 @@ export class Share {
     return this.#connections > 0
   }
 
-  /** Whether nothing of it is used. */
+  /** Whether no part of the share is used. */
   isWhole(nowMs: number): boolean {
     return this.#connections === 0 && this.#requests.isFull(nowMs) && this.#discarded.isFull(nowMs) && !this.isPenalized(nowMs)
   }

@@ -1,11 +1,11 @@
 /**
- * Parses request targets, and remembers the ones that were parsed: guests ask for the same targets again and again, and V8 keeps the hash of a
- * remembered path. Memory is bounded, whatever guests ask for.
+ * Parses request targets, and caches the results: guests request the same targets again and again, and V8 keeps the hash of a cached path. Memory
+ * is bounded, whatever guests request.
  */
 import { LRUCache } from 'lru-cache'
 import { parseTarget } from '../metadata/target.ts'
 
-/** The number of targets that are remembered, and the length of the longest. */
+/** The most targets in the cache, and the length of the longest. */
 const MAX_TARGETS = 1_024
 const MAX_LENGTH = 256
 

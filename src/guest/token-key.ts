@@ -1,8 +1,8 @@
 /**
- * The hypervisor's own key for session tokens, used where the operator configures none.
+ * The hypervisor's own key for session tokens, used if the operator configures none.
  *
- * It is created at the first start and saved in the state directory, so that tokens survive a restart. Where it cannot be saved, the daemon runs
- * all the same, and guests must fetch new tokens after a restart.
+ * It is created at the first start and saved in the state directory, so that tokens survive a restart. If it cannot be saved, the daemon runs
+ * nevertheless, and guests must fetch new tokens after a restart.
  */
 import { randomBytes } from 'node:crypto'
 import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import type { Logger } from 'pino'
 import { KEY_BYTES, parseTokenKeys } from './token.ts'
 
-/** Reads the hypervisor's own key, or creates one. Creates the state directory with mode 0700 where it is missing. */
+/** Reads the hypervisor's own key, or creates one. Creates the state directory with mode 0700 if it is missing. */
 export function ownTokenKey(stateDirectory: string, log: Logger): Uint8Array {
   const path = join(stateDirectory, 'token-key')
   const key = randomBytes(KEY_BYTES)
@@ -31,7 +31,7 @@ export function ownTokenKey(stateDirectory: string, log: Logger): Uint8Array {
   return key
 }
 
-/** The saved key; undefined where there is none, or where a malformed one was removed. */
+/** The saved key; undefined if there is none, or if it was malformed and is removed now. */
 function readKey(path: string, log: Logger): Uint8Array | undefined {
   let text: string
   try {

@@ -1,23 +1,23 @@
 /**
- * Session tokens (EC2's IMDSv2; contract D1 to D4). A token is stateless: its network, its instance and its end are protected by a MAC and kept in no
- * table. So it is valid on every listener and after a restart, and minting costs no memory. It is bound to the instance and not to the
+ * Session tokens (EC2's IMDSv2; contract D1 to D4). A token is stateless: a MAC protects its network, its instance and its time of expiry, and no table
+ * keeps them. So it is valid on every listener and after a restart, and minting costs no memory. It is bound to the instance and not to the
  * address: another instance that gets the address cannot use it (E3).
  *
- * A token has 40 bytes, in base64url with padding as EC2's: 4 of the key's id, 4 of the end (seconds since 1970, big-endian), and 32 of
- * HMAC-SHA-256 over a label, the network, the instance's id and the first 8 bytes.
+ * A token has 40 bytes, in base64url with padding like EC2's tokens: 4 bytes for the key's id, 4 for the time of expiry (seconds since 1970,
+ * big-endian), and 32 for the HMAC-SHA-256 of a label, the network, the instance's id and the first 8 bytes.
  */
 import { LRUCache } from 'lru-cache'
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
 import type { Parsed } from '../metadata/parsed.ts'
 
-/** The longest life of a token. */
+/** The longest lifetime of a token. */
 export const MAX_TTL_SECONDS = 21_600
-/** Bytes of a key's secret. */
+/** The size of a key's secret. */
 export const KEY_BYTES = 32
 
 const FORM = /^[A-Za-z0-9_-]{54}==$/
 const HEAD_BYTES = 8
-/** The number of verified tokens that are remembered, so that their MAC is not computed again. An entry takes some 200 bytes. */
+/** The most verified tokens that are remembered, so that their MAC is not computed again. An entry takes some 200 bytes. */
 const MAX_KNOWN = 4_096
 
 interface Key { readonly id: number, readonly secret: Uint8Array }
@@ -45,7 +45,7 @@ export class Tokens {
     return `${Buffer.concat([token, mac(key, network, instance, token)]).toString('base64url')}==`
   }
 
-  /** The seconds that a token has left, at least 1; undefined where it is not valid for this instance and network. */
+  /** The seconds that a token has left, at least 1; undefined if it is not valid for this instance and network. */
   verify(token: string, network: string, instance: string): number | undefined {
     let known = this.#known.get(token)
     if (known === undefined) {
@@ -55,7 +55,7 @@ export class Tokens {
     }
     if (known.network !== network || known.instance !== instance) return undefined
     const left = known.endSeconds - Math.floor(this.#nowSeconds())
-    return left > 0 && left <= MAX_TTL_SECONDS ? left : undefined // more is left where the clock was ahead when it was minted
+    return left > 0 && left <= MAX_TTL_SECONDS ? left : undefined // more is left if the clock was ahead when the token was minted
   }
 
   /** The number of tokens that are remembered. */
@@ -74,22 +74,22 @@ export class Tokens {
 }
 
 /**
- * The time of tokens, in seconds since 1970: the wall clock at the start, advanced by a monotonic clock. So a wall clock that is set later expires
- * no token of this process early and makes none valid again. Hosts that share keys must agree on the time when they start.
+ * The time of tokens, in seconds since 1970: the wall clock at the start, advanced by a monotonic clock. So setting the wall clock later neither expires
+ * a token early nor makes one valid again. The clocks of hypervisors that share keys must agree when their daemons start.
  */
 export function tokenTime(wallMs: () => number, steadyMs: () => number): () => number {
   const offsetMs = wallMs() - steadyMs()
   return () => (offsetMs + steadyMs()) / 1000
 }
 
-/** Names of networks and instances have no line feed, so no two pairs give the same text. */
+/** Computes the MAC. Names of networks and ids of instances contain no line feed, so no two pairs give the same text. */
 function mac({ secret }: Key, network: string, instance: string, head: Uint8Array): Buffer {
   return createHmac('sha256', secret).update(`imds session token\n${network}\n${instance}\n`).update(head).digest()
 }
 
 /**
- * The life in seconds that a PUT asks for; undefined where it asks for none, or for one that is not allowed (contract D1). Node joins repeated
- * headers with a comma, so these are not numbers either.
+ * The lifetime in seconds that a PUT requests; undefined if it requests none, or one that is not allowed (contract D1). Node joins repeated
+ * headers with a comma, so their value is not a number.
  */
 export function parseTtl(header: string | undefined): number | undefined {
   if (header === undefined || !/^[0-9]{1,9}$/.test(header)) return undefined
@@ -97,9 +97,9 @@ export function parseTtl(header: string | undefined): number | undefined {
   return ttl >= 1 && ttl <= MAX_TTL_SECONDS ? ttl : undefined
 }
 
-/** Parses the keys of a file. A fault never has a part of the text. */
+/** Parses the keys of a file. A fault never contains a part of the text. */
 export function parseTokenKeys(text: string): Parsed<readonly Uint8Array[], string> {
   const keys = text.split('\n').map((line) => line.trim()).filter((line) => line !== '').map((line) => Buffer.from(line, 'base64'))
   if (keys.length > 0 && keys.every((key) => key.length === KEY_BYTES)) return { ok: true, value: keys }
-  return { ok: false, faults: ['must hold 32 random bytes in base64 on each line (openssl rand -base64 32): the first line\'s key makes tokens, all are accepted'] }
+  return { ok: false, faults: ['must have 32 random bytes in base64 on each line (openssl rand -base64 32): the first key mints tokens, and all keys verify them'] }
 }

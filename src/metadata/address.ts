@@ -69,7 +69,7 @@ export function isIpv6Prefix(range: string): boolean {
 }
 
 /**
- * The leading hexadecimal digits of all addresses of an IPv6 range: 32 for an address, length / 4 for a prefix. Accepts every form without dots.
+ * The hexadecimal digits that all addresses of an IPv6 range begin with: 32 for an address, length / 4 for a prefix. Accepts every form without dots.
  * The result for text that is not an address is unspecified; it does not throw.
  */
 export function ipv6Digits(range: string): string {

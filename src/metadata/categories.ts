@@ -1,13 +1,13 @@
 /**
  * The catalogue of categories: the content of `meta-data/`, and the version from which each is visible (contract C; docs/ec2.md#categories).
  *
- * A row is a path pattern, EC2's date for it, and a function that gives the values. A row without values has no path in the tree. Listings are in
- * the order of the rows. Categories that exist only on AWS (`iam/`, `spot/`), or that no record can fill, are left out.
+ * A row is a path pattern, EC2's date for it, and a function that returns the values. A row without values has no path in the tree. Listings are in
+ * the order of the rows. Categories that exist only on AWS (`iam/`, `spot/`), or for which a record has no value, are left out.
  */
 import { splitPrefix, subnetOf } from './address.ts'
 import type { Instance, Interface } from './instance.ts'
 
-/** Facts about the cloud that no record has; each may be absent. */
+/** Values of the cloud that are configured and not part of a record; each may be absent. */
 export interface Provider {
   /** `services/domain`: the DNS domain of the provider's endpoints. */
   readonly domain?: string
@@ -22,7 +22,7 @@ export interface Subject { readonly instance: Instance, readonly provider: Provi
 export interface Entry {
   readonly parameters: readonly string[]
   readonly value: string
-  /** The text for versions before `since`, where a version changed the format. */
+  /** The text for versions before `since`, if that version changed the format. */
   readonly earlier?: { readonly since: string, readonly value: string }
 }
 
@@ -79,7 +79,7 @@ const suffix = (id: string) => id.slice(id.indexOf('-') + 1)
 const address = (withPrefix: string | undefined): Value => withPrefix === undefined ? undefined : splitPrefix(withPrefix).address
 const addresses = (withPrefixes: readonly string[]) => withPrefixes.map((a) => splitPrefix(a).address)
 
-/** The addresses that DHCPv6 serves: none where the guest uses SLAAC (contract C4). */
+/** The addresses that DHCPv6 serves: none if the guest uses SLAAC (contract C4). */
 const dhcpv6Addresses = (nic: Interface) => nic.dhcpv6 ? nic.ipv6Addresses : []
 
 const firstInterface = ({ interfaces }: Instance) => interfaces[0]

@@ -1,6 +1,6 @@
 /**
- * The type of a valid record. It is not in record.ts, because the check there takes long to load, and a daemon that starts from its own snapshot
- * does not need it.
+ * The type of a valid record. It is not in record.ts, because record.ts takes long to load, and a daemon that starts from its own snapshot does not
+ * need it.
  */
 import type { Static } from 'typebox'
 import { splitPrefix } from './address.ts'
@@ -10,7 +10,7 @@ import type { InstanceSchema } from './schema.ts'
 export const RECORD_MAX_BYTES = 256 * 1024
 
 /** Identifies the schema: the first digits of its SHA-256. An instance in a snapshot with another value is checked again. */
-export const RECORD_FORM = '0f22561873889824'
+export const RECORD_FORM = 'fabe3f6e4509bee2'
 
 type Deep<T> = T extends (infer U)[] ? readonly Deep<U>[] : T extends object ? { readonly [K in keyof T]: Deep<T[K]> } : T
 
@@ -29,7 +29,7 @@ export function rangesOf(instance: Instance): { network: string, range: string }
 
 /** Freezes a value deeply. */
 export function frozen<T>(value: T): Deep<T> {
-  if (!Object.isFrozen(value)) { // primitive values are
+  if (!Object.isFrozen(value)) { // primitive values count as frozen
     Object.freeze(value)
     for (const part of Object.values(value as object)) frozen(part)
   }

@@ -5,8 +5,8 @@
  * A record must use canonical forms; `parse` does not normalise. publish.lua compares addresses as text, so another form of an address would
  * bypass its check of the owner. Unknown fields are ignored, so that a publisher may be newer than a daemon.
  *
- * RECORD_MAX_BYTES limits the whole record; it is checked where bytes are read or written. User-data is stored beside the record, which has its
- * size and digest only.
+ * RECORD_MAX_BYTES limits the whole record. The code that reads or writes the bytes checks it. User-data is stored beside the record, which has only
+ * its size and digest.
  */
 import type { Static } from 'typebox'
 import { Compile } from 'typebox/compile'
@@ -18,10 +18,10 @@ import { frozen, RECORD_MAX_BYTES, type Instance } from './instance.ts'
 import type { Parsed } from './parsed.ts'
 import { FormerSchema, InstanceSchema, TIME } from './schema.ts'
 
-/** A fault of a record: its place (a JSON pointer), and what would be valid. It never has a value of the record. */
+/** A fault of a record: its place (a JSON pointer), and a message, which never contains a value of the record. */
 export interface Fault { readonly path: string, readonly message: string }
 
-/** The time since which a document's user-data is sealed; undefined where it has none that is valid. The rest of the document may be faulty. */
+/** The time since which a document's user-data is sealed; undefined if it has no valid one. The rest of the document may be faulty. */
 export function sealOf(document: unknown): string | undefined {
   const sealedAt = (document as { sealedAt?: unknown } | null | undefined)?.sealedAt
   return typeof sealedAt === 'string' && sealedAt.length <= 35 && new RegExp(TIME).test(sealedAt) ? sealedAt : undefined

@@ -50,7 +50,7 @@ function routeOf(path: string): Route {
   return path === 'meta-data' || path.startsWith('meta-data/') ? '/{version}/meta-data' : 'unknown'
 }
 
-/** The segments of a target, decoded, joined by single slashes; undefined where an escape is malformed. */
+/** The segments of a target, decoded, joined by single slashes; undefined if an escape is malformed. */
 function normalise(target: string): string | undefined {
   const path = target.replace(/^[A-Za-z][A-Za-z0-9+.-]*:\/\/[^/?#]*/, '').replace(/[?#].*$/s, '')
   try {

@@ -2,8 +2,8 @@
  * The metadata tree of one instance: every path and its content.
  *
  * A tree is built once, from a record, its user-data and the catalogue, and does not change: a listing and the leaves that it names come from the
- * same object (contract B4). Listings are made from the nodes, so every listed path has content (B3). A leaf is visible from the position of
- * a version on, a directory from the position of its first child.
+ * same object (contract B4). Listings are made from the nodes, so every listed path has content (B3). A leaf is visible in a version and all
+ * later ones, a directory from the version of its first child.
  *
  * Bodies are ready to be sent: one character per byte, with their list of headers.
  */
@@ -31,7 +31,7 @@ export type Tree = ReadonlyMap<string, Node>
 export const VERSION_LIST: Content = textContent(VERSIONS.join('\n'))
 
 /**
- * Builds the tree of an instance. `userData` is undefined where it has none. Sealed user-data is left out.
+ * Builds the tree of an instance. `userData` is undefined if the instance has none. Sealed user-data is left out.
  */
 export function buildTree(instance: Instance, userData: Uint8Array | undefined, provider: Provider): Tree {
   const nodes = new Map<string, Node>()
@@ -50,7 +50,7 @@ export function buildTree(instance: Instance, userData: Uint8Array | undefined, 
   return nodes
 }
 
-/** The content of a path (as `parseTarget` gives it) at a version's position; undefined where it has none. */
+/** The content of a path (as `parseTarget` returns it) at a version's position; undefined if there is none. */
 export function resolve(tree: Tree, version: number, path: string): Content | undefined {
   const node = tree.get(path)
   if (node === undefined || node.from > version) return undefined

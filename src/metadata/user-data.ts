@@ -10,12 +10,12 @@ export function sha256(bytes: Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex')
 }
 
-/** The faults of the user-data of a record. `bytes`: undefined where there is none. `digest`: their SHA-256. */
+/** The faults of the user-data of a record. `bytes`: undefined if there is none. `digest`: their SHA-256. */
 export function userDataFaults({ userData: expected }: Instance, bytes: Uint8Array | undefined, digest: string | undefined, maxBytes: number): Fault[] {
-  if (expected === undefined) return bytes === undefined ? [] : [{ path: '/userData', message: 'is missing although user-data is there' }]
+  if (expected === undefined) return bytes === undefined ? [] : [{ path: '/userData', message: 'is missing, although the instance has user-data' }]
   if (bytes === undefined) return [{ path: '/userData', message: 'describes user-data that is missing' }]
   if (bytes.length > maxBytes) return [{ path: '/userData', message: `is ${formatTooLong(bytes.length, maxBytes)}` }]
-  if (expected.size !== bytes.length) return [{ path: '/userData/size', message: `is not the ${String(bytes.length)} bytes that the user-data has` }]
+  if (expected.size !== bytes.length) return [{ path: '/userData/size', message: `does not match the ${String(bytes.length)} bytes of the user-data` }]
   return expected.sha256 === digest ? [] : [{ path: '/userData/sha256', message: 'is not the digest of the user-data' }]
 }
 

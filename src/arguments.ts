@@ -1,6 +1,6 @@
 /**
- * The arguments of imdsd; its configuration is in the environment. Loaded only if there are arguments, since a daemon that systemd starts has none and
- * its guests wait.
+ * The arguments of imdsd; its configuration is in the environment. main.ts loads this only if there are arguments: systemd starts the daemon without
+ * any, and loading it would delay the first response.
  */
 import { Command, Option } from 'commander'
 import { SETTINGS } from './config.ts'
@@ -11,7 +11,7 @@ export interface Arguments { readonly demo?: boolean, readonly check?: boolean }
 
 const EX_USAGE = 64
 
-/** Parses the arguments. Prints help, version or an error and ends the process where they ask for that or are wrong. */
+/** Parses the arguments. If they ask for help or the version, or are wrong, prints that and ends the process. */
 export function parseArguments(argv: readonly string[]): Arguments {
   const width = Math.max(...Object.keys(SETTINGS).map(({ length }) => length))
   const variables = Object.entries(SETTINGS).map(([name, value]) => `  ${name.padEnd(width)}  ${value ?? ''}`.trimEnd())
@@ -28,10 +28,10 @@ Environment variables, with their defaults (docs/configuration.md describes them
 ${variables.join('\n')}
 
 Exit statuses:
-  0   stopped by SIGTERM or SIGINT; with --check: the configuration can be used
-  1   the service cannot go on: the last line of the log says why
+  0   stopped by SIGTERM or SIGINT; with --check: the configuration is valid
+  1   the service cannot continue: the last line of the log says why
   64  wrong usage
-  78  the configuration cannot be used: standard error names every variable at fault`)
+  78  the configuration is invalid: standard error names every variable at fault`)
     .showHelpAfterError('(imdsd --help lists the options)')
     .exitOverride(({ exitCode }) => { process.exit(exitCode === 0 ? 0 : EX_USAGE) })
     .action((unknown: string[]) => {

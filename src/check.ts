@@ -8,7 +8,7 @@ import { dirname } from 'node:path'
 import { parseConfig, settingOf, type ConfigFault, type Variable } from './config.ts'
 import { parseStoreUrl } from './store/url.ts'
 
-/** The result. `notes` are warnings. */
+/** The result of a check. `notes` are warnings. */
 export interface Checked { readonly faults: readonly ConfigFault[], readonly notes: readonly string[] }
 
 type Environment = Readonly<Record<string, string | undefined>>
@@ -17,11 +17,11 @@ type Environment = Readonly<Record<string, string | undefined>>
 export function checkConfiguration(env: Environment, nowMs: number): Checked {
   const parsed = parseConfig(env, [], (path) => readFileSync(path, 'utf8'))
   const notes = parsed.ok && parsed.unknown.length > 0 ? [`unknown variables, which are ignored: ${parsed.unknown.join(', ')}`] : []
-  if (process.getuid?.() === 0) notes.push('checked as root, who may read every file: imds.service runs as imds (runuser -u imds -- imdsd --check)')
+  if (process.getuid?.() === 0) notes.push('checked as root, which can read every file; imds.service runs as the user imds (runuser -u imds -- imdsd --check)')
   const faults = [...parsed.ok ? [] : parsed.faults, ...redisFaults(env, nowMs), ...stateFaults(env)]
   const store = parseStoreUrl(settingOf(env, 'IMDS_STORE') ?? '')
   if (store?.kind === 'files') {
-    if (!existsSync(store.directory)) notes.push(`IMDS_STORE: ${store.directory} is not there yet; the first publish makes it`)
+    if (!existsSync(store.directory)) notes.push(`IMDS_STORE: ${store.directory} does not exist yet; the first publish creates it`)
     else faults.push(...accessFaults('IMDS_STORE', store.directory, constants.R_OK | constants.X_OK, 'read'))
   }
   return { faults, notes }
@@ -29,7 +29,7 @@ export function checkConfiguration(env: Environment, nowMs: number): Checked {
 
 function redisFaults(env: Environment, nowMs: number): ConfigFault[] {
   const faults: ConfigFault[] = []
-  /** Applies `use` to the text of a variable's file. What it throws becomes a fault. */
+  /** Applies `use` to the text of a variable's file. An error that it throws becomes a fault. */
   const read = <T>(variable: Variable, use: (text: string) => T): T | undefined => {
     const path = settingOf(env, variable)
     if (path === undefined) return undefined
@@ -61,16 +61,16 @@ function checkPassword(text: string): void {
 /** The certificates of a PEM file, in order. */
 function certificatesOf(text: string, nowMs: number): X509Certificate[] {
   const blocks = text.match(/-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs) ?? []
-  if (blocks.length === 0) throw new Unusable('holds no certificate in PEM')
+  if (blocks.length === 0) throw new Unusable('has no PEM certificate')
   const certificates = blocks.map((block, i) => {
     try {
       return new X509Certificate(block)
     } catch {
-      throw new Unusable(`holds a certificate that cannot be parsed, number ${String(i + 1)}`)
+      throw new Unusable(`has a certificate that cannot be parsed, number ${String(i + 1)}`)
     }
   })
   const [first] = certificates as [X509Certificate]
-  if (certificates.every(({ validToDate }) => validToDate.getTime() < nowMs)) throw new Unusable(`is out of date since ${first.validTo}`)
+  if (certificates.every(({ validToDate }) => validToDate.getTime() < nowMs)) throw new Unusable(`expired on ${first.validTo}`)
   if (certificates.every(({ validFromDate }) => validFromDate.getTime() > nowMs)) throw new Unusable(`is not valid before ${first.validFrom}`)
   return certificates
 }
@@ -79,7 +79,7 @@ function privateKeyOf(text: string): KeyObject {
   try {
     return createPrivateKey(text)
   } catch {
-    throw new Unusable('holds no private key in PEM, or one with a passphrase')
+    throw new Unusable('has no PEM private key, or one that needs a passphrase')
   }
 }
 

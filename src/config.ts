@@ -21,7 +21,7 @@ import type { InheritedSocket } from './runtime/systemd.ts'
 /** The listener of one network. */
 export type GuestListener = Listener & { readonly network: string }
 
-/** The store. `hypervisor` undefined: all records of the store are ours. `recordKeys` undefined: records are plain. */
+/** The store. `hypervisor` undefined: the daemon serves every record in the store. `recordKeys` undefined: records are plain. */
 export type StoreConfig =
   | { readonly kind: 'redis', readonly url: string, readonly region: string, readonly hypervisor: string, readonly recordKeys: RecordKeys | undefined } & RedisFiles
   | { readonly kind: 'files', readonly directory: string, readonly hypervisor: string | undefined }
@@ -36,14 +36,14 @@ export interface Config {
   readonly userDataMaxBytes: number
   readonly resyncMs: number
   readonly snapshotMaxAgeMs: number
-  /** The value of IMDS_LISTEN where sockets of systemd replace it; undefined where it is not set, or is used. */
+  /** IMDS_LISTEN, if it is set but sockets of systemd replace it; else undefined. */
   readonly overruledListen: readonly { readonly network: string, readonly host: string, readonly port: number }[] | undefined
-  /** Keys of session tokens; the first one mints. Undefined: the key in this host's state directory. */
+  /** Keys of session tokens; the first one mints. Undefined: use the key in the state directory of this hypervisor. */
   readonly tokenKeys: readonly Uint8Array[] | undefined
   /** The rate limits of each guest. */
   readonly share: Allowance
   readonly forwarded: typeof FORWARDED_RULES[number]
-  /** `required`: the launch gate waits until the firewall lets a guest in. `link`: the rule for the names of their links. */
+  /** `required`: the launch gate waits until the firewall admits a guest. `link`: the rule for the names of guests' links. */
   readonly firewall: { readonly required: boolean, readonly link: string }
   readonly provider: { readonly domain?: string, readonly partition?: string }
 }
@@ -51,8 +51,8 @@ export interface Config {
 /** Something wrong with one variable. */
 export interface ConfigFault { readonly variable: string, readonly message: string }
 /**
- * The result of `parseConfig`. `unknown`: variables that start with IMDS_ and do not exist, for a warning. Those of imds-api (IMDS_API_) are no mistake: one
- * environment may be for both.
+ * The result of `parseConfig`. `unknown`: variables that begin with IMDS_ and do not exist, for a warning. Those of imds-api (IMDS_API_) are not among them,
+ * because both programs may have the same environment.
  */
 export type ParsedConfig =
   | { readonly ok: true, readonly value: Config, readonly unknown: readonly string[] }
@@ -97,10 +97,10 @@ export function settingOf(env: Readonly<Record<string, string | undefined>>, var
   return value === undefined || value === '' ? SETTINGS[variable] : value
 }
 
-/** Names of a socket without FileDescriptorName=. */
+/** The names that systemd gives to a socket without FileDescriptorName=. */
 const UNNAMED = /^$|^unknown$|\.socket$/
 
-/** Parses the environment. Sockets that systemd passed to us replace IMDS_LISTEN. `readText` returns a file's text, or throws. */
+/** Parses the environment. `sockets`, which systemd passed to the daemon, replace IMDS_LISTEN. `readText` returns a file's text, or throws. */
 export function parseConfig(
   env: Readonly<Record<string, string | undefined>>, sockets: readonly InheritedSocket[] = [], readText: (path: string) => string = noFiles,
 ): ParsedConfig {
@@ -159,7 +159,7 @@ export function parseConfig(
   if (logLevel === undefined) fault('IMDS_LOG_LEVEL', `must be one of ${LOG_LEVELS.join(', ')}`)
   const forwarded = FORWARDED_RULES.find((rule) => rule === read('IMDS_FORWARDED'))
   if (forwarded === undefined) fault('IMDS_FORWARDED', `must be one of ${FORWARDED_RULES.join(', ')}`)
-  // With less than contract F1 a guest would not boot: cloud-init gives up after six refusals.
+  // The minimums of contract F1: with less, a guest might not boot, because cloud-init gives up after six refusals.
   const share = {
     burst: whole('IMDS_GUEST_BURST', 600, 1_000_000_000),
     perSecond: whole('IMDS_GUEST_REQUESTS_PER_SECOND', 100, 1_000_000_000),
@@ -171,7 +171,7 @@ export function parseConfig(
   const firewall = read('IMDS_FIREWALL')
   if (firewall !== 'off' && firewall !== 'required') fault('IMDS_FIREWALL', 'must be off or required')
   const link = read('IMDS_LINK') ?? ''
-  if (!isLinkRule(link)) fault('IMDS_LINK', 'must be the name of an interface, at most 15 characters, with {interfaceId} or {network} in it where guests have links of their own: tap-{interfaceId}')
+  if (!isLinkRule(link)) fault('IMDS_LINK', 'must be a link name of at most 15 characters, with {interfaceId} or {network} if each guest or each network has its own link, such as tap-{interfaceId}')
   const domain = name('IMDS_SERVICES_DOMAIN')
   const partition = name('IMDS_SERVICES_PARTITION')
 
@@ -197,9 +197,9 @@ function parseStore(
   const settings: Partial<StoreSettings> = Object.fromEntries(Object.entries(STORE_SETTINGS).map(([setting, { variable }]) => [setting, read(variable)]))
   const parsed = parseStoreSettings({ ...settings, recordKeysFile: recordKeys && settings.recordKeysFile })
   const kind = parsed.ok ? parsed.value.kind : parsed.kind
-  if (kind === 'files') name('IMDS_REGION') // it is not needed, but a bad one is a mistake
+  if (kind === 'files') name('IMDS_REGION') // not used with files, but reports an invalid name
   if (!parsed.ok) for (const { setting, message } of parsed.faults) fault(STORE_SETTINGS[setting].variable, message)
-  if (kind === 'redis' && hypervisor === undefined) fault('IMDS_HYPERVISOR', 'is not set: Redis needs the name of this host as the records have it')
+  if (kind === 'redis' && hypervisor === undefined) fault('IMDS_HYPERVISOR', 'is not set: with Redis it must be the name of this hypervisor, as in the records')
   if (!parsed.ok) return undefined
   const { value: store } = parsed
   if (store.kind === 'files') return { kind: 'files', directory: store.directory, hypervisor }
@@ -207,7 +207,7 @@ function parseStore(
 }
 
 function noFiles(): never {
-  throw new Error('there are no files here')
+  throw new Error('no function to read files was given')
 }
 
 function list(value: string | undefined): string[] {

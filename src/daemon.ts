@@ -1,8 +1,8 @@
 /**
  * The composition root of imdsd: builds the parts in order, and stops them in reverse.
  *
- * It starts in two phases. First the guest side, which answers guests from the snapshot and is small. Then everything else: the store, sync,
- * the firewall, metrics and the operator server. Their modules are loaded in the second phase, so the imports below are few.
+ * It starts in two phases, so that guests are served early. The first phase is the guest side, which is small and answers guests from the snapshot. The
+ * second phase loads and starts everything else: the store, sync, the firewall, metrics and the operator server.
  */
 import { randomBytes } from 'node:crypto'
 import type { FastifyInstance } from 'fastify'
@@ -36,14 +36,14 @@ import { VERSION } from './version.ts'
 const LIMITS = '/proc/self/limits'
 
 const LOOPBACK = '127.0.0.1'
-const ALL_ADDRESSES = 'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs one address of its own, since the firewall protects addresses: 0.0.0.0 and :: are not possible'
+const ALL_ADDRESSES = 'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, since the firewall rules name addresses'
 
 /** A running daemon. */
 export interface Daemon {
   /** The listeners of guests, in the order of the configuration. */
   readonly guests: readonly HostPort[]
   readonly operator: HostPort
-  /** Stops accepting, sends the answers that are in flight, and disconnects from the store. */
+  /** Stops accepting connections, completes the requests in flight, and disconnects from the store. */
   stop(): Promise<void>
 }
 
@@ -63,7 +63,7 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
   }
 }
 
-/** A listener of guests, with the address and port that it has. */
+/** A listener of guests, with its actual address and port. */
 interface GuestPlace extends HostPort { readonly network: string }
 
 /** The guest side: the view, filled from the snapshot, and the servers of guests. */
@@ -71,9 +71,9 @@ interface GuestSide {
   readonly view: View
   readonly meter: RequestMeter
   readonly keys: SnapshotKeys
-  /** Undefined where no snapshot could be served. */
+  /** Undefined if no snapshot could be served. */
   readonly snapshotAgeMs: number | undefined
-  /** A snapshot was read, in the form that we write. */
+  /** Whether a snapshot was read that is plain or encrypted as this daemon writes it. */
   readonly isSnapshotCurrent: boolean
   readonly guests: readonly GuestPlace[]
   /** Sets the function that looks up unknown peers. */
@@ -112,7 +112,7 @@ async function startGuestSide(config: Config, log: Logger, now: () => number): P
   }
 }
 
-/** Warns where IMDS_LISTEN names other addresses than the sockets that systemd passed. */
+/** Warns if IMDS_LISTEN names other addresses than the sockets that systemd passed. */
 function warnOfOverruled({ overruledListen }: Config, guests: readonly GuestPlace[], log: Logger): void {
   const format = (place: GuestPlace) => `${place.network}=${formatHostPort(place)}`
   const ignored = overruledListen?.map(format) ?? []
@@ -121,7 +121,7 @@ function warnOfOverruled({ overruledListen }: Config, guests: readonly GuestPlac
   log.warn({ ignored, sockets: [...sockets] }, 'IMDS_LISTEN is ignored: an enabled systemd socket unit says where to listen. Change its ListenStream=, or disable it')
 }
 
-/** Loads and starts everything else. Guests are answered between one step and the next. */
+/** Loads and starts everything else, in steps. Guests are answered between two steps. */
 async function startBackground(config: Config, log: Logger, now: () => number, guestSide: GuestSide): Promise<Daemon> {
   const { view, keys, guests } = guestSide
   const { hypervisor } = config.store
@@ -157,7 +157,7 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
   try {
     const operator = await listen(operatorServers[0]!, config.operator, 'IMDS_OPERATOR_LISTEN')
     if (![LOOPBACK, '0.0.0.0', '::'].includes(operator.host)) {
-      // imdsctl and the firewall agent of this host always ask here.
+      // imdsctl and the firewall agent of this hypervisor always connect to this address.
       operatorServers.push(operatorServerFor([]))
       await listen(operatorServers[1]!, { host: LOOPBACK, port: operator.port }, 'IMDS_OPERATOR_LISTEN')
     }
@@ -175,7 +175,7 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
   }
 }
 
-/** Builds the parts that follow the store and the view: sync, the snapshot and the firewall. From now on unknown peers are looked up. */
+/** Builds the parts that follow the store and the view: sync, the snapshot and the firewall. Enables lookups of unknown peers. */
 async function buildFollowers(config: Config, log: Logger, now: () => number, guestSide: GuestSide, source: Source, metrics: Metrics) {
   const { view, keys, snapshotAgeMs, isSnapshotCurrent } = guestSide
   const [{ Firewall }, { Sync }, { PeerLookup }] = await Promise.all([import('./firewall/firewall.ts'), import('./view/sync.ts'), import('./view/peer-lookup.ts')])
@@ -185,7 +185,7 @@ async function buildFollowers(config: Config, log: Logger, now: () => number, gu
   })
   const instances = () => view.instances().map(({ instance }) => instance)
   const firewall = new Firewall({ ...config.firewall, instances, now, epoch: randomBytes(4).toString('hex'), log })
-  // Until a resync is complete, a snapshot that could not be read may have more than the view: it stays.
+  // A snapshot that could not be read may have instances that the view lacks. So it is not replaced before a resync has completed.
   let mayWrite = isSnapshotCurrent
   const sync = new Sync({
     source, view, hypervisor: config.store.hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.sync, log,
@@ -221,7 +221,7 @@ interface OperatorSideParts {
   readonly viewAgeSeconds: () => number
 }
 
-/** Builds the operator side. The result builds a server for a list of networks that may use it. */
+/** Builds the operator side. Returns a function that builds a server, given the networks that may use it. */
 async function buildOperatorSide(parts: OperatorSideParts): Promise<(allow: readonly string[]) => FastifyInstance> {
   const { config, now, view, guests, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
   const [

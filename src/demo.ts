@@ -1,13 +1,16 @@
 /**
- * The demo of `imdsd --demo`: serves one made-up instance to 127.0.0.1, from a temporary directory that is deleted at the end. Variables that the
- * environment sets are kept.
+ * The demo of `imdsd --demo`: serves one made-up instance to 127.0.0.1, from a temporary directory that is deleted at the end. Variables of the
+ * environment override the demo's defaults.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { openStore } from './store/open.ts'
 
-/** A prepared demo: its environment, its temporary directory, the lines to try once the daemon listens (`HOST:PORT`), and how to delete its files. */
+/**
+ * A prepared demo: its environment and its temporary directory. `announce` prints commands to try, given the listeners (`HOST:PORT`); `clean` deletes the
+ * files.
+ */
 export interface Demo {
   readonly env: Readonly<Record<string, string | undefined>>
   readonly directory: string

@@ -1,7 +1,7 @@
 /**
  * The public library, for control planes: `import { openStore, waitForInstance } from 'imds'`.
  */
-import './store/files/publisher.ts' // loads both now: `openStore` imports them later, when an upgrade may have replaced the files
+import './store/files/publisher.ts' // load both now: when `openStore` imports them, an upgrade may have replaced the files
 import './store/redis/publisher.ts'
 
 export { parse } from './metadata/record.ts'

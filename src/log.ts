@@ -26,10 +26,10 @@ export function buildLog(level: LogLevel, destination: DestinationStream): Logge
 
 /** Standard output, written synchronously, so that the last line before an exit is not lost. A full disk loses lines and stops nothing. */
 export function standardOutput(): DestinationStream {
-  return pino.destination({ dest: 1, sync: true, maxLength: 1 << 20 }).on('error', () => { /* nowhere to tell it */ })
+  return pino.destination({ dest: 1, sync: true, maxLength: 1 << 20 }).on('error', () => { /* there is nowhere to report it */ })
 }
 
-/** Standard output for a person at a terminal. The formatter is loaded here alone: a daemon never needs it. */
+/** Standard output for a person at a terminal. Loads the formatter only here, because a daemon does not need it. */
 export async function terminalOutput(): Promise<DestinationStream> {
   const { prettyFactory } = await import('pino-pretty')
   const format = prettyFactory({ translateTime: 'SYS:HH:MM:ss', singleLine: true })

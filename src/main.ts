@@ -2,8 +2,8 @@
 /**
  * The entry of imdsd: reads arguments and environment, starts the daemon, handles signals, and sets the exit status.
  *
- * Exit status: 0 after SIGTERM or SIGINT; 1 if the service cannot go on; 64 (EX_USAGE of sysexits.h) for wrong arguments and 78 (EX_CONFIG) for a
- * bad configuration, before anything listens. With `--demo`: a store with one instance for 127.0.0.1 unless the environment names another store, and
+ * Exit status: 0 after SIGTERM or SIGINT; 1 if the service cannot continue; 64 (EX_USAGE of sysexits.h) for wrong arguments and 78 (EX_CONFIG) for an
+ * invalid configuration, before anything listens. With `--demo`: a store with one instance for 127.0.0.1 unless the environment names another store, and
  * readable log lines on a terminal.
  */
 import { readFileSync } from 'node:fs'
@@ -18,7 +18,7 @@ import { inheritedSockets, superviseBy } from './runtime/systemd.ts'
 import { keepTickShape } from './runtime/ticks.ts'
 
 const EX_CONFIG = 78
-/** Guests that wait in systemd's sockets make systemd start a failed daemon again at once. With a bad configuration this bounds the rate, in ms. */
+/** The delay of an exit with EX_CONFIG, in ms. While guests wait in its sockets, systemd restarts the daemon at once; the delay bounds that rate. */
 const EX_CONFIG_DELAY_MS = 2_000
 
 keepTickShape()
@@ -35,7 +35,7 @@ if (!parsed.ok) {
   process.exit(EX_CONFIG)
 }
 const log = buildLog(parsed.value.logLevel, demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput())
-if (parsed.unknown.length > 0) log.warn({ variables: parsed.unknown }, 'unknown variables: ignored')
+if (parsed.unknown.length > 0) log.warn({ variables: parsed.unknown }, 'unknown variables are ignored')
 
 const end = (status: number) => {
   demo?.clean()
@@ -56,7 +56,7 @@ const stop = (signal: string) => {
     end(1)
   })
 }
-process.on('SIGTERM', stop) // set early, because guests are served before the start is complete
+process.on('SIGTERM', stop) // registered early, because guests are served before the start is complete
 process.on('SIGINT', stop)
 try {
   const daemon = await starting
@@ -67,13 +67,13 @@ try {
   }
 } catch (error) {
   const path = missingFile(error)
-  const reason = path !== undefined ? `cannot load ${path}: was imds upgraded at this moment? Start it again` : error instanceof StartFailure ? error.message : undefined
+  const reason = path !== undefined ? `cannot load ${path}: if imds was just upgraded, start it again; otherwise install it again` : error instanceof StartFailure ? error.message : undefined
   log.fatal(reason === undefined ? { err: error } : { reason }, 'could not start')
   end(1)
 }
 
 function printFaults(faults: readonly ConfigFault[]): void {
-  console.error('imds: the configuration is not usable:')
+  console.error('imds: the configuration is invalid:')
   for (const { variable, message } of faults) console.error(`  ${variable} ${message}`)
 }
 
@@ -83,6 +83,6 @@ async function printCheck(): Promise<number> {
   const { faults, notes } = checkConfiguration(process.env, Date.now())
   for (const note of notes) console.error(`note: ${note}`)
   if (faults.length > 0) printFaults(faults)
-  else console.log('imds: the configuration is usable')
+  else console.log('imds: the configuration is valid')
   return faults.length > 0 ? EX_CONFIG : 0
 }

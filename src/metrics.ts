@@ -19,7 +19,7 @@ export interface MetricsSources {
   readonly missingAddresses: () => number
 }
 
-/** The registry, and the counters that following the store moves. */
+/** The registry, and the counters that other parts increment. `readFrom` declares the metrics that are read from `MetricsSources`. */
 export interface Metrics {
   readonly registry: Registry
   readonly sync: SyncMetrics
@@ -29,7 +29,7 @@ export interface Metrics {
   readonly readFrom: (sources: MetricsSources) => void
 }
 
-/** Declares all metrics. The gauges come with `readFrom`, once there is something to read from. */
+/** Declares the metrics; `readFrom` declares the others once their sources exist. */
 export function buildMetrics(): Metrics {
   const registry = new Registry()
   const registers = [registry]

@@ -1,8 +1,8 @@
 /**
- * The entry of `npm start`: the daemon with its demo instance as a child process, and imds-api with a demo account in this one, which publishes into the
- * daemon's store. Both end together, and their temporary directory is deleted.
+ * The entry of `npm start`. Runs the daemon with its demo instance as a child process, and imds-api with a demo account in this process, which publishes into
+ * the daemon's store. Both end together, and their temporary directory is deleted.
  *
- * With `--daemon-only`, or where IMDS_STORE names a store, which may be a real one, it is the same as `imdsd --demo`.
+ * With `--daemon-only`, or if IMDS_STORE names a store (which may be a real one), it is the same as `imdsd --demo`.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -66,7 +66,7 @@ async function startBoth(): Promise<void> {
       if (address !== undefined) console.log(`${tryLines(formatHostPort(address), guest).join('\n')}\n`)
     }
     const reason = await api.failed
-    if (!ending) log.fatal({ reason }, 'imds-api cannot go on')
+    if (!ending) log.fatal({ reason }, 'imds-api cannot continue')
   } catch (error) {
     if (!ending) log.fatal(error instanceof StartFailure ? { reason: error.message } : { err: error }, 'imds-api cannot start; npm start -- --daemon-only starts the daemon alone')
   }

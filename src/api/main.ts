@@ -63,7 +63,7 @@ function readConfig(): { readonly config: ApiConfig, readonly unknown: readonly 
 async function serve(): Promise<void> {
   const { config, unknown } = readConfig()
   const log = buildLog(config.logLevel, standardOutput())
-  if (unknown.length > 0) log.warn({ variables: unknown }, 'unknown variables: ignored')
+  if (unknown.length > 0) log.warn({ variables: unknown }, 'unknown variables are ignored')
   process.on('uncaughtException', (error) => {
     log.fatal({ err: error }, 'unexpected error')
     process.exit(1)
@@ -84,7 +84,7 @@ async function serve(): Promise<void> {
   process.on('SIGHUP', () => { api.reopenAudit() })
   void api.failed.then((reason) => {
     if (stopping) return
-    log.fatal({ reason }, 'imds-api cannot go on')
+    log.fatal({ reason }, 'imds-api cannot continue')
     process.exit(1)
   })
 }

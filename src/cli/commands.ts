@@ -14,7 +14,7 @@ export interface Context { readonly store: StoreSettings, readonly json: boolean
 
 /** Formats the refusal of an address that another instance owns. */
 export function addressOwned({ address, network, owner }: { address: string, network: string, owner: string }): string {
-  return `${address} on network ${network} belongs to ${owner}, all or in part: take it from there first`
+  return `${address} on network ${network} belongs to ${owner}, all or in part: remove it from that instance first`
 }
 
 /** Prints the record of an instance. */
@@ -42,11 +42,11 @@ export async function remove({ store, json }: Context, id: string, revision: num
       throw new Failure(EXIT.refused, `the store holds revision ${String(removed.revision)}: remove at that one or a higher one`, jsonOf(removed))
     }
     if (removed.kind === 'absent') {
-      throw new Failure(EXIT.notFound, `the store has no ${id}; --revision leaves a tombstone for hosts that still serve it`, { id, ...jsonOf(removed) })
+      throw new Failure(EXIT.notFound, `the store has no ${id}; --revision leaves a tombstone for hypervisors that still serve it`, { id, ...jsonOf(removed) })
     }
     const text = removed.kind === 'removed'
       ? `removed ${id} at revision ${String(removed.revision)}`
-      : `the store had no ${id}; its tombstone at revision ${String(removed.revision)} makes hosts that still serve it stop`
+      : `the store had no ${id}; its tombstone at revision ${String(removed.revision)} makes hypervisors that still serve it stop`
     print(json, { id, ...jsonOf(removed) }, text)
   })
 }
@@ -76,7 +76,7 @@ async function changeSeal(store: StoreSettings, json: boolean, id: string, chang
 
 /**
  * Encrypts the named instances with the first key, or all if none is named. Continues after one that cannot be encrypted, and fails at the end.
- * Marks the region as encrypted once all are, also if there are none.
+ * After all instances are encrypted, marks the region as encrypted, even if it has no instance.
  */
 export async function encrypt({ store, json }: Context, named: readonly string[], fromPlain: boolean): Promise<void> {
   named.forEach(checkId)
@@ -101,7 +101,7 @@ export async function decrypt({ store, json }: Context): Promise<void> {
   })
 }
 
-/** Changes one instance after the other and counts the outcomes in `done`. Throws a Failure that names the instances with another outcome. */
+/** Changes one instance after the other, and counts the outcomes that `done` lists. Throws a Failure that names the instances with any other outcome. */
 async function changeEach<T extends string>(
   ids: readonly string[], done: readonly [T, ...T[]], change: (id: string) => Promise<{ readonly kind: string }>,
 ): Promise<Readonly<Record<T, number>>> {

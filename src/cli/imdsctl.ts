@@ -23,7 +23,7 @@ Exit statuses:
   1   no such instance
   2   refused by the store: an older revision, or an address of another instance
   64  wrong usage
-  65  a faulty record, or user-data that is too large
+  65  a faulty record, too much user-data, or (wait) an interface that can have no link name
   66  a file that cannot be read
   69  the store or the daemon cannot be used
   70  a file of the installation is missing: it is incomplete or was just replaced
@@ -32,10 +32,10 @@ Exit statuses:
 
 Variables that are not set are read from /etc/imds/imds.env, if that is readable.`
 
-/** The configuration of this host's daemon, for variables that are not set. */
+/** The configuration of the daemon on this hypervisor: imdsctl reads variables from it that are not set. */
 const DAEMON_ENVIRONMENT = '/etc/imds/imds.env'
 readDaemonEnvironment()
-// For any IMDS_OPERATOR_LISTEN the daemon also listens on loopback, at the same port.
+// The daemon listens on loopback too, at the same port, whatever the address in IMDS_OPERATOR_LISTEN is.
 const operatorPort = /:(\d+)$/.exec(process.env['IMDS_OPERATOR_LISTEN'] ?? '')?.[1] ?? '9169'
 const OPERATOR = new Option('--operator <address>', 'the address of the daemon\'s operators\' listener').default(`127.0.0.1:${operatorPort}`)
 const ID = 'such as srv-x1y2z'
@@ -94,14 +94,14 @@ function buildProgram(): Command {
   program.command('put')
     .description('publish records, each with its user-data')
     .argument('<path...>', PATHS)
-    .option('-u, --user-data <file>', 'the user-data of the only record, byte for byte; - for standard input. Default: the user-data in the store stays')
-    .option('--no-user-data', 'records without user-data have none: that in the store is removed')
+    .option('-u, --user-data <file>', 'the user-data of the single record, byte for byte; - for standard input. Default: the user-data in the store stays')
+    .option('--no-user-data', 'remove the user-data in the store, for each record that comes without user-data')
     .option('--dry-run', 'write nothing: print what a publish of each record would do now')
     .addHelpText('after', JSON_LINES + PUT_HELP)
     .action((paths: string[], { userData, dryRun }: { userData?: string | false, dryRun?: boolean }) =>
       ending(async (options) => (await import('./put.ts')).put(contextOf(options), paths, userData, { dryRun: dryRun === true })))
   program.command('validate')
-    .description('check records, with their user-data where it comes with them; needs no store')
+    .description('check records and the user-data that comes with them; needs no store')
     .argument('<path...>', PATHS)
     .addHelpText('after', JSON_LINES)
     .action((paths: string[]) => ending(async ({ json = false, userDataMaxBytes }) => (await import('./put.ts')).validate(json, paths, userDataMaxBytes)))
@@ -114,7 +114,7 @@ function buildProgram(): Command {
     .argument('<id>', ID)
     .action((id: string) => withStore(({ userData }, context) => userData(context, id)))
   program.command('remove')
-    .description('remove an instance and leave a tombstone, so that every host stops serving it')
+    .description('remove an instance and leave a tombstone, so that every hypervisor stops serving it')
     .argument('<id>', ID)
     .option('--revision <n>', 'the revision of the removal (default: the last one plus 1)', wholeNumber)
     .action((id: string, { revision }: { revision?: number }) => withStore(({ remove }, context) => remove(context, id, revision)))
@@ -129,7 +129,7 @@ function buildProgram(): Command {
   program.command('encrypt')
     .description('encrypt instances again with the first key, at the same revision: the last step before another key is removed')
     .argument('[id...]', 'such as srv-x1y2z (default: every instance in the store)')
-    .option('--from-plain', 'encrypt plain records too, which nothing proves authentic: once, when the use of keys begins')
+    .option('--from-plain', 'encrypt plain records too, although nothing proves that they are authentic; use it once, when you start to use keys')
     .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) => withStore(({ encrypt }, context) => encrypt(context, ids, fromPlain)))
   program.command('decrypt')
     .description('decrypt every instance, at the same revision, and accept publishers without keys again: to stop the use of record keys')
@@ -152,7 +152,7 @@ function buildProgram(): Command {
   program.command('wait')
     .description('wait until the daemon of this hypervisor serves an instance: the last step before its guest is started')
     .argument('<id>', ID)
-    .option('--revision <n>', 'the published revision; a later one is enough too (default: the one in the store)', wholeNumber)
+    .option('--revision <n>', 'the revision to wait for; a later one counts too (default: the one in the store)', wholeNumber)
     .option('--timeout <seconds>', 'the longest time to wait', wholeNumber, 30)
     .addOption(OPERATOR)
     .action((id: string, options: { revision?: number, timeout: number, operator: string }) => ending(async (all) => {
@@ -197,7 +197,7 @@ function failureOf(error: unknown): Failure {
   if (error instanceof Failure) return error
   const path = missingFile(error)
   if (path !== undefined) {
-    return new Failure(EXIT.software, `cannot load ${path}, which belongs to its installation: was imds just upgraded? Run the command again, or install imds again`)
+    return new Failure(EXIT.software, `cannot load ${path}, a file of this installation: if imds was just upgraded, run the command again; otherwise install imds again`)
   }
   return new Failure(EXIT.unavailable, error instanceof Error ? error.message : String(error))
 }

@@ -52,7 +52,7 @@ export async function put(
   report.end()
 }
 
-/** Checks the records of some paths, with their user-data where it comes with them. Needs no store. */
+/** Checks the records of some paths, and the user-data that comes with them. Needs no store. */
 export async function validate(json: boolean, paths: readonly string[], userDataMaxBytes = USER_DATA_MAX_BYTES): Promise<void> {
   const report = new Report(json)
   for await (const read of readRecords(paths)) {
@@ -73,7 +73,7 @@ function checked(input: RecordInput, userDataMaxBytes: number): Outcome {
 /** A record to publish, with its input for messages. */
 interface Item extends ToPublish { readonly input: RecordInput }
 
-/** The records that can be read; reports the others. `otherwise`: the user-data of a record without its own. */
+/** Yields the records that can be read, and reports the others. `otherwise`: what happens to the user-data of a record that comes without any. */
 async function* itemsOf(records: AsyncIterable<ReadRecord>, otherwise: UserDataChange, report: Report): AsyncGenerator<Item> {
   for await (const read of records) {
     if (!read.ok) report.add(faultOutcome(read.faults[0]))
@@ -166,7 +166,7 @@ class Report {
     if (!this.#json) for (const warning of warnings) this.#warn(warning)
   }
 
-  /** Prints a warning once, also if it concerns many records. */
+  /** Prints a warning once, even if it concerns many records. */
   #warn(text: string): void {
     if (this.#warned.has(text)) return
     this.#warned.add(text)
@@ -175,14 +175,14 @@ class Report {
 
   /** Reports that the store cannot be used any more. */
   stopped(): void {
-    const message = 'stopped: the store cannot be used, and the records that follow were not tried'
+    const message = 'stopped: the store cannot be used, and the remaining records were not published'
     if (this.#json) console.log(JSON.stringify({ error: message }))
     else console.error(`imdsctl: ${message}`)
   }
 
   end(): void {
     const records = [...this.#counts.values()].reduce((sum, count) => sum + count, 0)
-    if (records === 0) throw new Failure(EXIT.noInput, `there is no record: in a directory, the names of their files end in ${RECORD_ENDINGS.join(', ')}`)
+    if (records === 0) throw new Failure(EXIT.noInput, `no record found: in a directory, the files of records end in ${RECORD_ENDINGS.join(', ')}`)
     if (records > 1) {
       const counts = [...this.#counts].map(([kind, count]) => `${String(count)} ${kind}`)
       console.log(this.#json ? JSON.stringify({ records, ...Object.fromEntries(this.#counts) }) : `${String(records)} records: ${counts.join(', ')}`)

@@ -56,7 +56,7 @@ function stemOf(name: string): string | undefined {
   return ending === undefined ? undefined : name.slice(0, -ending.length)
 }
 
-/** Reads the records of a file. The place of an only record is the file, not a line of it. */
+/** Reads the records of a file. If the file has a single record, its place is the file, not a line of it. */
 async function* readText(path: string): AsyncGenerator<ReadRecord> {
   const text = await readFile(path, 'utf8')
   const isOne = !text.trim().includes('\n')

@@ -1,8 +1,8 @@
 /**
- * Detects that this host has lost the address of a listener.
+ * Detects that this hypervisor has lost the address of a listener.
  *
- * A socket stays bound when its address is removed, and systemd's FreeBind= binds to an address that was never there. So the daemon and its
- * unit look healthy while no packet of a guest arrives. Does not detect the loss of an address where `net.ipv4.ip_nonlocal_bind` is set.
+ * A socket stays bound when its address is removed, and systemd's FreeBind= binds to an address that no interface has. So the daemon and its
+ * unit look healthy while no packet of a guest arrives. If `net.ipv4.ip_nonlocal_bind` is set, the loss of an address is not detected.
  */
 import { createSocket } from 'node:dgram'
 import { once } from 'node:events'
@@ -56,12 +56,12 @@ export class AddressWatch {
 
 /** Why guests cannot reach a listener, and the remedy. */
 export function formatMissing(address: string): string {
-  return `no guest can reach imds at ${address}, since no interface of this host has that address any more: put it back (systemctl restart imds-address)`
+  return `no guest can reach imds at ${address}, since no interface of this hypervisor has that address any more: restore it (systemctl restart imds-address)`
 }
 
 /**
- * True if the kernel accepts packets to this address. It does if a socket can be bound to it. The kernel refuses that for an address of a VRF,
- * so its tables of addresses are read then. (Node's list of interfaces omits a bridge without ports, and needs a netlink socket, which the
+ * True if the kernel accepts packets to this address: if a socket can be bound to it. For an address of a VRF the kernel refuses to bind, so the
+ * kernel's tables of addresses are read then. (Node's list of interfaces omits a bridge without ports, and needs a netlink socket, which the
  * unit forbids.)
  */
 async function isOurs(address: string): Promise<boolean> {

@@ -1,14 +1,14 @@
 /**
  * Reports that the wall clock was set back.
  *
- * A running daemon uses the monotonic clock, so a jump changes no response. The snapshot and session tokens outlive the process and have wall
- * times: after a jump the age of the snapshot is unknown, and after the next start tokens use the new time (`tokenTime`).
+ * A running daemon uses the monotonic clock, so setting the wall clock changes no response. The snapshot and session tokens outlive the process, so they
+ * have wall times: the age of the snapshot is then unknown, and after the next start tokens use the new time (`tokenTime`).
  */
 import type { Logger } from 'pino'
 
 /** The interval of the check, in ms. */
 export const CHECK_INTERVAL_MS = 60_000
-/** NTP makes smaller steps in normal operation, in ms. */
+/** Smaller steps are not reported, in ms: NTP makes them in normal operation. */
 const TOLERATED_MS = 60_000
 
 /** What the check needs. `wall` is the time of day and `steady` is monotonic, both in ms. */

@@ -5,7 +5,7 @@ import { chmodSync, lstatSync, unlinkSync } from 'node:fs'
 import { connect, Server } from 'node:net'
 import { formatPlace, type HostPort, type Place } from './host-port.ts'
 
-/** Where to listen: a canonical address with a port (0: any free one), a unix socket, or a socket that systemd passed to us. */
+/** Where to listen: a canonical address with a port (0: any free one), a unix socket, or a socket that systemd passed to this process. */
 export type Listener = Place & { readonly fd?: undefined } | { readonly fd: number, readonly path?: undefined }
 /** The service cannot start. The message names the variable and the remedy, so the log needs no stack trace. */
 export class StartFailure extends Error {}
@@ -19,13 +19,13 @@ const BACKLOG = 4_096
  * response; the next daemon needs the rest of that time to start.
  */
 const IDLE_GRACE_MS = 250
-/** During a stop, all connections are closed after this time, in ms. The longest answer waits 1 s for the store, for an unknown peer. */
+/** During a stop, all connections are closed after this time, in ms. The slowest response waits 1 s for the store: that to an unknown peer. */
 const STOP_TIMEOUT_MS = 1_500
 /** Of a unix socket: its owner and its group may connect. */
 const SOCKET_MODE = 0o660
 
 /**
- * The most connections of one guest listener, given the text of /proc/self/limits (empty where the system has none) and the number of
+ * The most connections of one guest listener, given the text of /proc/self/limits (empty if the system has none) and the number of
  * listeners. RESERVED descriptors stay for the store, the snapshot, operators and systemd's watchdog. Without this bound guests could use up
  * all descriptors, and Node closes a connection that it cannot accept without reporting it.
  */
@@ -86,7 +86,7 @@ async function removeLeftSocket(path: string): Promise<void> {
 }
 
 /**
- * Stops accepting, and gives open connections a bounded time for their request. Fastify adds `Connection: close` to answers from now on.
+ * Stops accepting, and gives open connections a bounded time for their request. Fastify adds `Connection: close` to responses from now on.
  * http.Server's own close is not called first: it closes connections whose request it has not read, so a guest that has just connected
  * would be reset.
  */
@@ -105,9 +105,9 @@ async function drain(server: FastifyInstance['server'], acceptors: readonly Serv
 function remedy(code: string | undefined, variable: string, isUnix: boolean): string | undefined {
   switch (code) {
     case 'EADDRNOTAVAIL': return variable === 'IMDS_LISTEN'
-      ? 'this host does not have the address; systemd/imds-address.service puts it there'
-      : `no interface of this host has the address: correct it, or unset ${variable} for the default`
-    case 'EADDRINUSE': return 'something else listens there already'
+      ? 'this hypervisor does not have the address; imds-address.service adds it'
+      : `no interface of this machine has the address: correct it, or unset ${variable} to use its default`
+    case 'EADDRINUSE': return 'another program listens there already'
     case 'EACCES': return isUnix ? 'its directory must exist, and this user must be able to write to it' : 'a port below 1024 needs CAP_NET_BIND_SERVICE'
     default: return undefined
   }

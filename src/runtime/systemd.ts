@@ -1,12 +1,12 @@
 /**
- * The interface to systemd: sockets that it passes to us, so that a restart refuses no connection (sd_listen_fds(3)), and the notification of
- * readiness and for the watchdog (sd_notify(3)). Node has no unix datagram sockets, so the program systemd-notify sends the notification; the unit
- * needs NotifyAccess=all. Without systemd this does nothing.
+ * The interface to systemd: the sockets that it passes to the daemon, so that a restart refuses no connection (sd_listen_fds(3)), and notifications that
+ * the daemon is ready and that its event loop runs (sd_notify(3)). Node has no unix datagram sockets, so the program systemd-notify sends the
+ * notifications; the unit needs NotifyAccess=all. Without systemd this does nothing.
  */
 import { spawn } from 'node:child_process'
 import type { Logger } from 'pino'
 
-/** A listening socket that systemd passed to us: its file descriptor and the FileDescriptorName= of its unit. */
+/** A listening socket that systemd passed to the daemon: its file descriptor and the FileDescriptorName= of its unit. */
 export interface InheritedSocket { readonly fd: number, readonly name: string }
 
 const FIRST_FD = 3
@@ -23,13 +23,13 @@ export function superviseBy(env: Readonly<Record<string, string | undefined>>, l
   if (env['NOTIFY_SOCKET'] === undefined) return
   let isBroken = false
   const warn = (details: object) => {
-    if (!isBroken) log.warn(details, 'systemd cannot be notified of our state')
+    if (!isBroken) log.warn(details, 'cannot notify systemd of the daemon\'s state')
     isBroken = true
   }
   const notify = (state: string) => {
     spawn('systemd-notify', [state], { stdio: 'ignore', env: { PATH: env['PATH'], NOTIFY_SOCKET: env['NOTIFY_SOCKET'] } })
       .on('error', (error) => { warn({ err: error }) })
-      .on('exit', (status) => { if (typeof status === 'number' && status !== 0) warn({ status }) }) // a signal: a stop of the unit ends it too
+      .on('exit', (status) => { if (typeof status === 'number' && status !== 0) warn({ status }) }) // no status: ended by a stop of the unit
   }
   notify('READY=1')
   const watchdogMs = Number(env['WATCHDOG_USEC'] ?? 0) / 1000

@@ -1,7 +1,7 @@
 /**
  * A token bucket: a rate limit that allows bursts. It begins full.
  *
- * All times are milliseconds of one monotonic clock. Nothing is scheduled: each call first adds what was earned since the last one.
+ * All times are milliseconds of one monotonic clock. There is no timer: each call first adds the tokens gained since the last call.
  */
 
 /** A bucket of `burst` tokens that gains `perSecond` tokens a second. */

@@ -67,7 +67,7 @@ t.test('the embedded server', async (t) => {
     process.kill(postgresOf(data), 'SIGQUIT')
     await until(() => api.process.exitCode !== null, 'imds-api to end')
     t.equal(api.process.exitCode, 1)
-    t.match(api.log.at(-1), { level: 'fatal', msg: 'imds-api cannot go on', reason: /PostgreSQL has ended: its log is in / })
+    t.match(api.log.at(-1), { level: 'fatal', msg: 'imds-api cannot continue', reason: /PostgreSQL has ended: its log is in / })
     const next = await startProcess(t, env)
     t.same(await serverIds(next), [id], 'and its successor recovers the database')
     await next.stop()

@@ -45,11 +45,11 @@ t.test('--check accepts a good configuration and does not connect, listen or wri
     IMDS_RECORD_KEYS_FILE: join(directory, 'record-keys'), IMDS_TOKEN_KEYS_FILE: join(directory, 'token-keys'),
   }
   const { status, stdout, stderr } = await check(env)
-  t.same([status, stdout, faults(stderr)], [0, 'imds: the configuration is usable\n', []], stderr)
+  t.same([status, stdout, faults(stderr)], [0, 'imds: the configuration is valid\n', []], stderr)
   t.equal(connections, 0)
   t.same(readdirSync(join(directory, 'state')), [])
   t.match(await check({ ...env, IMDS_LISTN: 'x', IMDS_STATE_DIR: join(directory, 'state/not/yet') }), { status: 0, stderr: /^note: unknown variables, which are ignored: IMDS_LISTN$/m })
-  t.match(await check({ IMDS_STORE: `file:${directory}/later`, IMDS_STATE_DIR: directory }), { status: 0, stderr: /^note: IMDS_STORE: .*later is not there yet/m })
+  t.match(await check({ IMDS_STORE: `file:${directory}/later`, IMDS_STATE_DIR: directory }), { status: 0, stderr: /^note: IMDS_STORE: .*later does not exist yet/m })
   t.same(readdirSync(directory).filter((name) => /later|not/.test(name)), [])
 })
 
@@ -68,20 +68,20 @@ t.test('--check names every fault of variables and files, exits with 78 and prin
     'IMDS_LOG_LEVEL must be one of fatal, error, warn, info, debug',
     'IMDS_RECORD_KEYS_FILE has no NAME:BASE64-OF-32-BYTES in line 1',
     'IMDS_REDIS_CA_FILE cannot be read: ENOENT',
-    `IMDS_REDIS_CERT_FILE ${at('bad.pem')} holds no certificate in PEM`,
-    `IMDS_REDIS_KEY_FILE ${at('bad.pem')} holds no private key in PEM, or one with a passphrase`,
+    `IMDS_REDIS_CERT_FILE ${at('bad.pem')} has no PEM certificate`,
+    `IMDS_REDIS_KEY_FILE ${at('bad.pem')} has no PEM private key, or one that needs a passphrase`,
     `IMDS_REDIS_PASSWORD_FILE ${at('empty')} has no password in its first line`,
     `IMDS_STATE_DIR ${at('file')} is not a directory`,
-    'IMDS_TOKEN_KEYS_FILE must hold 32 random bytes in base64 on each line (openssl rand -base64 32): the first line\'s key makes tokens, all are accepted',
+    'IMDS_TOKEN_KEYS_FILE must have 32 random bytes in base64 on each line (openssl rand -base64 32): the first key mints tokens, and all keys verify them',
   ])
 
   const authority = await anAuthority(directory, 'ours')
   const [one, other, expired] = [await authority.issue('one'), await authority.issue('other'), await authority.issue('expired', -1)]
   const pair = (certFile: string, keyFile: string) => ({ ...redis, IMDS_REDIS_CERT_FILE: certFile, IMDS_REDIS_KEY_FILE: keyFile })
   t.same(faults((await check(pair(one.certFile, other.keyFile))).stderr), ['IMDS_REDIS_KEY_FILE is not the key of the certificate in IMDS_REDIS_CERT_FILE'])
-  t.match(faults((await check(pair(expired.certFile, expired.keyFile))).stderr), [/^IMDS_REDIS_CERT_FILE .*expired.pem is out of date since .* GMT$/])
+  t.match(faults((await check(pair(expired.certFile, expired.keyFile))).stderr), [/^IMDS_REDIS_CERT_FILE .*expired.pem expired on .* GMT$/])
   writeFileSync(at('cut.pem'), readFileSync(one.certFile, 'utf8').replace(/\n[^\n]+\n-----END/, '\n-----END'))
-  t.match(faults((await check(pair(at('cut.pem'), one.keyFile))).stderr), [/^IMDS_REDIS_CERT_FILE .* holds a certificate that cannot be parsed, number 1$/])
+  t.match(faults((await check(pair(at('cut.pem'), one.keyFile))).stderr), [/^IMDS_REDIS_CERT_FILE .* has a certificate that cannot be parsed, number 1$/])
 })
 
 t.test('--check names the files and directories that this user may not read or write', async (t) => {

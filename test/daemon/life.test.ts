@@ -31,7 +31,7 @@ t.test('a daemon that cannot open a listener names it with a remedy and exits wi
   await once(blocker, 'listening')
   t.teardown(() => { blocker.close() })
   const { port } = blocker.address() as { port: number }
-  for (const [listen, remedy] of [[`127.0.0.1:${String(port)}`, /something else listens there/], ['192.0.2.1:8169', /does not have the address.*imds-address/]] as const) {
+  for (const [listen, remedy] of [[`127.0.0.1:${String(port)}`, /another program listens there/], ['192.0.2.1:8169', /does not have the address.*imds-address/]] as const) {
     const { status, stdout } = await runDaemon({ IMDS_LISTEN: listen, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STORE: `file:${t.testdir()}` })
     t.equal(status, 1)
     t.match(stdout, /"level":"fatal".*IMDS_LISTEN: cannot listen on/)
@@ -140,7 +140,7 @@ t.test('a second npm start on a terminal names the address in use, without a sta
   t.teardown(() => { blocker.close() })
   const demo = onTerminal(demoOn((blocker.address() as { port: number }).port, 0))
   t.equal(await demo.status, 1)
-  matchAll(t, demo.lines, [/ FATAL: could not start {"reason":"IMDS_LISTEN: cannot listen on 127\.0\.0\.1:\d+: something else listens there already"}$/])
+  matchAll(t, demo.lines, [/ FATAL: could not start {"reason":"IMDS_LISTEN: cannot listen on 127\.0\.0\.1:\d+: another program listens there already"}$/])
 })
 
 t.test('a daemon whose log cannot be written, because the disk is full, still serves guests', async (t) => {

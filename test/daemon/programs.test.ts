@@ -108,7 +108,7 @@ t.test('a program with a missing file names it in one line without a stack trace
   for (const name of ['publish.lua', ...commands, ...publishers]) {
     const { status, stderr } = await listWithout(name)
     t.equal(status, 70, name)
-    t.match(stderr, /^imdsctl: cannot load .*, which belongs to its installation: was imds just upgraded\? .*\n$/)
+    t.match(stderr, /^imdsctl: cannot load .*, a file of this installation: if imds was just upgraded, run the command again; .*\n$/)
     t.ok(stderr.includes(join(dist, name)), name)
   }
   rmSync(join(dist, chunks.find((chunk) => chunk.includes('agent'))!))
@@ -117,5 +117,5 @@ t.test('a program with a missing file names it in one line without a stack trace
   rmSync(join(dist, readdirSync(dist).find((name) => name.startsWith('metrics-'))!))
   const { status, stdout } = await ran(join(dist, 'main.js'), [], { IMDS_STORE: `file:${directory}`, IMDS_STATE_DIR: directory, IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0' })
   t.equal(status, 1)
-  t.match(JSON.parse(stdout.trim().split('\n').at(-1)!), { level: 'fatal', msg: 'could not start', reason: /^cannot load .*metrics-.*: was imds upgraded at this moment\? Start it again$/, err: undefined })
+  t.match(JSON.parse(stdout.trim().split('\n').at(-1)!), { level: 'fatal', msg: 'could not start', reason: /^cannot load .*metrics-.*: if imds was just upgraded, start it again; otherwise install it again$/, err: undefined })
 })

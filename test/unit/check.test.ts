@@ -61,9 +61,9 @@ describe('a file is a fault', () => {
     ['that is missing', 'IMDS_REDIS_CA_FILE', () => join(directory, 'none'), /^IMDS_REDIS_CA_FILE cannot be read: ENOENT$/],
     ['that is a directory', 'IMDS_REDIS_PASSWORD_FILE', () => directory, /^IMDS_REDIS_PASSWORD_FILE cannot be read: EISDIR$/],
     ['with no password in its first line', 'IMDS_REDIS_PASSWORD_FILE', () => file('x', '\r\nsecret\n'), /x has no password in its first line$/],
-    ['without a certificate', 'IMDS_REDIS_CA_FILE', () => file('x', keyOf(1)), /x holds no certificate in PEM$/],
-    ['with a torn certificate after a good one', 'IMDS_REDIS_CA_FILE', () => file('x', CERTIFICATE + CERTIFICATE.replace('MIHY', 'AAAA')), /x holds a certificate that cannot be parsed, number 2$/],
-    ['without a private key', 'IMDS_REDIS_KEY_FILE', () => file('x', CERTIFICATE), /x holds no private key in PEM, or one with a passphrase$/],
+    ['without a certificate', 'IMDS_REDIS_CA_FILE', () => file('x', keyOf(1)), /x has no PEM certificate$/],
+    ['with a torn certificate after a good one', 'IMDS_REDIS_CA_FILE', () => file('x', CERTIFICATE + CERTIFICATE.replace('MIHY', 'AAAA')), /x has a certificate that cannot be parsed, number 2$/],
+    ['without a private key', 'IMDS_REDIS_KEY_FILE', () => file('x', CERTIFICATE), /x has no PEM private key, or one that needs a passphrase$/],
   ])('%s', (_what, variable, path, fault) => {
     const cert = variable === 'IMDS_REDIS_KEY_FILE' ? { IMDS_REDIS_CERT_FILE: file('cert', CERTIFICATE) } : {}
     expect(faultsOf({ ...cert, [variable]: path() })).toEqual([expect.stringMatching(fault)])
@@ -73,7 +73,7 @@ describe('a file is a fault', () => {
 test('a certificate is checked against the time: neither over nor in the future', () => {
   const env = { IMDS_REDIS_CA_FILE: file('ca', CERTIFICATE) }
   expect(faultsOf(env, Date.parse('2026-11-21'))).toEqual([expect.stringContaining('ca is not valid before Nov 22') as string])
-  expect(faultsOf(env, Date.parse('2027-11-23'))).toEqual([expect.stringContaining('ca is out of date since Nov 22') as string])
+  expect(faultsOf(env, Date.parse('2027-11-23'))).toEqual([expect.stringContaining('ca expired on Nov 22') as string])
 })
 
 test('a private key must be that of the certificate', () => {
@@ -88,11 +88,11 @@ test('invariant 9: no fault has the contents of a file', () => {
   expect(faults.join()).not.toContain('S3CRET')
 })
 
-test('a directory of files that is not there yet is a note, and one that is a file a fault', () => {
+test('a directory of files that does not exist yet is a note, and a path that is a file is a fault', () => {
   const check = (store: string) => checkConfiguration({ IMDS_STORE: `file:${store}`, IMDS_STATE_DIR: directory }, WITHIN_MS)
   expect(check(directory).faults).toEqual([])
   const later = check(join(directory, 'later'))
-  expect([later.faults, later.notes.filter((note) => note.includes('the first publish makes it')).length]).toEqual([[], 1])
+  expect([later.faults, later.notes.filter((note) => note.includes('the first publish creates it')).length]).toEqual([[], 1])
   expect(check(file('store', '')).faults).toEqual([{ variable: 'IMDS_STORE', message: `${join(directory, 'store')} is not a directory` }])
 })
 

@@ -95,7 +95,7 @@ describe('a configuration is refused', () => {
     ['with a hypervisor of two words', { ...REDIS, IMDS_HYPERVISOR: 'hv 1' }, /IMDS_HYPERVISOR must be one word/],
     ['with a firewall that is neither off nor required', { ...REDIS, IMDS_FIREWALL: 'on' }, /^IMDS_FIREWALL must be off or required$/],
     ['with an unknown rule for forwarded requests', { ...REDIS, IMDS_FORWARDED: 'maybe' }, /^IMDS_FORWARDED must be one of /],
-    ['with a link name that is too long', { ...REDIS, IMDS_LINK: 'x'.repeat(16) }, /^IMDS_LINK must be the name of an interface/],
+    ['with a link name that is too long', { ...REDIS, IMDS_LINK: 'x'.repeat(16) }, /^IMDS_LINK must be a link name/],
     ['with a partition of two words', { ...REDIS, IMDS_SERVICES_PARTITION: 'a b' }, /^IMDS_SERVICES_PARTITION must be one word/],
     ['with a fraction', { ...REDIS, IMDS_RESYNC_SECONDS: '1.5' }, /^IMDS_RESYNC_SECONDS must be a whole number from 1 to 86400$/],
     ['with an IPv6 address without brackets', { ...REDIS, IMDS_LISTEN: '::1:80' }, /^IMDS_LISTEN /],
@@ -112,8 +112,8 @@ describe('a configuration is refused', () => {
     ['with a relative file URL', { IMDS_STORE: 'file:' }, /IMDS_STORE must be/],
     ['with Sentinels and no name of the primary', { ...REDIS, IMDS_STORE: 'redis-sentinel://s1,s2' }, /IMDS_STORE must be .*redis-sentinel:\/\/HOST\[:PORT\],HOST\[:PORT\]\/MASTER/],
     ['with an authority and no TLS', { ...REDIS, IMDS_REDIS_CA_FILE: '/ca.pem' }, /IMDS_REDIS_CA_FILE is for TLS/],
-    ['with a certificate without its key', { ...REDIS, IMDS_STORE: 'rediss://r', IMDS_REDIS_CERT_FILE: '/c.pem' }, /IMDS_REDIS_CERT_FILE needs the file of its private key/],
-    ['with a key without its certificate', { ...REDIS, IMDS_STORE: 'rediss://r', IMDS_REDIS_KEY_FILE: '/k.pem' }, /IMDS_REDIS_KEY_FILE needs the file of its certificate/],
+    ['with a certificate without its key', { ...REDIS, IMDS_STORE: 'rediss://r', IMDS_REDIS_CERT_FILE: '/c.pem' }, /IMDS_REDIS_CERT_FILE also needs the file of its private key/],
+    ['with a key without its certificate', { ...REDIS, IMDS_STORE: 'rediss://r', IMDS_REDIS_KEY_FILE: '/k.pem' }, /IMDS_REDIS_KEY_FILE also needs the file of its certificate/],
     ['with a password for Sentinels and no Sentinel', { ...REDIS, IMDS_REDIS_SENTINEL_PASSWORD_FILE: '/p' }, /IMDS_REDIS_SENTINEL_PASSWORD_FILE is for redis-sentinel/],
   ])('%s', (_what, env, fault) => { expect(faultsOf(env).join('\n')).toMatch(fault) })
 })

@@ -26,7 +26,7 @@ test('a store that cannot be opened fails every command with what is wrong', asy
 })
 
 test('a conflict names the address, its network and its owner, and the remedy', () => {
-  expect(addressOwned({ address: 'fd00::/64', network: 'red', owner: 'srv-b' })).toBe('fd00::/64 on network red belongs to srv-b, all or in part: take it from there first')
+  expect(addressOwned({ address: 'fd00::/64', network: 'red', owner: 'srv-b' })).toBe('fd00::/64 on network red belongs to srv-b, all or in part: remove it from that instance first')
 })
 
 test('an outcome as JSON has its kind as `result`', () => {

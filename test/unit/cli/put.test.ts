@@ -81,7 +81,7 @@ describe('wrong usage publishes nothing', () => {
     ['with a second user-data for a record that has its own', () => putting([file('line', `{"record": ${JSON.stringify(anInstance())}, "userDataBase64": "eA=="}`)], file('user-data', 'x')), EXIT.usage, /has its own user-data: omit --user-data$/],
     ['with both from standard input', () => putting(['-'], '-'), EXIT.usage, /cannot both come from standard input$/],
     ['with user-data that cannot be read', (a) => putting([a], join(directory, 'none')), EXIT.noInput, /none cannot be read: ENOENT/],
-    ['with a directory that holds no record', () => putting([join(directory, 'store')]), EXIT.noInput, /^there is no record: in a directory, the names of their files end in \.json, \.yaml, \.yml$/],
+    ['with a directory that holds no record', () => putting([join(directory, 'store')]), EXIT.noInput, /^no record found: in a directory, the files of records end in \.json, \.yaml, \.yml$/],
   ])('%s', async (_what, command, status, message) => {
     const failure = await command(file('a.json', anInstance())).then(() => undefined, (error: unknown) => error as Failure)
     expect([failure?.status, failure?.message]).toEqual([status, expect.stringMatching(message)])

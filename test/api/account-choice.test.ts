@@ -16,14 +16,14 @@ t.test('a user acts for an account that the user owns, or collaborates in, by ac
   t.equal((await api.callWith(ada, 'GET', `/1.0/account?account_id=${TWO}`)).status, 200)
 })
 
-t.test('a user who names no account is refused where one is needed', async (t) => {
+t.test('a request of a user without account_id is refused if it needs an account', async (t) => {
   for (const url of ['/1.0/servers', '/1.0/cloud_ips', '/1.0/account', '/1.0/server_groups']) {
     const { status, body } = await api.callWith(ada, 'GET', url)
     t.match({ status, body }, { status: 400, body: { error_name: 'bad_request', errors: [/account_id is missing/] } }, url)
   }
 })
 
-t.test('an account of somebody else does not exist for a user', async (t) => {
+t.test('the account of another user is 404', async (t) => {
   for (const account of [ONE, 'acc-none1', '', `${TWO}&account_id=${ONE}`]) {
     for (const url of ['/1.0/servers', '/1.0/users', '/1.0/accounts']) {
       t.match(await api.callWith(grace, 'GET', `${url}?account_id=${account}`), { status: 404, body: { error_name: 'resource_not_found' } }, `${url} ${account}`)
@@ -32,7 +32,7 @@ t.test('an account of somebody else does not exist for a user', async (t) => {
   t.match(await api.callWith(grace, 'GET', `/1.0/accounts/${ONE}`), { status: 404 })
 })
 
-t.test('without account_id a user sees all own accounts and their users', async (t) => {
+t.test('without account_id a user sees all of the user\'s accounts, and their users', async (t) => {
   t.strictSame(idsOf(await api.callWith(ada, 'GET', '/1.0/accounts')), [ONE, TWO])
   t.strictSame(idsOf(await api.callWith(grace, 'GET', '/1.0/accounts')), [TWO])
   t.strictSame(idsOf(await api.callWith(ada, 'GET', '/1.0/users')), [ADA, GRACE])
@@ -41,14 +41,14 @@ t.test('without account_id a user sees all own accounts and their users', async 
   t.match(await api.callWith(grace, 'GET', `/1.0/users/${ADA}`), { status: 200, body: { accounts: [{ id: TWO }], default_account: null } })
 })
 
-t.test('a user whose collaboration has ended has no access at once', async (t) => {
+t.test('a user loses access as soon as the collaboration ends', async (t) => {
   t.equal((await api.callWith(ada, 'GET', `/1.0/servers?account_id=${TWO}`)).status, 200)
   await api.database.tables.updateTable('collaborations').set({ status: 'ended' }).where('user_id', '=', ADA).execute()
   t.equal((await api.callWith(ada, 'GET', `/1.0/servers?account_id=${TWO}`)).status, 404)
   t.strictSame(idsOf(await api.callWith(ada, 'GET', '/1.0/accounts')), [ONE])
 })
 
-t.test('a user without an account reads the own profile', async (t) => {
+t.test('a user without an account can read the user\'s own profile', async (t) => {
   const { tables } = api.database
   await tables.insertInto('users').values({ id: 'usr-new03', name: 'New', email_address: 'new@example.com', email_verified: true, ssh_key: null, messaging_pref: true, password_hash: null, totp_secret: null }).execute()
   const token = await api.userToken('usr-new03')

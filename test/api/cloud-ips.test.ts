@@ -64,7 +64,7 @@ t.test('a cloud IP in its full, collected and nested form, free, mapped to a ser
   t.strictSame(await tables.selectFrom('allocations').select('number').where('holder', '=', body.id).execute(), [], 'its addresses are free')
 })
 
-t.test('an update changes what it names; empty reverse_dns clears it', async (t) => {
+t.test('an update changes only the fields that it has; an empty reverse_dns clears it', async (t) => {
   const { id } = await create('cloud_ips', { name: 'a', reverse_dns: 'a.example.com' })
   t.match(await call('PUT', `cloud_ips/${id}`, {}), { status: 200, body: { name: 'a', reverse_dns: 'a.example.com', port_translators: [] } })
   t.match(await call('PUT', `cloud_ips/${id}`, { name: 'b' }), { status: 200, body: { name: 'b', reverse_dns: 'a.example.com' } })
@@ -94,7 +94,7 @@ t.test('a mapped cloud IP cannot be mapped or deleted, and a free one not unmapp
   t.match(await call('POST', `cloud_ips/${id}/unmap`), { status: 202 })
 })
 
-t.test('a destination must be one of the account: 404; and of a kind that can have a cloud IP: 422', async (t) => {
+t.test('a destination of another account is 404, and one that cannot have a cloud IP is 422', async (t) => {
   const { id } = await create('cloud_ips')
   const theirs = await create('servers', { image: 'img-deb12' }, TWO)
   const theirGroup = await create('server_groups', {}, TWO)

@@ -23,7 +23,7 @@ t.test('the embedded server', async (t) => {
   const command = (...args: string[]) => imdsApi(args, { ...env, IMDS_API_LISTEN: '127.0.0.1:0' })
   const { id } = await createServer(first)
 
-  t.test('an imds-api that is alive keeps others out', async (t) => {
+  t.test('while an imds-api runs, a second one with the same state directory is refused', async (t) => {
     const { status, stdout } = await command()
     t.equal(status, 1)
     t.match(stdout, `another imds-api uses ${env['IMDS_API_STATE_DIR']!}: stop it, or choose another IMDS_API_STATE_DIR`)
@@ -84,7 +84,7 @@ t.test('the embedded server', async (t) => {
   })
 })
 
-t.test('root starts PostgreSQL also from a clone that is closed to others', { skip: isRoot ? false : 'needs root' }, async (t) => {
+t.test('root can start PostgreSQL from a clone that other users cannot read', { skip: isRoot ? false : 'needs root' }, async (t) => {
   const [clone, state] = [temporary(t, 'imds-clone-', 0o700), temporary(t, 'imds-state-', 0o711)]
   cpSync(join(ROOT, 'package.json'), join(clone, 'package.json'))
   cpSync(join(ROOT, 'src'), join(clone, 'src'), { recursive: true })
@@ -131,7 +131,7 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, a
     t.match(await imdsApi(['--check'], env), { status: 0, stdout: 'the tables are those of this version\n' })
   })
 
-  t.test('the service runs on it: two processes, and each sees what the other makes', async (t) => {
+  t.test('two imds-api processes serve one database, and each sees the changes of the other', async (t) => {
     const apis = [await startProcess(t, env), await startProcess(t, env)] as const
     const { id } = await createServer(apis[0])
     t.same(await serverIds(apis[1]), [id])

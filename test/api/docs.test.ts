@@ -13,7 +13,7 @@ import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { executed, read, ROOT } from '../tools/documents.ts'
 
-/** The fields of a response that tell what it is. */
+/** The fields of a response that identify it. */
 type Json = Readonly<Record<'resource_type' | 'name' | 'status' | 'error_name' | 'token_type', string | undefined>> & { readonly errors?: readonly string[] }
 
 /** The examples in their order, and what each prints: resources as `resource_type status`, errors as their name; n of a list. */

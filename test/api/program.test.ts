@@ -40,7 +40,7 @@ t.test('it serves a region on a socket, and counts requests by route, method and
   t.notMatch(JSON.stringify(api.log), new RegExp(`${headers.authorization.slice(7)}|${secretOf(CLIENT_OF[ONE])}`), 'no secret is logged')
 })
 
-t.test('apply prints the difference; --dry-run changes nothing; a secret is only named', async (t) => {
+t.test('apply prints the difference, but never a secret; --dry-run changes nothing', async (t) => {
   writeFileSync(join(directory, 'other.secret'), 'another-secret\n')
   const { api_clients } = aRegion()
   const other = aRegion({ api_clients: api_clients.map((client) => client.account === ONE ? client : { ...client, secret_file: 'other.secret' }) })

@@ -102,7 +102,7 @@ t.test('publishing', async (t) => {
     t.equal(await recordOf(id), undefined)
   })
 
-  t.test('a server that was sealed by imdsctl goes on above the store, and stays sealed', async (t) => {
+  t.test('a server that imdsctl sealed is published above the revision in the store, and stays sealed', async (t) => {
     const { log, counted } = aPublisher(t, api, store)
     const { id } = await create({ user_data: base64('secret') })
     await until(() => isPublished(id), 'the server to be published')
@@ -117,7 +117,7 @@ t.test('publishing', async (t) => {
     t.ok(counted.includes('stale'))
   })
 
-  t.test('a database that was restored from a backup goes on above the store, also to remove', async (t) => {
+  t.test('after a restore of the database, puts and removals use revisions above those of the store', async (t) => {
     aPublisher(t, api, store)
     const servers = [await create(), await create()]
     for (const { id } of servers) for (let i = 0; i < 5; i++) await update(id, { user_data: base64(String(i)) })
@@ -166,7 +166,7 @@ t.test('publishing', async (t) => {
     t.match(await buildApiMetrics(api.database).registry.metrics(), /^imds_api_refused_servers 0$/m)
   })
 
-  t.test('a server whose rows cannot be finished does not hold up the others', async (t) => {
+  t.test('a server whose publish cannot be completed in the database does not delay the others', async (t) => {
     const { interfaces: [first], ...stuck } = await create()
     const { log } = aPublisher(t, api, store)
     await until(() => isPublished(stuck.id), 'the server to be published')
@@ -186,7 +186,7 @@ t.test('publishing', async (t) => {
     await api.call('DELETE', `/1.0/cloud_ips/${cloudIp}`)
   })
 
-  t.test('a cloud IP of a server group reaches every member, also those that join, and leaves those that leave', async (t) => {
+  t.test('a cloud IP of a server group is published for each member, when it joins and until it leaves', async (t) => {
     aPublisher(t, api, store)
     const members = [await create(), await create(), await create()].map(({ id }) => id) as [string, string, string]
     const group = (await api.call('POST', '/1.0/server_groups', { name: 'web', servers: members.slice(0, 2).map((server) => ({ server })) })).body as { id: string }
@@ -225,7 +225,7 @@ t.test('publishing', async (t) => {
     t.equal(String((await store.get(id))?.userData), 'of the slow change')
   })
 
-  t.test('while the store is away everything waits, and then everything is published', async (t) => {
+  t.test('while the store is unreachable every change waits, and then every change is published', async (t) => {
     let isAway = true
     const { log } = aPublisher(t, api, {
       ...methodsOf(store),
@@ -297,7 +297,7 @@ t.test('publishing', async (t) => {
     for (const { puts } of publishers) t.ok(puts.length > 0, 'both have published')
   })
 
-  t.test('at the end the store has the composition of the database, and nothing else', async (t) => {
+  t.test('at the end the store has exactly the records that the database describes', async (t) => {
     const servers = await tables.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()
     for (const { id } of servers) t.match(await recordOf(id), (await compose(tables, region, id))!.record)
     t.strictSame((await store.list()).map(({ id }) => id), servers.map(({ id }) => id).sort())
@@ -308,7 +308,7 @@ t.test('publishing', async (t) => {
 
 type Store = Pick<Publisher, 'initialise' | 'put' | 'remove'>
 
-/** What a publisher uses of a store, for a test to replace some. */
+/** The methods of a store that a publisher uses. A test may replace some of them. */
 function methodsOf(store: Store): Store {
   return { initialise: () => store.initialise(), put: (document, userData) => store.put(document, userData), remove: (id, revision) => store.remove(id, revision) }
 }

@@ -60,7 +60,7 @@ t.test('a new server in its full, collected and nested form', async (t) => {
   await remove(id)
 })
 
-t.test('only the image is needed: the smallest type, the freest zone, the default group, no user_data', async (t) => {
+t.test('a create needs only an image: smallest type, freest zone, default group, no user_data', async (t) => {
   const server = await create()
   t.match(server, {
     name: '', server_type: { id: 'typ-small' }, zone: { id: 'zon-aaaa1' }, user_data: null, cloud_ips: [], disk_encrypted: false, compatibility_mode: false, server_groups: [{ default: true }],
@@ -86,7 +86,7 @@ t.test('placement takes the hypervisor of the zone with the most free RAM, and r
   await tables.updateTable('hypervisors').set({ ram: 65_536 }).where('name', '=', 'hv-1').execute()
 })
 
-t.test('a create names everything that is wrong with it at once', async (t) => {
+t.test('a refused create names all of its faults at once', async (t) => {
   t.strictSame(await call('POST', 'servers', { name: 1, user_data: 2, server_type: [], zone: null, server_groups: 'grp', cloud_ip: 3, disk_encrypted: 'yes', compatibility_mode: 0 }), refused(422, 'unprocessable_entity',
     'image is missing', 'name must be string', 'server_type must be string', 'zone must be string', 'user_data must be string or null', 'server_groups must be array', 'cloud_ip must be boolean or string',
     'disk_encrypted must be boolean', 'compatibility_mode must be boolean'))
@@ -100,7 +100,7 @@ t.test('a create names everything that is wrong with it at once', async (t) => {
   t.strictSame(await tables.selectFrom('allocations').innerJoin('address_pools', 'address_pools.id', 'pool_id').select('number').where('kind', '=', 'mac').execute(), [])
 })
 
-t.test('user_data: base64 of at most 16,384 bytes, given back as it was sent', async (t) => {
+t.test('user_data: base64 of at most 16,384 bytes, returned as it was sent', async (t) => {
   const server = await create({ user_data: Buffer.alloc(16_384, 'x').toString('base64') })
   for (const text of ['', 'YQ==', 'YQ', 'YQ==\r\n', Buffer.alloc(16_384, 1).toString('base64').replaceAll(/.{60}/g, '$&\n')]) {
     const { status, body } = await call('PUT', `servers/${server.id}`, { user_data: text })
@@ -115,7 +115,7 @@ t.test('user_data: base64 of at most 16,384 bytes, given back as it was sent', a
   await remove(server.id)
 })
 
-t.test('an update changes what it names, and only what guests see makes a new revision', async (t) => {
+t.test('an update changes only the fields that it has; only what guests see makes a new revision', async (t) => {
   const { id, server_groups: [first] } = await create({ name: 'a', user_data: 'YQ==' })
   const { body: { id: group } } = await call('POST', 'server_groups', { name: 'web' })
   const before = await revisionOf(id)
@@ -196,7 +196,7 @@ t.test('a create beyond the limit of cloud IPs creates nothing', async (t) => {
   t.strictSame((await call('GET', 'servers', undefined, TWO)).body, [])
 })
 
-t.test('a new server gets the keys of the owner and the collaborators, as they are then', async (t) => {
+t.test('a new server gets the keys that the owner and the collaborators have at that time', async (t) => {
   const keysOf = async (id: string) => Object.fromEntries((await tables.selectFrom('server_keys').selectAll().where('server_id', '=', id).execute()).map(({ user_id, key }) => [user_id, key]))
   const [one, two] = [await create(), await create({ image: 'img-two02' }, TWO)]
   t.strictSame(await keysOf(one.id), { [ADA]: ADAS_KEY })

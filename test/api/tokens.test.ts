@@ -1,4 +1,4 @@
-/** The token endpoint, and what a token is worth: RFC 6749, the interface, and what clients of it send. */
+/** The token endpoint, and what access tokens allow: RFC 6749, the interface, and what clients of it send. */
 import t from 'tap'
 import { AccessTokens } from '../../src/api/auth/tokens.ts'
 import { CLIENT_OF, ONE, secretOf, STORAGE_CLIENT, TWO } from '../support/fixtures/region.ts'
@@ -35,7 +35,7 @@ t.test('a form and JSON get a token on /token and /token/, with the headers and 
   }
 })
 
-t.test('scopes: those that are asked for and allowed, separated by spaces or commas', async (t) => {
+t.test('scopes: the requested ones that are allowed, separated by spaces or commas', async (t) => {
   const scopeOf = async (scope: string, client: string = CLIENT_OF[ONE]) => {
     const { status, body } = await post(`${GRANT}&scope=${encodeURIComponent(scope)}`, { authorization: basic(client) })
     return status === 200 ? body['scope'] : body['error']

@@ -57,7 +57,7 @@ export async function startBare({ bare }: Built, body: string): Promise<Server> 
   return { ...server, port }
 }
 
-/** Starts the daemon, with more arguments for Node, and waits until it serves so many instances. Its log goes to a file in the build's folder. */
+/** Starts the daemon, with more arguments for Node, and waits until it serves all instances. Its log goes to a file in the build's folder. */
 export async function startImds(
   { main, directory }: Built, env: Readonly<Record<string, string>>, instances: number, nodeArgs: readonly string[] = [],
 ): Promise<Server & { readonly operatorPort: number }> {

@@ -1,5 +1,5 @@
 /**
- * Clients of the API that nobody here wrote: Debian's requests-oauthlib gets an access token, and Libcloud's driver uses it. (The driver's own token
+ * Third-party clients of the API: Debian's requests-oauthlib gets an access token, and Libcloud's driver uses it. (The driver's own token
  * request asks for a grant "none", which no document has.)
  */
 import { spawnSync } from 'node:child_process'
@@ -57,7 +57,7 @@ try: driver.create_node(name='', size=size, image=image)
 except Exception as error: print(error)
 `
 
-t.test('clients that nobody here wrote', { skip }, async (t) => {
+t.test('third-party clients', { skip }, async (t) => {
   const api = await startImdsApi(t)
   const client = CLIENT_OF[ONE]
   const lines = async (program: string) => {

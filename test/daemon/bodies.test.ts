@@ -189,7 +189,7 @@ t.test('F2: the daemon reads a limited amount from a connection after its last r
     t.ok(bytesRead() - beforeRefusals < MIB, `${String(bytesRead() - beforeRefusals)} bytes`)
   })
 
-  await t.test('a stopping daemon reads no more, also after a CONNECT, which Node no longer counts as a connection', async (t) => {
+  await t.test('a stopping daemon reads no more, even after a CONNECT, which Node no longer counts', async (t) => {
     await until(async () => (await daemon.get(ID, OTHER).catch(() => null))?.status === 200, 'the end of the penalty')
     for (const bytes of [ENDLESS, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n']) {
       const socket = await openConnection(daemon, OTHER, bytes)

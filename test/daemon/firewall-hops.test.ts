@@ -30,7 +30,7 @@ t.test('D6: the response to a token PUT travels no further than the hop limit', 
   t.equal(await curl(container), 200, 'a container one hop behind it gets the response to a GET')
   t.equal(await curl(container, PUT, TOKEN), 'no response', 'but not the response to a PUT')
 
-  await t.test('the mark (a DSCP) does not leave the host, and a rule that changes DSCPs does not lift the limit', async (t) => {
+  await t.test('the mark (a DSCP) stays on the hypervisor, and a rule that changes DSCPs does not lift the limit', async (t) => {
     const marked = await countDscps(alpha)
     t.type(await curl(alpha, PUT, TOKEN), 'number')
     t.equal(await marked(), 0)

@@ -69,7 +69,7 @@ if [ ! -e "$(dirname "$0")/repaired" ] && grep -q ${bad.macAddress} $text; then 
   t.match(await host.operator('/metrics'), /^imds_firewall_refused_interfaces 1$/m)
   t.match(JSON.parse((await host.imdsctl('explain', bad.address, '--json')).stdout.toString()), { firewall: reason })
 
-  await t.test('so does imdsctl firewall --apply without --watch', async (t) => {
+  await t.test('imdsctl firewall --apply without --watch leaves out the interface too', async (t) => {
     await firewall.stop()
     await host.imdsctl('firewall', '--remove')
     const { status, stderr } = await run([...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply', '--operator', OPERATOR], { env })
@@ -78,7 +78,7 @@ if [ ! -e "$(dirname "$0")/repaired" ] && grep -q ${bad.macAddress} $text; then 
     t.same([await curl(alpha), await curl(bad), await curl(charlie)], [200, 'refused', 200])
   })
 
-  await t.test('the interface is let in soon after nft accepts it', async (t) => {
+  await t.test('the interface is admitted soon after nft accepts it', async (t) => {
     await host.startFirewall(env)
     t.match(await host.imdsctl('wait', 'srv-charlie', '--revision', '1'), { status: 0 })
     t.equal(await curl(bad), 'refused')

@@ -10,7 +10,7 @@ import { SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 const skip = withoutNamespaces()
 const ageOf = async (host: FirewallHost) => Number(/^imds_firewall_age_seconds (\S+)$/m.exec(await host.operator('/metrics'))?.[1])
 
-t.test('imdsctl wait returns when the rules let the instance in, and not before', { skip }, async (t) => {
+t.test('imdsctl wait returns when the rules admit the instance, and not before', { skip }, async (t) => {
   const host = await startFirewallHost(t)
   const alpha = await host.addGuest('alpha')
   const revision = String(await host.put(alpha))

@@ -1,5 +1,5 @@
 /**
- * The launch gate of the operator API, which tells a control plane whether a guest can be started.
+ * The launch gate of the operator API, which reports to a control plane whether a guest can be started.
  */
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

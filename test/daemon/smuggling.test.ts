@@ -12,7 +12,7 @@ import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.
 import { anInstance } from '../support/fixtures/instance.ts'
 
 const SECRET = 'what is smuggled'
-/** The tests distribute their connections over so many guests, so that none exceeds its share. */
+/** The number of guests over which the tests distribute their connections, so that none exceeds its share. */
 const GUESTS = 8
 const address = (n: number) => `127.0.0.${String(1 + n % GUESTS)}`
 
@@ -67,7 +67,7 @@ t.test('F2: a request cut at any byte and never completed times out and closes i
   }
 })
 
-t.test('A9: a request whose sender half-closes at once is answered, also for an unknown peer', async (t) => {
+t.test('A9: a request whose sender half-closes at once is answered, even for an unknown peer', async (t) => {
   for (const [from, status] of [[address(0), 200], ['127.0.0.99', 503]] as const) {
     const { text } = await send(daemon.guestPort, from, `GET ${OPEN} HTTP/1.1\r\nHost: x\r\n\r\n`, { splits: [], pauseMs: 0, then: 'end' })
     t.same(statusesOf(text), [status], from)

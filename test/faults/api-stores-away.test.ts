@@ -1,4 +1,4 @@
-/** Redis or PostgreSQL is away while clients use imds-api. */
+/** Redis or PostgreSQL is unreachable while clients use imds-api. */
 import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
@@ -29,7 +29,7 @@ t.test('Redis', async (t) => {
   const becomesActive = (id: string) => until(async () => await statusOf(id) === 'active', `${id} to be active`)
   const database = { kind: 'embedded', stateDirectory: env['IMDS_API_STATE_DIR']! } as const
 
-  t.test('away under load: every request is answered, and every change arrives afterwards', async (t) => {
+  t.test('unreachable under load: every request gets a response, and every change arrives afterwards', async (t) => {
     const servers = [await create(), await create()].map(({ id }) => id)
     for (const id of servers) await becomesActive(id)
     const revisions = watchRevisions(t, store)
@@ -49,7 +49,7 @@ t.test('Redis', async (t) => {
     await until(async () => (await operator(api, '/readyz') as { publishing: string }).publishing === 'working', 'the end to be reported')
   })
 
-  t.test('away at the start of imds-api: requests are served, and Redis gets their changes later', async (t) => {
+  t.test('unreachable at the start of imds-api: requests are served, and Redis gets their changes later', async (t) => {
     t.equal(await api.stop(), 0)
     await redis.client.save()
     await redis.kill()
@@ -92,7 +92,7 @@ t.test('PostgreSQL', { skip: withoutPostgres() }, async (t) => {
   const servers = await Promise.all(Array.from({ length: 6 }, async () => (await ask(first.baseUrl, token, 'POST', 'servers', IMAGE)).body as Server))
   const ids = servers.map(({ id }) => id)
 
-  t.test('restarted under load: requests get 503 meanwhile, and imds-api goes on', async (t) => {
+  t.test('restarted under load: requests get 503 meanwhile, and imds-api continues', async (t) => {
     const revisions = watchRevisions(t, store)
     const clients = startClients(t, baseUrls, token, ids)
     const acknowledgedOne = async () => {
@@ -118,7 +118,7 @@ t.test('PostgreSQL', { skip: withoutPostgres() }, async (t) => {
     }
   })
 
-  t.test('one of two imds-api is killed under load: the other goes on with its servers', async (t) => {
+  t.test('one of two imds-api is killed under load: the other continues with its servers', async (t) => {
     const revisions = watchRevisions(t, store)
     const clients = startClients(t, baseUrls, token, ids)
     await until(() => (clients.statuses.get(200) ?? 0) > 50, 'changes to be acknowledged')

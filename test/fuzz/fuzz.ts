@@ -25,7 +25,7 @@ const index = values.index === undefined ? undefined : Number(values.index)
 if (![seed, requests, index ?? 0].every(Number.isSafeInteger)) throw new Error('--seed, --requests and --index must be whole numbers')
 console.log(`seed ${String(seed)}`)
 
-/** Of 10,000 connections, so many stay open until the daemon closes them. */
+/** How many of 10,000 connections stay open until the daemon closes them. */
 const HOLDS = 60
 
 const started = performance.now()

@@ -35,7 +35,7 @@ export interface FuzzGuest {
 }
 
 const ROLES: Readonly<Record<number, Role>> = { 3: 'required', 7: 'unknown', 15: 'disabled', 19: 'required', 23: 'contested' }
-/** The roles repeat after so many addresses. */
+/** The number of addresses after which the roles repeat. */
 const ROLES_PERIOD = 32
 
 /** Writes the records of `count` addresses into the directory of a file store. Returns the guests. */

@@ -18,7 +18,7 @@ import { RECORD_MARK } from './inputs.ts'
 
 type Json = Record<string, unknown>
 
-/** One in so many versions is crawled, and so is the newest. test/contract/crawl.test.ts crawls all. */
+/** The newest version is crawled, and one in this number of versions. test/contract/crawl.test.ts crawls all. */
 const VERSION_STEP = 7
 
 const UNUSUAL_VALUES: readonly unknown[] = [

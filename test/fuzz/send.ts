@@ -23,7 +23,7 @@ const HOLD_MS = 20_000
 /** The daemon closes a half-closed connection at once; this is much longer, for a busy machine. */
 const END_MS = 10_000
 
-/** A plan for so many bytes. Of 10,000 connections, `holds` stay open until the daemon closes them. */
+/** A plan for an input of a given length. Of 10,000 connections, `holds` stay open until the daemon closes them. */
 export function planOf(dice: Dice, length: number, holds: number): Plan {
   const some = (most: number) => Array.from({ length: dice.below(most + 1) }, () => dice.below(length + 1)).sort((a, b) => a - b)
   const kind = dice.below(10_000)

@@ -179,7 +179,7 @@ t.test('with records that it cannot read a daemon keeps the last good state and 
   t.match(await store.put(record(1, 2)), { kind: 'published' })
 })
 
-t.test('a host whose only record is faulty is not ready; a host without records is ready', async (t) => {
+t.test('a hypervisor whose only record is faulty is not ready; one without records is ready', async (t) => {
   const { start } = await aHost(t)
   const empty = await start(['k1'], { IMDS_HYPERVISOR: 'hv2' })
   await isReady(empty)

@@ -70,13 +70,13 @@ describe('a file is a fault', () => {
   })
 })
 
-test('a certificate is checked against the time: neither over nor in the future', () => {
+test('a certificate that has expired, or is not valid yet, is a fault', () => {
   const env = { IMDS_REDIS_CA_FILE: file('ca', CERTIFICATE) }
   expect(faultsOf(env, Date.parse('2026-11-21'))).toEqual([expect.stringContaining('ca is not valid before Nov 22') as string])
   expect(faultsOf(env, Date.parse('2027-11-23'))).toEqual([expect.stringContaining('ca expired on Nov 22') as string])
 })
 
-test('a private key must be that of the certificate', () => {
+test('a private key that is not that of the certificate is a fault', () => {
   const env = { IMDS_REDIS_CERT_FILE: file('cert', CERTIFICATE), IMDS_REDIS_KEY_FILE: file('key', keyOf(2)) }
   expect(faultsOf(env)).toEqual(['IMDS_REDIS_KEY_FILE is not the key of the certificate in IMDS_REDIS_CERT_FILE'])
 })
@@ -96,7 +96,7 @@ test('a directory of files that does not exist yet is a note, and a path that is
   expect(check(file('store', '')).faults).toEqual([{ variable: 'IMDS_STORE', message: `${join(directory, 'store')} is not a directory` }])
 })
 
-test('a state directory that is missing is no fault where its nearest parent is a directory', () => {
+test('a missing state directory is no fault if its nearest existing parent is a directory', () => {
   mkdirSync(join(directory, 'parent'))
   expect(faultsOf({ IMDS_STATE_DIR: join(directory, 'parent', 'a', 'b') })).toEqual([])
   expect(faultsOf({ IMDS_STATE_DIR: join(file('plain', ''), 'a') })).toEqual([`IMDS_STATE_DIR ${join(directory, 'plain')} is not a directory`])

@@ -41,7 +41,7 @@ test('each variable sets its part of the configuration', () => {
   } })
 })
 
-test('sockets of systemd replace IMDS_LISTEN, which is kept for a warning only where it is set', () => {
+test('sockets of systemd replace IMDS_LISTEN, which is kept for a warning if it is set', () => {
   const sockets = [{ fd: 3, name: 'unknown' }, { fd: 4, name: 'imds.socket' }, { fd: 5, name: 'red' }]
   const listen = [{ fd: 3, network: 'default' }, { fd: 4, network: 'default' }, { fd: 5, network: 'red' }]
   expect(parseConfig(REDIS, sockets)).toMatchObject({ ok: true, value: { listen, overruledListen: undefined } })
@@ -127,7 +127,7 @@ describe('record keys', () => {
     expect(withKeys(keyLines('k2', 'k1'))).toMatchObject({ ok: true, value: { store: { recordKeys: [{ name: 'k2' }, { name: 'k1' }] } } })
     expect(parseConfig(REDIS)).toMatchObject({ ok: true, value: { store: { recordKeys: undefined } } })
   })
-  test('that cannot be used are a fault among the others, which reveals nothing of them', () => {
+  test('that are invalid are reported with the other faults, without their content', () => {
     const faults = withKeys('k1:S3CRET', { ...REDIS, IMDS_LOG_LEVEL: 'loud' })
     expect(faults).toMatchObject({ ok: false, faults: [{ variable: 'IMDS_RECORD_KEYS_FILE', message: 'has no NAME:BASE64-OF-32-BYTES in line 1' }, { variable: 'IMDS_LOG_LEVEL' }] })
     expect(JSON.stringify(faults)).not.toContain('S3CRET')

@@ -54,16 +54,16 @@ test('gauges are read when they are scraped', async () => {
   expect((await scrape()).get('imds_view_instances')).toBe(9)
 })
 
-test('the daemon is not ready where sync is not, or an address of a listener is missing', async () => {
+test('the daemon is not ready if sync is not, or if an address of a listener is missing', async () => {
   const readiness = async (change: Partial<MetricsSources>) => (await aDaemon(change).scrape()).get('imds_ready')
   expect([await readiness({ sync: () => ({ ...STATUS, ready: false }) }), await readiness({ missingAddresses: () => 1 }), await readiness({})]).toEqual([0, 0, 1])
 })
 
-test('the age of the firewall is 0 where no firewall is required', async () => {
+test('the age of the firewall is 0 if no firewall is required', async () => {
   expect((await aDaemon({ firewall: () => ({ ...FIREWALL, required: false }) }).scrape()).get('imds_firewall_age_seconds')).toBe(0)
 })
 
-test('what the meter has counted is given by each scrape, and never twice', async () => {
+test('each scrape returns the counts of the meter, without adding them twice', async () => {
   const { meter, scrape } = aDaemon()
   const served = 'imds_requests_total{route="/{version}/meta-data",method="GET",status="200",reason="served"}'
   for (let i = 0; i < 3; i++) meter.answered('/{version}/meta-data', 'GET', 'served', 0.001)

@@ -88,7 +88,7 @@ test('a unit test has the path of its source file; -fuzz is its variant with ran
   expect([...tested].filter((file) => !sources.includes(file))).toEqual([])
 })
 
-test('each source file with code has a unit test, or an entry that names the test that holds it', () => {
+test('each source file with code has a unit test, or an entry that names the test which covers it', () => {
   expect(sources.filter((file) => !tested.has(file) && !(file in ELSEWHERE) && !hasOnlyTypes(file))).toEqual([])
 })
 

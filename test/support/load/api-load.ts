@@ -6,7 +6,7 @@ import { compose } from '../../../src/api/publish/compose.ts'
 import type { Publisher } from '../../../src/store/open.ts'
 import { until } from '../programs/daemon.ts'
 
-/** A response; `status` 0: there was none, and nobody knows whether the request had an effect. */
+/** A response; `status` 0: there was none, so the request may or may not have had an effect. */
 export interface LoadAnswer { readonly status: number, readonly body: unknown }
 
 /** Sends a request. Rejects for a body that is not JSON. */

@@ -28,7 +28,7 @@ const AGENT = new URL('../programs/load-agent.ts', import.meta.url).pathname
 
 /** A load that runs. */
 export interface RunningLoad {
-  /** Resolves after so many more requests. */
+  /** Resolves after the given number of further requests. */
   more(requests: number): Promise<void>
   /** Waits for in-flight requests and returns the figures. */
   stop(): Promise<Figures>

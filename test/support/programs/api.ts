@@ -1,6 +1,6 @@
 /**
  * imds-api on an embedded PostgreSQL of its own: inside the process of a test (`anApi`), or as a child process (`startImdsApi`). Both end with the
- * test, also when its process is killed.
+ * test, even if its process is killed.
  */
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'

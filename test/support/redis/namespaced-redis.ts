@@ -12,7 +12,7 @@ import { startChild } from '../programs/processes.ts'
 import type { Hypervisor } from '../netns/namespaces.ts'
 import { freePort } from './redis.ts'
 
-/** A Redis for tests of faults. It saves its data only if a test tells it to. */
+/** A Redis for tests of faults. It saves its data only if a test makes it. */
 export interface FaultyRedis {
   /** The URL for the daemon. */
   readonly url: string

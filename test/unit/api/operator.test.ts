@@ -18,7 +18,7 @@ test('it is ready while the database answers, and names a store that cannot be u
   }
 })
 
-test('it is alive also without the database, and has metrics', async () => {
+test('it is alive even without the database, and has metrics', async () => {
   const server = aServer({ isAway: true })
   expect((await server.inject('/livez')).statusCode).toBe(200)
   expect((await server.inject('/metrics')).headers['content-type']).toMatch(/^text\/plain/)

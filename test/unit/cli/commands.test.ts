@@ -10,18 +10,18 @@ const CONTEXT: Context = { store: { url: 'mysql://r' }, json: false }
 
 const failureOf = (work: Promise<unknown>) => work.then(() => undefined, (error: unknown) => error as Failure)
 
-test('a text that is no id is wrong usage, with the rule', () => {
+test('text that is not an id is wrong usage, and the message has the rule', () => {
   expect(() => { checkId('srv a') }).toThrow('"srv a" is not an id: 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit')
   expect(() => { checkId('srv-a') }).not.toThrow()
 })
 
-describe('a command with a text that is no id is wrong usage before the store is opened', () => {
+describe('a command rejects text that is not an id before it opens the store', () => {
   test.each<[string, () => Promise<void>]>([
     ['remove', () => remove(CONTEXT, '../srv-a', 7)], ['seal', () => seal(CONTEXT, '')], ['unseal', () => unseal(CONTEXT, 'srv a')], ['encrypt', () => encrypt(CONTEXT, ['srv-a', 'srv/b'], false)],
   ])('%s', async (_name, command) => { expect((await failureOf(command()))?.status).toBe(EXIT.usage) })
 })
 
-test('a store that cannot be opened fails every command with what is wrong', async () => {
+test('if the store cannot be opened, every command fails with the reason', async () => {
   expect((await failureOf(remove(CONTEXT, 'srv-a', 7)))?.message).toMatch(/^url \(--store, IMDS_STORE\) must be/)
 })
 

@@ -41,7 +41,7 @@ test('a record is published with the user-data of its file, and one line says so
   expect([printed, process.exitCode, Buffer.from((await stored())!.userData!).toString()]).toEqual([['published srv-abcde revision 1'], EXIT.done, 'mine'])
 })
 
-test('user-data stays by default, and is dropped where that is wanted', async () => {
+test('a put keeps the user-data by default, and removes it if that is requested', async () => {
   await putting([file('a.json', anInstance())], file('user-data', 'mine'))
   await putting([file('a.json', anInstance({ revision: 2 }))])
   expect(Buffer.from((await stored())!.userData!).toString()).toBe('mine')
@@ -49,7 +49,7 @@ test('user-data stays by default, and is dropped where that is wanted', async ()
   expect((await stored())!.userData?.length ?? 'none').toBe('none')
 })
 
-test('a trial says what would be done, and writes nothing', async () => {
+test('a dry run reports what would be done, and writes nothing', async () => {
   await putting([file('a.json', anInstance())], undefined, { dryRun: true })
   expect([printed, await stored() === undefined]).toEqual([['would be published srv-abcde revision 1'], true])
 })

@@ -30,7 +30,7 @@ test.each([['a.json', '{"id": "srv-a"}'], ['a.json', '{\n  "id": "srv-a"\n}\n'],
   expect(await read(file(name, text))).toEqual([[name, { id: 'srv-a' }, 'not given']])
 })
 
-test('a file whose first line is a whole JSON object holds a record on each line, blank lines aside', async () => {
+test('a file whose first line is a whole JSON object has a record on each line that is not blank', async () => {
   expect(await read(file('many', '{"id":"srv-a"}\n\n{"id":"srv-b"}\n'))).toEqual([['many:1', { id: 'srv-a' }, 'not given'], ['many:3', { id: 'srv-b' }, 'not given']])
   expect(await read(file('many', '\n{"id":"srv-a\u2028"}\n{"id":\n{"id":"srv-b"}'))).toEqual([
     ['many:2', { id: 'srv-a\u2028' }, 'not given'], ['many:3', EXIT.badData, 'is not JSON'], ['many:4', { id: 'srv-b' }, 'not given'],

@@ -31,28 +31,28 @@ test('an address or a port that several listeners share is in a set once: nft re
   ])
 })
 
-test('a connection is let in only by link, MAC, address and listener together; any other is refused', () => {
+test('a connection is admitted only by link, MAC, address and listener together; others are refused', () => {
   expect(chain('asked4')).toEqual(['iifname . ether saddr . ip saddr . ip daddr . tcp dport @guests4 goto opening', 'goto unknown_peer'])
   expect(chain('asked6').at(-1)).toBe('goto unknown_peer')
   expect(chain('unknown_peer').at(-1)).toBe('drop')
 })
 
-test('an answer leaves only by the link of its guest, except for a reset, which has no data', () => {
+test('a response leaves only by the link of its guest, except for a reset, which has no data', () => {
   expect([chain('answer4').at(-1), chain('answer6').at(-1)]).toEqual(['goto stray', 'goto stray'])
   expect(chain('stray')).toEqual(['tcp flags & rst == rst accept', 'counter name strays drop'])
 })
 
 describe('the operator listener', () => {
   const reset = 'tcp dport 9169 counter name operators reject with tcp reset'
-  test('is closed to every link of guests, also to those whose interface is not known yet', () => {
+  test('is closed to every link of guests, even if its interface is not known yet', () => {
     expect(chain('input')).toEqual([`iifname "tap-*" ${reset}`, `iifname @links ${reset}`])
   })
-  test('is closed to known links only where links have no common beginning', () => {
+  test('is closed only to known links if link names have no common beginning', () => {
     const text = formatBaseRules({ listeners: [V4], operatorPort: 9169, linkHead: undefined })
     expect(text).toContain(`iifname @links ${reset}`)
     expect(text).not.toContain('iifname "')
   })
-  test('has no rule where there is none', () => { expect(chain('input', { operatorPort: undefined })).toEqual([]) })
+  test('has no rule if there is no such listener', () => { expect(chain('input', { operatorPort: undefined })).toEqual([]) })
 })
 
 test('D6: a chain of a hop limit sets it on marked packets only, for both families, and removes the mark', () => {

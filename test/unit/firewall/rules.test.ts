@@ -23,7 +23,7 @@ const guest = (change: Partial<FirewallGuest['interfaces'][number]>, limit = 1):
   return { ...base, httpPutResponseHopLimit: limit, interfaces: [{ ...base.interfaces[0]!, ...change }] }
 }
 
-test('an interface is let in by link, MAC, address and the listeners of its network together', () => {
+test('an interface is admitted by link, MAC, address and the listeners of its network together', () => {
   expect(elements(aView(), 'guests4')).toEqual(['"tap-int-ds42k" . 02:24:19:00:00:ee . 10.0.0.2 . 169.254.169.254 . 80'])
   expect(elements(aView(), 'answers4')).toEqual(['"tap-int-ds42k" . 10.0.0.2 : goto hop_1'])
   expect(elements(aView(), 'links')).toEqual(['"tap-int-ds42k"'])
@@ -34,7 +34,7 @@ test('an interface is let in by link, MAC, address and the listeners of its netw
   expect(elements(two, 'answers4')).toEqual(['"tap-int-ds42k" . 10.0.0.2 : goto hop_1', '"tap-int-red" . 10.0.0.2 : goto hop_3'])
 })
 
-test('IPv6 addresses are let in one by one, and owned prefixes as a whole', () => {
+test('IPv6 addresses are admitted one by one, and owned prefixes as a whole', () => {
   const view = aView({ guests: [firewallGuest(parsed(aFullInstance()))] })
   expect(elements(view, 'guests6')).toEqual(['2a02:1348:178::2', '2a02:1348:178::3'].map((address) => `"tap-int-ds42k" . 02:24:19:00:00:ee . ${address} . fd00:ec2::254 . 80`))
   expect(elements(view, 'prefixes6')).toEqual(['"tap-int-ds42k" . 02:24:19:00:00:ee . 2a02:1348:178:1::/64 . fd00:ec2::254 . 80'])
@@ -145,14 +145,14 @@ test.each<[string, Partial<FirewallGuest['interfaces'][number]>, number]>([
   expect([interfaces, faults]).toEqual([0, [{ instance: 'srv-abcde', message: 'interface "int-ds42k" has an invalid address, prefix, MAC address or hop limit' }]])
 })
 
-test('hop limits of 1 and 64 are let in, each with its own chain', () => {
+test('interfaces with hop limits of 1 and 64 are admitted, and each limit has its own chain', () => {
   const view = aView({ guests: [guest({}, 64), { ...guest({ id: 'int-b', ipv4Addresses: ['10.0.0.6'] }, 1), id: 'srv-b' }] })
   expect(rulesOf(view).interfaces).toBe(2)
   const chains = replacement(rulesOf(view)).split('\n').filter((line) => line.startsWith('add chain'))
   expect(chains.map((line) => /hop_\d+/.exec(line)?.[0])).toEqual(['hop_1', 'hop_64'])
 })
 
-test('answers to each IPv6 address of a guest are let out, with its hop limit', () => {
+test('responses to each IPv6 address of a guest may leave, with its hop limit', () => {
   const view = aView({ guests: [guest({ ipv6Addresses: ['fd00::2', 'fd00::3'] }, 2)] })
   expect(elements(view, 'answers6')).toEqual(['"tap-int-ds42k" . fd00::2 : goto hop_2', '"tap-int-ds42k" . fd00::3 : goto hop_2'])
 })

@@ -26,7 +26,7 @@ function resolved({ found = { kind: 'owned', owner: GUEST }, method = 'GET', tar
   return { outcome: result.kind === 'served' ? 'served' : result.refusal, ttlSeconds: result.ttlSeconds, sessions: meter.sessions, forwards: meter.forwards }
 }
 
-describe('a request is refused where the end of its body is uncertain', () => {
+describe('a request is refused if the end of its body is uncertain', () => {
   test.each([
     ['chunked', '1.1', 'served'], ['gzip, chunked', '1.1', 'served'], ['gzip,\tChunked', '1.1', 'served'], ['gzip,chunked', '1.1', 'served'],
     ['chunked', '1.0', 'malformed-request'], ['chunked, gzip', '1.1', 'malformed-request'], ['chunked ', '1.1', 'malformed-request'], ['xchunked', '1.1', 'malformed-request'],
@@ -50,7 +50,7 @@ describe('D5: a forwarded request', () => {
   test('is counted, and no other', () => { expect(resolved().forwards).toBe(0) })
 })
 
-test('D4: the response has the remaining seconds of a valid token, also where nothing is found', () => {
+test('D4: the response has the remaining seconds of a valid token, even on 404', () => {
   const headers = { 'x-aws-ec2-metadata-token': 'good' }
   expect(resolved({ headers })).toMatchObject({ outcome: 'served', ttlSeconds: 7, sessions: { token: 1, none: 0, refused: 0 } })
   expect(resolved({ headers, found: { kind: 'owned', owner: { ...GUEST, resolve: () => undefined } } })).toMatchObject({ outcome: 'not-found', ttlSeconds: 7 })

@@ -15,7 +15,7 @@ test.each(['127.0.0.1', '::1'])('D6: a connection to %s is marked', async (host)
   server.close()
 })
 
-test('D6: a connection that the system does not let us mark is reported', () => {
+test('D6: a connection that cannot be marked is reported', () => {
   const connection = new Socket()
   connection.setTypeOfService = () => { throw new Error('EPERM') }
   expect(limitHops(connection)).toBe(false)

@@ -46,7 +46,7 @@ test.each([['empty', ''], ['torn', 'AQEBAQEB'], ['not base64', 'x'.repeat(44)]])
   expect(log).toMatchObject([{ level: 40, msg: 'the session token key is malformed; a new one replaces it, and guests must fetch new tokens' }])
 })
 
-test('where nothing can be saved the daemon runs all the same, with another key at each start', () => {
+test('if the key cannot be saved, the daemon runs with a new key at each start', () => {
   writeFileSync(state, 'a file, no directory')
   expect(key()).not.toBe(key())
   expect(log.map(({ level, reason }) => [level, reason?.split(':')[0]])).toEqual([[40, 'EEXIST'], [40, 'EEXIST']])

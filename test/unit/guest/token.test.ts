@@ -17,7 +17,7 @@ test('D3: keys rotate with an overlap: the first mints, all verify', () => {
   expect(new Tokens([SECOND], () => 0).verify(old, 'default', 'srv-abcde')).toBeUndefined()
 })
 
-test('D3: a token is bound to instance and network, also once it is cached as valid', () => {
+test('D3: a token is bound to instance and network, even after it is cached as valid', () => {
   const tokens = new Tokens([FIRST], () => 0)
   const token = tokens.mint('default', 'srv-abcde', 60)
   for (let i = 0; i < 2; i++) {

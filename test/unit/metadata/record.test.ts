@@ -23,7 +23,7 @@ test('a good record gets its defaults and is deeply frozen', () => {
   expect(parse(aFullInstance()).ok).toBe(true)
 })
 
-test('an id may be that of any cloud', () => {
+test('ids of other clouds are valid', () => {
   for (const id of ['a', 'srv-x1y2z', 'i-0123456789abcdef0', '1f9a7c3e-52d4-4b8e-9c1a-0d6f2e8b7a90', 'vm.example_1', 'A'.repeat(64)]) {
     const interfaces = [{ id, macAddress: '02:24:19:00:00:ee', cloudIps: [{ id, publicIpv4: '10.0.0.1', fqdn: 'a.b' }] }]
     const record = anInstance({ id, account: id, serverType: { id, handle: 'x' }, image: id, zone: { id, handle: 'x' }, interfaces, serverGroups: [{ id, name: 'x' }], publicKeys: [{ user: id, key: 'ssh-rsa AAAA' }] })

@@ -17,7 +17,7 @@ test.each([
 })
 
 describe('the state of an instance', () => {
-  test('has no revision where nothing is served, and `final` is true or absent', () => {
+  test('has no revision if nothing is served, and `final` is true or absent', () => {
     expect([{ ...STATE, revision: null }, { ...STATE, reason: 'x', final: true }].map((state) => Value.Check(InstanceStateSchema, state))).toEqual([true, true])
     expect([{ ...STATE, revision: '7' }, { ...STATE, revision: 7.5 }, { ...STATE, final: false }].map((state) => Value.Check(InstanceStateSchema, state))).toEqual([false, false, false])
   })

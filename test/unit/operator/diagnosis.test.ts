@@ -32,7 +32,7 @@ function diagnosing({ loaded, fails = false, served, owner, ...change }: { loade
   return { diagnosis, view, reads: () => reads }
 }
 
-test('of an instance served as the store has it there is nothing to say, and the store is not asked', async () => {
+test('an instance that is served as the store has it has no diagnosis; the store is not asked', async () => {
   const { diagnosis, reads } = diagnosing({ served: {} })
   expect([await diagnosis.instance(ID) ?? 'nothing', reads()]).toEqual(['nothing', 0])
 })
@@ -64,7 +64,7 @@ describe('an instance that is served has what is wrong with it', () => {
   })
 })
 
-test('without the store its state is the reason, and it is not asked', async () => {
+test('while the store is lost, that is the reason, and the store is not asked', async () => {
   const { diagnosis, reads } = diagnosing({ sync: { status: () => ({ ...READY, connected: false, lossReason: 'ECONNREFUSED' }), faultOf: () => undefined } })
   expect([await diagnosis.instance(ID), reads()]).toEqual(['the store was lost 5 s ago: ECONNREFUSED', 0])
 })

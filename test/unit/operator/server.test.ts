@@ -77,7 +77,7 @@ test('only the listed networks have access, by IPv4, IPv6 and IPv4-mapped addres
   for (const address of ['10.2.0.1', '::ffff:10.2.0.1', 'fe80::1', '169.254.169.254']) expect([address, await status(address)]).toEqual([address, 403])
 })
 
-test('/explain says what a guest at an address gets; 400 where it is not an address', async () => {
+test('/explain says what a guest at an address gets; 400 if it is not an address', async () => {
   const server = aServer()
   expect((await server.inject('/explain?address=10.0.0.2')).json()).toMatchObject({ network: 'default', address: '10.0.0.2' })
   expect((await server.inject('/explain?address=10.0.0.2&network=blue')).json()).toMatchObject({ network: 'blue', address: '10.0.0.2' })

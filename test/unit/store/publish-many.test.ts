@@ -81,7 +81,7 @@ test('a store that cannot be used ends the run; what is in flight is reported, a
   expect([await ended, started, settled]).toEqual([{ kind: 'unavailable' }, ['a 1', 'b 1'], [['a 1', 'failed'], ['b 1', 'stale']]])
 })
 
-test('a store that cannot be used ends the run also while it waits for the next record', async () => {
+test('a store that cannot be used ends the run even while it waits for the next record', async () => {
   const { promise: never } = Promise.withResolvers<IteratorResult<ToPublish>>()
   const all = [Promise.resolve({ done: false as const, value: record('a') }), never]
   const publisher = { put: () => Promise.reject(new StoreUnavailable('away')) } as unknown as Publisher

@@ -60,7 +60,7 @@ describe('a put', () => {
     expect(writes[1]!.document).not.toHaveProperty('userData')
   })
 
-  test('returns the seal of the store also where the document has none', async () => {
+  test('returns the seal of the store even if the document has none', async () => {
     const { store } = aPublisher({ answers: [{ kind: 'published', sealedAt: TIME }] })
     expect(await store.put(anInstance())).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
   })
@@ -82,7 +82,7 @@ describe('a put', () => {
     expect([lucky.writes.length, unlucky.writes.length]).toEqual([10, 10])
   })
 
-  test('that is a trial is written as one', async () => {
+  test('with dryRun tells the backend to write nothing', async () => {
     const { store, writes } = aPublisher()
     await store.put(anInstance(), 'keep', { dryRun: true })
     expect(writes).toMatchObject([{ dryRun: true }])

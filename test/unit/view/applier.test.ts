@@ -93,7 +93,7 @@ test('nothing is remembered of a record of another hypervisor that a peer or a n
   }
 })
 
-test('a record that runs into a bug costs its instance only: it is a fault, logged with the cause', () => {
+test('an unexpected error affects only the instance of its record: a fault, logged with its cause', () => {
   const { applier, view, health, put, log } = applying()
   put()
   const broken = { kind: 'record', id: 'srv-b', digest: 'd1', get document() { throw new Error('a bug') }, userData: undefined, userDataSha256: undefined } as unknown as Loaded

@@ -43,7 +43,7 @@ test('invariant 8: an instance missing from the store is kept; one that only the
   expect(kinds({ kind: 'absent', id: ID }, undefined)).toEqual(['fault', 'ignore', 'ignore'])
 })
 
-test('invariant 3: a faulty record is our fault, unless only an unknown peer led to it', () => {
+test('invariant 3: a faulty record is reported, unless only an unknown peer caused the read', () => {
   for (const loaded of [record({ fqdn: '' }), { kind: 'unreadable', id: ID, digest: 'x', reason: 'the record is not JSON' }, { kind: 'rejected', id: ID, digest: 'x', reason: 'it is' }] as const) {
     expect(kinds(loaded, current)).toEqual(['fault', 'fault', 'fault'])
     expect(kinds(loaded, undefined)).toEqual(['fault', 'fault', 'ignore'])

@@ -82,7 +82,7 @@ test('invariant 8: an instance missing from the store is reported once, with the
   expect(lines[1]!['msg']).toContain('imdsctl remove srv-b --revision 1')
 })
 
-test('an empty store is reported once until it holds something; all that is served is unconfirmed', () => {
+test('an empty store is reported once until it has something; all that is served is unconfirmed', () => {
   const { health, serve, lines } = aRecordHealth()
   serve('srv-a', '10.0.0.2')
   serve('srv-b', '10.0.0.3')

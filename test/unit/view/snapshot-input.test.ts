@@ -66,7 +66,7 @@ describe.each<[string, (text: string) => SnapshotInput]>([
     ['half a byte', 'abc\n', (input) => input.bytes(0.5)],
     ['a number of bytes in words', 'abc\n', (input) => input.bytes('3')],
     ['no number of bytes', 'abc\n', (input) => input.bytes(undefined)],
-  ])('is torn where it has %s, and the error quotes nothing', (_what, text, read) => {
+  ])('is torn if it has %s, and the error quotes nothing', (_what, text, read) => {
     const input = open(text)
     expect(() => read(input)).toThrow(new Rejection('it is torn or was changed'))
   })

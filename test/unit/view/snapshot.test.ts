@@ -184,12 +184,12 @@ describe('invalid records in an otherwise good file', () => {
     writer.changed()
     await writer.stop()
   }
-  test('are found if another daemon wrote it, or we did with another key', async () => {
+  test('are found if another daemon wrote it, or this one with another key', async () => {
     await write()
     expect(await read(OWNER, Date.now(), undefined, Buffer.alloc(32, 2))).toBeUndefined()
     expect(log.map(({ reason }) => reason)).toEqual(['it has an invalid record'])
   })
-  test('are not checked for in a file that we wrote ourselves and checked before', async () => {
+  test('are not checked for in a file that this daemon wrote', async () => {
     await write()
     expect((await read())?.instances).toEqual(invalid)
   })

@@ -10,7 +10,7 @@ import { SteppedSource, type Request } from '../../support/fixtures/stepped-sour
 
 /** As in sync.ts: what a resync gets of each read, at least. */
 const SHARE = 33
-/** Round trips in which a resync with so many instances to read is complete. */
+/** The number of round trips of a resync, given how many instances it has to read. */
 const bound = (instances: number) => 1 + Math.ceil(instances / SHARE)
 
 const id = (n: number) => `srv-n${String(n)}`

@@ -81,7 +81,7 @@ test('user-data that stays is encrypted for the new revision, if the store still
   expect(cipher.decrypt('user-data', ID, writes[0]!.values.userData!)).toMatchObject({ revision: 8 })
 })
 
-test('user-data that stays is not written where it is another one meanwhile', async () => {
+test('user-data to keep is not written if it changed in the store meanwhile', async () => {
   const other = aStore(values(7, Buffer.from('other')))
   const kept = { ...change(8, 'keep'), document: record(8, BYTES), instance: parsed(record(8, BYTES)) }
   expect([await codec.write(other.writer, kept), other.writes]).toEqual([{ kind: 'user-data-changed' }, []])
@@ -147,7 +147,7 @@ test('a decryption gives the store the plain contents; plain values stay', async
   expect([await decrypt(aStore(plainValues).writer, ID), await decrypt(writer, 'srv-none')]).toEqual([{ kind: 'unchanged' }, { kind: 'absent' }])
 })
 
-test('a conversion that the store refuses is tried five times, and once where the refusal is final', async () => {
+test('a conversion that the store refuses is tried five times, or once if the refusal is final', async () => {
   const refused = Array.from({ length: 5 }, (): Converted => ({ kind: 'refused', reason: 'changed' }))
   const racing = aStore(plainValues, refused)
   await expect(encrypt(racing.writer, ID, true)).rejects.toThrow(`the store refused to have ${ID} encrypted: changed`)

@@ -56,7 +56,7 @@ test('a list has the valid records by id, with their addresses by network, and n
   ])
 })
 
-test('daemons announce nothing in files: there are none to list, and no hypervisor is called misspelt', async () => {
+test('with files no daemon announces itself: none is listed, and no put reports a misspelt name', async () => {
   const { store } = aStore()
   await expect(store.hypervisors()).rejects.toThrow('daemons announce themselves only in Redis')
   expect(await store.put(anInstance({ hypervisors: ['hv-typo'] }))).toMatchObject({ unannounced: [] })

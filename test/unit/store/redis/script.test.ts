@@ -16,7 +16,7 @@ describe('the arguments of a publish', () => {
     expect(putArguments({ ...CHANGE, userData: 'none' })).toEqual(['put', '{"id":"srv-abcde"}', 'none'])
     expect(putArguments({ ...CHANGE, userData: new Uint8Array([0, 255]) })).toEqual(['put', '{"id":"srv-abcde"}', 'set', Buffer.from([0, 255])])
   })
-  test('say first that it is a trial, and lift a seal only where that is wanted', () => {
+  test('begin with dry-run if that is requested, and lift a seal only if that is requested', () => {
     expect(putArguments({ ...CHANGE, dryRun: true }).slice(0, 2)).toEqual(['dry-run', 'put'])
     expect(putArguments({ ...CHANGE, liftsSeal: true })[0]).toBe('unseal')
     expect(putEncryptedArguments(VALUES, { liftsSeal: true, onlyIf: undefined, dryRun: true }).slice(0, 2)).toEqual(['dry-run', 'unseal-encrypted'])

@@ -56,7 +56,7 @@ t.test('a directory is published with its user-data files on one connection, wit
   t.same(put.stdout.split('\n').slice(0, 3).sort(), ['published srv-a1 revision 1', 'published srv-a2 revision 2', 'published srv-a3 revision 1'])
   t.same(await Promise.all(['srv-a1', 'srv-a2', 'srv-a3'].map((id) => userData(store, id))), ['one', 'kept', ''])
   t.match(await imdsctl('', 'put', directory), { status: 0, stdout: /^3 records: 3 unchanged$/m }, 'a repeated put changes nothing')
-  t.match(await imdsctl('', 'put', t.testdir({ x: {} })), { status: 66, stderr: /there is no record/ })
+  t.match(await imdsctl('', 'put', t.testdir({ x: {} })), { status: 66, stderr: /no record found/ })
 })
 
 t.test('a JSON line is a record that keeps its user-data, or a record with new user-data or none', async (t) => {

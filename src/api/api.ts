@@ -25,6 +25,7 @@ import { OutboxPublisher } from './publish/outbox-publisher.ts'
 import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
 import { addCatalogRoutes } from './resources/catalog.ts'
 import { addCloudIpRoutes } from './resources/cloud-ips.ts'
+import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/collaborations.ts'
 import { addConfigMapRoutes } from './resources/config-maps.ts'
 import { addRoutesOfOtherDocuments } from './resources/elsewhere.ts'
 import { addInterfaceRoutes } from './resources/interfaces.ts'
@@ -149,6 +150,7 @@ export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedPro
     api.addHook('onRequest', buildBearerCheck(tokens))
     api.addHook('onSend', buildAudit(audit))
     const parts = { tables, pool, site }
+    addUserCollaborationRoutes(api, parts)
     void api.register((any: ApiServer, _none: object, added: () => void) => {
       any.addHook('onRequest', buildAccountChoice(tables, false))
       addAccountRoutes(any, parts)
@@ -164,6 +166,7 @@ export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedPro
       addServerGroupRoutes(one, parts)
       addCloudIpRoutes(one, parts)
       addConfigMapRoutes(one, parts)
+      addCollaborationRoutes(one, parts)
       addRoutesOfOtherDocuments(one)
       added()
     })

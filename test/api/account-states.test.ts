@@ -12,6 +12,7 @@ const ada = await api.userToken(ADA)
 /** Bodies that are right, for the routes that require one. */
 const BODIES: Readonly<Record<string, object>> = {
   'POST /servers': { image: 'img-deb12' },
+  'POST /collaborations': { email: 'mary@example.com', role: 'admin' },
   'POST /cloud_ips/ID/map': { destination: 'int-none1' },
   'POST /server_groups/ID/add_servers': { servers: [] },
   'POST /server_groups/ID/remove_servers': { servers: [] },

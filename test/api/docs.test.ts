@@ -28,6 +28,7 @@ const EXAMPLES = [
   [executed('docs/api.md', 'interfaces'), ['interface']],
   [executed('docs/api.md', 'catalog'), ['1 image', 'image Debian 12', '2 server_type', 'server_type Medium SSD', '2 zone', 'zone']],
   [executed('docs/api.md', 'accounts'), ['account Analytical Engines', '1 account', 'account Analytical Engines', 'user Ada Lovelace', '1 user', 'user Ada Lovelace']],
+  [executed('docs/api.md', 'collaborations'), ['collaboration pending', '1 collaboration', 'collaboration cancelled']],
   [executed('docs/api.md', 'errors'), ['unprocessable_entity 2', 'unprocessable_entity 1', 'resource_not_found 1']],
   [executed('docs/api.md', 'commands'), /^no difference\nthe tables are those of this version\n2 servers will be published again\nUsage: imds-api/],
 ] as const
@@ -38,7 +39,7 @@ function summaryOf(line: string): string {
   if (Array.isArray(value)) return `${String(value.length)} ${(value as Json[])[0]?.resource_type ?? ''}`
   const { resource_type: type, name, status, error_name: error, errors, token_type: token } = value as Json
   if (error !== undefined) return `${error} ${String(errors?.length)}`
-  return [type ?? token, type === 'cloud_ip' ? status : name].filter((part) => part !== undefined).join(' ')
+  return [type ?? token, type === 'cloud_ip' || type === 'collaboration' ? status : name].filter((part) => part !== undefined).join(' ')
 }
 
 t.test('every example of docs/api.md works, in their order', async (t) => {

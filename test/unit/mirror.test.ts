@@ -43,6 +43,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/resources/accounts.ts': 'api/catalog',
   'api/resources/catalog.ts': 'api/catalog',
   'api/resources/cloud-ips.ts': 'api/cloud-ips',
+  'api/resources/collaborations.ts': 'api/collaborations',
   'api/resources/config-maps.ts': 'api/config-maps',
   'api/resources/elsewhere.ts': 'api/catalog',
   'api/resources/interfaces.ts': 'api/servers',

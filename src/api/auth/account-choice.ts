@@ -41,17 +41,18 @@ export function buildAccountChoice(
 async function chooseAccounts(tables: Kysely<Tables>, identity: Identity, named: unknown, isRequired: boolean): Promise<readonly string[] | Refusal> {
   if (identity.kind === 'client') return named === undefined || named === identity.accountId ? [identity.accountId] : notFound('this account')
   if (named === undefined && isRequired) return refuse('bad_request', 'account_id is missing: add ?account_id= with the account that the request is for')
-  const ids = (await accountsOf(tables, identity.userId).execute()).map(({ id }) => id)
+  const ids = await accountsOf(tables, identity.userId)
   if (named === undefined) return ids
   const chosen = ids.find((id) => id === named)
   return chosen === undefined ? notFound('this account') : [chosen]
 }
 
 /** The accounts that a user owns, or has access to by an accepted collaboration. */
-function accountsOf(tables: Kysely<Tables>, userId: string) {
-  return tables.selectFrom('accounts').select('accounts.id').where((where) => where.or([
+export async function accountsOf(tables: Kysely<Tables>, userId: string): Promise<readonly string[]> {
+  const rows = await tables.selectFrom('accounts').select('accounts.id').where((where) => where.or([
     where('accounts.owner_id', '=', userId),
     where.exists(where.selectFrom('collaborations').select('collaborations.id').whereRef('collaborations.account_id', '=', 'accounts.id')
       .where('collaborations.user_id', '=', userId).where('collaborations.status', '=', 'accepted')),
-  ])).orderBy('accounts.id')
+  ])).orderBy('accounts.id').execute()
+  return rows.map(({ id }) => id)
 }

@@ -1,6 +1,7 @@
 /** The columns of every table, as Kysely reads and writes them. migrations/ has their rules. */
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
 import type { AccountStatus } from '../model/account-states.ts'
+import type { CollaborationStatus, Role } from '../model/collaboration.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
 
 /** Set by the database unless it is given. */
@@ -57,11 +58,12 @@ interface Accounts {
 interface Collaborations {
   id: string
   account_id: string
+  /** Who has accepted. */
   user_id: string | null
   inviter_id: string | null
   email: string
-  role: string
-  status: 'pending' | 'accepted' | 'rejected' | 'cancelled' | 'ended'
+  role: Role
+  status: CollaborationStatus
   created_at: Default<Date>
   started_at: Date | null
   finished_at: Date | null

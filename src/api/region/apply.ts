@@ -4,6 +4,7 @@
  */
 import { sql, type Transaction } from 'kysely'
 import { nextId } from '../database/allocate.ts'
+import { lockAccount } from '../database/limits.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Change } from '../database/transaction.ts'
 import type { RegionFile } from './schema.ts'
@@ -127,17 +128,23 @@ async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted
   return lines
 }
 
-/** Collaborations of the file are accepted ones. Those that users have made themselves stay. */
+/** Collaborations of the file are accepted ones. Those that accounts and users have made themselves stay; a pending one of such a user becomes accepted. */
 async function applyCollaborations(change: Change, file: RegionFile): Promise<string[]> {
   const lines: string[] = []
   for (const { id: account_id, owner, collaborators = [] } of file.accounts) {
+    if (collaborators.length > 0) await lockAccount(change, account_id) // an invitation at the same time would be a second collaboration
     for (const user_id of collaborators) {
-      const present = await change.selectFrom('collaborations').select('id').where('account_id', '=', account_id).where('user_id', '=', user_id).where('status', '=', 'accepted').executeTakeFirst()
-      if (present !== undefined) continue
-      const id = await nextId(change, 'col')
+      const current = change.selectFrom('collaborations').select('id').where('account_id', '=', account_id)
+      if (await current.where('user_id', '=', user_id).where('status', '=', 'accepted').executeTakeFirst() !== undefined) continue
       const email = file.users.find((user) => user.id === user_id)!.email_address
-      await change.insertInto('collaborations')
-        .values({ id, account_id, user_id, inviter_id: owner, email, role: 'admin', status: 'accepted', started_at: new Date(), finished_at: null }).execute()
+      const pending = await current.where(sql<boolean>`lower(email) = lower(${email})`).where('status', '=', 'pending').executeTakeFirst()
+      const accepted = { user_id, status: 'accepted', started_at: new Date() } as const
+      if (pending !== undefined) {
+        await change.updateTable('collaborations').set(accepted).where('id', '=', pending.id).execute()
+        lines.push(`~ collaboration of ${user_id} in ${account_id}: pending -> accepted`)
+        continue
+      }
+      await change.insertInto('collaborations').values({ ...accepted, id: await nextId(change, 'col'), account_id, inviter_id: owner, email, role: 'admin', finished_at: null }).execute()
       lines.push(`+ collaboration of ${user_id} in ${account_id}`)
     }
   }

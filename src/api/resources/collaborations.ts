@@ -1,0 +1,180 @@
+/**
+ * Collaborations: a user's access to an account of somebody else. The account invites an e-mail address, and the user who has that address, verified, accepts.
+ * model/collaboration.ts has the states. Until it is accepted, an invitation belongs to its address, so it shows no user: an account cannot find out who
+ * has an address.
+ */
+import { sql, type InferResult } from 'kysely'
+import { jsonObjectFrom } from 'kysely/helpers/postgres'
+import Type, { type Static } from 'typebox'
+import { accountsOf, type Caller } from '../auth/account-choice.ts'
+import type { Identity } from '../auth/tokens.ts'
+import { nextId } from '../database/allocate.ts'
+import { changeAccount } from '../database/change-account.ts'
+import type { Change, Reader } from '../database/transaction.ts'
+import type { ChangeRequest } from '../model/account-states.ts'
+import { COLLABORATION_STATES, nextStatus, ROLES, type CollaborationStatus, type CollaborationTrigger, type Role } from '../model/collaboration.ts'
+import { isEmailAddress } from '../model/email-address.ts'
+import { formatOptionalTime, formatTime } from '../model/time.ts'
+import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import type { ApiServer } from '../server.ts'
+import { head, listOf, NestedAccount, nestedAccount, NestedUser, nestedUser, NullableTime, representation, type Site } from './nested.ts'
+import type { ResourceParts } from './parts.ts'
+
+/** The full form, which is the collected form too. */
+const Collaboration = representation('Collaboration', 'collaboration', {
+  email: Type.String(), role: Type.String(), role_label: Type.String(), status: Type.Enum([...COLLABORATION_STATES]),
+  created_at: Type.String(), started_at: NullableTime, finished_at: NullableTime,
+  user: Type.Union([NestedUser, Type.Null({ description: 'The invitation is not accepted.' })]), account: NestedAccount, inviter: Type.Union([NestedUser, Type.Null()]),
+})
+type Collaboration = Static<typeof Collaboration>
+const Create = Type.Object({ email: Type.String(), role: Type.Enum(Object.keys(ROLES) as Role[]) })
+
+const TAGS = ['Collaborations']
+const Params = Type.Object({ id: Type.String() })
+/** Where a collaboration is, for the account and for the user. */
+const PATHS = { account: 'collaborations', user: 'user/collaborations' } as const
+type Side = keyof typeof PATHS
+
+/** Adds the account's side. */
+export function addCollaborationRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+  server.get('/collaborations', { schema: { summary: 'List the collaborations of the account', tags: TAGS, response: { 200: listOf(Collaboration) } } }, async ({ caller }) =>
+    (await ofAccount(tables, caller.accountId).orderBy('collaborations.created_at').orderBy('collaborations.id').execute()).map((row) => represent(site, 'account', row)))
+
+  server.get('/collaborations/:id', { schema: { summary: 'Get a collaboration', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ caller, params: { id } }, reply) =>
+    reply.answer(200, await load(tables, caller.accountId, id)))
+
+  server.post('/collaborations', {
+    schema: { summary: 'Invite somebody to the account', description: 'Refused (409) for an address that is invited or has access already.', tags: TAGS, body: Create, response: { 201: Collaboration } },
+  }, async ({ caller, body }, reply) =>
+    reply.answer(201, await changeAccount(tables, caller.accountId, async (change) => {
+      const id = await invite(change, caller, body)
+      return isRefusal(id) ? id : load(change, caller.accountId, id)
+    })))
+
+  server.post('/collaborations/:id/resend', { schema: { summary: 'Send the invitation again', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ caller: { accountId }, params: { id } }, reply) =>
+    reply.answer(200, await changeAccount(tables, accountId, async (change) => await move(change, ofAccount(change, accountId), id, 'resend') ?? load(change, accountId, id))))
+
+  server.delete('/collaborations/:id', {
+    schema: { summary: 'Cancel an invitation, or end an accepted collaboration', tags: TAGS, params: Params, response: { 200: Collaboration } },
+  }, async ({ caller: { accountId }, params: { id } }, reply) =>
+    reply.answer(200, await changeAccount(tables, accountId, async (change) => await move(change, ofAccount(change, accountId), id, 'remove') ?? load(change, accountId, id), 'DELETE /collaborations/ID')))
+
+  async function load(database: Reader, accountId: string, id: string): Promise<Collaboration | Refusal> {
+    const row = await ofAccount(database, accountId).where('collaborations.id', '=', id).executeTakeFirst()
+    return row === undefined ? notFound(`the collaboration ${id}`) : represent(site, 'account', row)
+  }
+}
+
+/** Adds the user's side. API clients are refused, also for ids that do not exist. No account has to be named. */
+export function addUserCollaborationRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+  server.get('/user/collaborations', { schema: { summary: 'List the own collaborations and invitations', tags: TAGS, response: { 200: listOf(Collaboration) } } }, async ({ identity }, reply) =>
+    reply.answer(200, await asUser(identity, async (userId) =>
+      (await ofUser(tables, userId).orderBy('collaborations.created_at').orderBy('collaborations.id').execute()).map((row) => represent(site, 'user', row)))))
+
+  server.get('/user/collaborations/:id', { schema: { summary: 'Get one of the own collaborations', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ identity, params: { id } }, reply) =>
+    reply.answer(200, await asUser(identity, (userId) => load(tables, userId, id))))
+
+  server.post('/user/collaborations/:id/accept', {
+    schema: { summary: 'Accept an invitation', description: 'Gives access to the account.', tags: TAGS, params: Params, response: { 200: Collaboration } },
+  }, async ({ identity, params: { id } }, reply) =>
+    reply.answer(200, await asUser(identity, (userId) => changeAsUser(userId, id, 'accept', 'POST /user/collaborations/ID/accept'))))
+
+  server.post('/user/collaborations/:id/reject', { schema: { summary: 'Reject an invitation', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ identity, params: { id } }, reply) =>
+    reply.answer(200, await asUser(identity, (userId) => changeAsUser(userId, id, 'reject', 'POST /user/collaborations/ID/reject'))))
+
+  server.delete('/user/collaborations/:id', {
+    schema: { summary: 'End an accepted collaboration', description: 'Takes the access away at once.', tags: TAGS, params: Params, response: { 200: Collaboration } },
+  }, async ({ identity, params: { id } }, reply) =>
+    reply.answer(200, await asUser(identity, (userId) => changeAsUser(userId, id, 'leave', 'DELETE /user/collaborations/ID'))))
+
+  async function load(database: Reader, userId: string, id: string): Promise<Collaboration | Refusal> {
+    const row = await ofUser(database, userId).where('collaborations.id', '=', id).executeTakeFirst()
+    return row === undefined ? notFound(`the collaboration ${id}`) : represent(site, 'user', row)
+  }
+
+  async function changeAsUser(userId: string, id: string, trigger: CollaborationTrigger, request: ChangeRequest): Promise<Collaboration | Refusal> {
+    const found = await ofUser(tables, userId).where('collaborations.id', '=', id).executeTakeFirst()
+    if (found === undefined) return notFound(`the collaboration ${id}`)
+    return changeAccount(tables, found.account_id, async (change) => {
+      if (trigger === 'accept' && (await accountsOf(change, userId)).includes(found.account_id)) return refuse('resource_conflict', `you have access to ${found.account_id} already`)
+      return await move(change, ofUser(change, userId), id, trigger, userId) ?? load(change, userId, id)
+    }, request)
+  }
+}
+
+async function asUser<T>(identity: Identity, task: (userId: string) => Promise<T | Refusal>): Promise<T | Refusal> {
+  return identity.kind === 'user' ? task(identity.userId) : refuse('forbidden', 'an API client has no invitations: sign in as a user')
+}
+
+/** Creates an invitation and returns its id. That of an API client is in the name of the account's owner. */
+async function invite(change: Change, { accountId, userId }: Caller, { email, role }: Static<typeof Create>): Promise<string | Refusal> {
+  if (!isEmailAddress(email)) return refuse('unprocessable_entity', 'email must be an address such as ada@example.com')
+  const current = await change.selectFrom('collaborations').select(['id', 'status']).where('account_id', '=', accountId).where('status', 'in', ['pending', 'accepted'])
+    .where(hasAddress('collaborations.email', email)).executeTakeFirst()
+  if (current !== undefined) return refuse('resource_conflict', `${email} has the ${current.status} collaboration ${current.id} already`)
+  const user = await change.selectFrom('users').select('id').where(hasAddress('users.email_address', email)).executeTakeFirst()
+  if (user !== undefined && (await accountsOf(change, user.id)).includes(accountId)) return refuse('resource_conflict', `${email} has access to the account already`)
+  const { owner_id: owner } = await change.selectFrom('accounts').select('owner_id').where('id', '=', accountId).executeTakeFirstOrThrow()
+  const id = await nextId(change, 'col')
+  await change.insertInto('collaborations')
+    .values({ id, account_id: accountId, user_id: null, inviter_id: userId ?? owner, email, role, status: 'pending', started_at: null, finished_at: null }).execute()
+  return id
+}
+
+/** Moves one of `collaborations` to its next state. `userId`: who accepts. Returns a refusal, or nothing. */
+async function move(
+  change: Change, collaborations: ReturnType<typeof ofAccount>, id: string, trigger: CollaborationTrigger, userId?: string,
+): Promise<Refusal | undefined> {
+  const row = await collaborations.where('collaborations.id', '=', id).forUpdate('collaborations').executeTakeFirst()
+  if (row === undefined) return notFound(`the collaboration ${id}`)
+  const status = nextStatus(row.status, trigger)
+  if (status === undefined) return refuse('resource_conflict', `the collaboration ${id} is ${row.status}`)
+  await change.updateTable('collaborations').set({ status, ...columnsOf(status, userId) }).where('id', '=', id).execute()
+  return undefined
+}
+
+/** What a collaboration gets with its new state. A pending one has its invitation sent again. */
+function columnsOf(status: CollaborationStatus, userId: string | undefined) {
+  if (status === 'pending') return { invited_at: null }
+  return status === 'accepted' ? { user_id: userId, started_at: new Date() } : { finished_at: new Date() }
+}
+
+/** True for the same address, in any case. */
+function hasAddress(column: 'collaborations.email' | 'users.email_address', address: string) {
+  return sql<boolean>`lower(${sql.ref(column)}) = lower(${address})`
+}
+
+function ofAccount(database: Reader, accountId: string) {
+  return selectCollaborations(database).where('collaborations.account_id', '=', accountId)
+}
+
+/** Those of a user: accepted ones, and invitations to the address of the user, if it is verified. */
+function ofUser(database: Reader, userId: string) {
+  return selectCollaborations(database).where((where) => where.or([
+    where('collaborations.user_id', '=', userId),
+    where.and([
+      where('collaborations.user_id', 'is', null),
+      sql<boolean>`lower(collaborations.email) = (select lower(email_address) from users where id = ${userId} and email_verified)`,
+    ]),
+  ]))
+}
+
+function selectCollaborations(database: Reader) {
+  return database.selectFrom('collaborations').innerJoin('accounts', 'accounts.id', 'collaborations.account_id').selectAll('collaborations').select((eb) => [
+    'accounts.name as account_name', 'accounts.status as account_status',
+    jsonObjectFrom(eb.selectFrom('users').select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret']).whereRef('users.id', '=', 'collaborations.user_id')).as('user'),
+    jsonObjectFrom(eb.selectFrom('users').select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret']).whereRef('users.id', '=', 'collaborations.inviter_id')).as('inviter'),
+  ])
+}
+
+type Row = InferResult<ReturnType<typeof selectCollaborations>>[number]
+
+function represent(site: Site, side: Side, row: Row): Collaboration {
+  return {
+    ...head(site, 'collaboration', PATHS[side], row.id), email: row.email, role: row.role, role_label: ROLES[row.role], status: row.status,
+    created_at: formatTime(row.created_at), started_at: formatOptionalTime(row.started_at), finished_at: formatOptionalTime(row.finished_at),
+    user: row.user === null ? null : nestedUser(site, row.user),
+    account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
+    inviter: row.inviter === null ? null : nestedUser(site, row.inviter),
+  }
+}

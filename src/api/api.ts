@@ -28,8 +28,10 @@ import { addCloudIpRoutes } from './resources/cloud-ips.ts'
 import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/collaborations.ts'
 import { addConfigMapRoutes } from './resources/config-maps.ts'
 import { addRoutesOfOtherDocuments } from './resources/elsewhere.ts'
+import { addImageRoutes } from './resources/images.ts'
 import { addInterfaceRoutes } from './resources/interfaces.ts'
 import type { Site } from './resources/nested.ts'
+import { addServerActionRoutes } from './resources/server-actions.ts'
 import { addServerGroupRoutes } from './resources/server-groups.ts'
 import { addServerRoutes } from './resources/servers.ts'
 import { addUserRoutes } from './resources/users.ts'
@@ -129,8 +131,8 @@ async function connect({ connection }: Database): Promise<pg.Client> {
 }
 
 /** The API's HTTP server with all routes. */
-export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedProxies' | 'accessTokenSeconds'>, { tables, pool }: Pick<Database, 'tables' | 'pool'>, site: Site, audit: DestinationStream, log: Logger): Promise<ApiServer> {
-  const { tls, trustedProxies, accessTokenSeconds } = config
+export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'compute'>, { tables, pool }: Pick<Database, 'tables' | 'pool'>, site: Site, audit: DestinationStream, log: Logger): Promise<ApiServer> {
+  const { tls, trustedProxies, accessTokenSeconds, compute } = config
   const server = buildServer({
     tls: tls === undefined ? undefined : { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') }, trustedProxies, log,
   })
@@ -149,7 +151,7 @@ export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedPro
   await server.register((api: ApiServer, _options: object, done: () => void) => {
     api.addHook('onRequest', buildBearerCheck(tokens))
     api.addHook('onSend', buildAudit(audit))
-    const parts = { tables, pool, site }
+    const parts = { tables, pool, site, compute }
     addUserCollaborationRoutes(api, parts)
     void api.register((any: ApiServer, _none: object, added: () => void) => {
       any.addHook('onRequest', buildAccountChoice(tables, false))
@@ -161,7 +163,9 @@ export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedPro
       one.addHook('onRequest', buildAccountChoice(tables, true))
       addChosenAccountRoute(one, parts)
       addCatalogRoutes(one, parts)
+      addImageRoutes(one, parts)
       addServerRoutes(one, parts)
+      addServerActionRoutes(one, parts)
       addInterfaceRoutes(one, parts)
       addServerGroupRoutes(one, parts)
       addCloudIpRoutes(one, parts)

@@ -6,6 +6,7 @@ import { Address4, Address6 } from 'ip-address'
 import { LOG_LEVELS, type LogLevel } from '../log.ts'
 import { formatHostPort, formatPlace, isLoopback, parseAddressPort, parseUnixSocket, type HostPort, type Place } from '../runtime/host-port.ts'
 import { parseStoreSettings, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from '../store/settings.ts'
+import type { ComputeMode } from './database/compute-actions.ts'
 import type { DatabaseSettings } from './database/open.ts'
 
 /** The whole configuration of imds-api. */
@@ -26,6 +27,8 @@ export interface ApiConfig {
   readonly otpHeaders: readonly string[]
   /** The file of the audit lines; undefined: standard error. */
   readonly auditFile: string | undefined
+  /** How actions on servers are carried out. */
+  readonly compute: ComputeMode
   readonly logLevel: LogLevel
 }
 
@@ -50,6 +53,7 @@ export const API_SETTINGS = {
   IMDS_API_ACCESS_TOKEN_SECONDS: '7200',
   IMDS_API_OTP_HEADERS: 'X-Service-OTP,X-Brightbox-OTP',
   IMDS_API_AUDIT_FILE: undefined,
+  IMDS_API_COMPUTE: 'none',
   IMDS_API_LOG_LEVEL: 'info',
 } as const satisfies Record<string, string | undefined>
 
@@ -59,6 +63,8 @@ const HEADER_NAME = /^[a-z0-9!#$%&'*+.^_`|~-]+$/
 /** In IMDS_API_TRUSTED_PROXIES: every process that can connect to a unix socket. */
 export const UNIX_PROXIES = 'unix:'
 
+const COMPUTE_MODES: readonly ComputeMode[] = ['none']
+
 type Variable = keyof typeof API_SETTINGS
 type Environment = Readonly<Record<string, string | undefined>>
 
@@ -67,6 +73,11 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
   const faults: ApiConfigFault[] = []
   const fault = (variable: string, message: string) => { faults.push({ variable, message }) }
   const read = (variable: Variable): string | undefined => valueOf(env, variable) ?? API_SETTINGS[variable]
+  const oneOf = <T extends string>(values: readonly T[], variable: Variable): T | undefined => {
+    const value = values.find((one) => one === read(variable))
+    if (value === undefined) fault(variable, `must be one of ${values.join(', ')}`)
+    return value
+  }
 
   const operator = parseAddressPort(read('IMDS_API_OPERATOR_LISTEN')!)
   if (operator === undefined) fault('IMDS_API_OPERATOR_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:9170')
@@ -96,15 +107,17 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
   const otpHeaders = parseOtpHeaders(read('IMDS_API_OTP_HEADERS')!, fault)
   const auditFile = read('IMDS_API_AUDIT_FILE')
   if (auditFile?.startsWith('/') === false) fault('IMDS_API_AUDIT_FILE', 'must be an absolute path')
-  const logLevel = LOG_LEVELS.find((level) => level === read('IMDS_API_LOG_LEVEL'))
-  if (logLevel === undefined) fault('IMDS_API_LOG_LEVEL', `must be one of ${LOG_LEVELS.join(', ')}`)
+  const compute = oneOf(COMPUTE_MODES, 'IMDS_API_COMPUTE')
+  const logLevel = oneOf(LOG_LEVELS, 'IMDS_API_LOG_LEVEL')
 
   if (faults.length > 0 || operator === undefined || baseUrl === undefined || database === undefined || store === undefined
-    || logLevel === undefined) {
+    || compute === undefined || logLevel === undefined) {
     return { ok: false, faults }
   }
   const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_API_') && !(variable in API_SETTINGS))
-  const value = Object.freeze({ listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds: seconds, otpHeaders, auditFile, logLevel })
+  const value = Object.freeze({
+    listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds: seconds, otpHeaders, auditFile, compute, logLevel,
+  })
   return { ok: true, value, unknown }
 }
 

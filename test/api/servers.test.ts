@@ -254,6 +254,6 @@ async function remove(id: string): Promise<void> {
 async function finishDeletes(): Promise<void> {
   const deleting = await tables.selectFrom('servers').select('id').where('status', '=', 'deleting').execute()
   await tables.transaction().execute(async (change) => {
-    for (const { id } of deleting) await finishServer(change, id, { status: 'deleting', fault: null })
+    for (const { id } of deleting) await finishServer(change, id, { status: 'deleting', awaitsCompute: false, fault: null })
   })
 }

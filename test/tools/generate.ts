@@ -10,6 +10,7 @@ import { parse } from 'yaml'
 import { ACCOUNT_STATES, CHANGES, refuseChange, type ChangeRequest } from '../../src/api/model/account-states.ts'
 import { buildApiMetrics } from '../../src/api/metrics.ts'
 import type { Database } from '../../src/api/database/open.ts'
+import { ACTION_RULES } from '../../src/api/model/server-actions.ts'
 import { RequestMeter } from '../../src/guest/meter.ts'
 import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
@@ -21,7 +22,7 @@ import { recordTable } from './record-table.ts'
 
 const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   record: recordTable, categories: categoryTable, metrics: metricTable, 'api-metrics': apiMetricTable, alerts: alertTable, readiness: readinessTable, options: optionTable,
-  'account-states': accountStateTable,
+  'account-states': accountStateTable, 'server-actions': actionTable,
 }
 
 /** A document with up-to-date tables. */
@@ -71,6 +72,11 @@ function alertTable(): string {
   const { groups } = parse(read('deploy/alerts.yml')) as { groups: readonly { rules: readonly Rule[] }[] }
   return asTable(['alert', 'severity', 'condition', 'for'], groups.flatMap(({ rules }) => rules)
     .map(({ alert, expr, for: time = '', labels }) => [alert, labels.severity, `\`${expr}\``, time]))
+}
+
+function actionTable(): string {
+  return asTable(['action', 'does', 'possible while', 'then'], Object.entries(ACTION_RULES).map(([action, { does, from, to }]) =>
+    [`\`${action}\``, does, from.map((state) => `\`${state}\``).join(', '), to === undefined ? 'the same' : `\`${to}\``]))
 }
 
 function optionTable(): string {

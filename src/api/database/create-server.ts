@@ -3,9 +3,9 @@ import { sql } from 'kysely'
 import { isRefusal, refuse, type Refusal } from '../refusal.ts'
 import { userDataFault } from '../model/user-data.ts'
 import { allocateAddress, nextId } from './allocate.ts'
+import { requestAction, type ComputeMode } from './compute-actions.ts'
 import { createCloudIp } from './create-cloud-ip.ts'
 import { lockAccount, usageOf } from './limits.ts'
-import { enqueue } from './outbox.ts'
 import type { Change } from './transaction.ts'
 
 /** What a server is created with. `image`, `serverType` and `zone`: ids or handles. */
@@ -22,7 +22,7 @@ export interface NewServer {
 }
 
 /** Returns the id of the new server. Locks the account, and the hypervisors of its zone. */
-export async function createServer(change: Change, accountId: string, asked: NewServer): Promise<string | Refusal> {
+export async function createServer(change: Change, compute: ComputeMode, accountId: string, asked: NewServer): Promise<string | Refusal> {
   const account = await lockAccount(change, accountId)
   const found = await findParts(change, accountId, asked)
   if (isRefusal(found)) return found
@@ -44,7 +44,7 @@ export async function createServer(change: Change, accountId: string, asked: New
   if (isRefusal(interfaceId)) return interfaceId
   const refusal = await reserveCloudIp(change, accountId, interfaceId, asked.cloudIp)
   if (refusal !== undefined) return refusal
-  await enqueue(change, [id])
+  await requestAction(change, compute, id, { kind: 'create' })
   return id
 }
 

@@ -4,15 +4,21 @@ import { enqueue } from './outbox.ts'
 import type { ServerStatus } from './tables.ts'
 import type { Change } from './transaction.ts'
 
-/** Moves a server to its next state, in the transaction that deletes its rows of the outbox. `status` and `fault` are as when it was composed. */
+/** A server as it was composed for its publish. */
+interface Published { readonly status: ServerStatus, readonly awaitsCompute: boolean, readonly fault: string | null }
+
+/**
+ * Moves a server to its next state, in the transaction that deletes its rows of the outbox. A server that waits for the compute system stays as it is: the
+ * outcome enqueues it again.
+ */
 export async function finishServer(
-  change: Change, id: string, { status, fault }: { readonly status: ServerStatus, readonly fault: string | null },
+  change: Change, id: string, { status, awaitsCompute, fault }: Published,
 ): Promise<void> {
-  if (status === 'creating') {
+  if (status === 'creating' && !awaitsCompute) {
     await change.updateTable('servers').set({ status: 'active', started_at: new Date(), publish_fault: null }).where('id', '=', id).where('status', '=', 'creating').execute()
     await change.updateTable('cloud_ips').set({ status: 'mapped' }).where('status', '=', 'reserved')
       .where('interface_id', 'in', change.selectFrom('interfaces').select('id').where('server_id', '=', id)).execute()
-  } else if (status === 'deleting') {
+  } else if (status === 'deleting' && !awaitsCompute) {
     const interfaces = (await change.selectFrom('interfaces').select('id').where('server_id', '=', id).execute()).map((row) => row.id)
     await change.deleteFrom('interfaces').where('server_id', '=', id).execute()
     await freeAddresses(change, interfaces)

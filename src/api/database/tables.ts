@@ -140,10 +140,11 @@ interface Servers {
   publish_fault: string | null
   metadata_options: ColumnType<object | null, string | null | undefined, string | null>
   tags: ColumnType<Readonly<Record<string, string>>, string | undefined, string>
-  console_token: Nullable<string>
   console_token_expires: Nullable<Date>
   /** The hypervisor to which it migrates now. */
   migrating_to: Nullable<string>
+  /** Since when no guest gets its user-data. */
+  sealed_at: Nullable<Date>
 }
 
 interface ServerKeys { server_id: string, user_id: string, key: string }
@@ -198,17 +199,19 @@ interface DatabaseServers {
   deleted_at: Nullable<Date>
 }
 
-/** An action for the compute system (docs/api.md). `outcome` is null until it is reported. */
+/** What the compute system has to do with a server (docs/api.md#actions). `outcome` is null while it is not reported. */
 interface ComputeActions {
   readonly id: Generated<number>
   server_id: string
-  hypervisor: string
-  kind: string
-  parameters: ColumnType<object, string, string>
-  created_at: Default<Date>
+  kind: ActionKind
+  /** The snapshot that is made or deleted. */
+  image_id: Nullable<string>
+  /** Deleted when the action is finished. */
+  console_token: Nullable<string>
+  requested_at: Default<Date>
   given_out_at: Nullable<Date>
   finished_at: Nullable<Date>
-  outcome: Nullable<'succeeded' | 'failed'>
+  outcome: Nullable<Outcome>
   fault: Nullable<string>
 }
 
@@ -224,6 +227,10 @@ interface Outbox {
 export type ServerStatus = 'creating' | 'active' | 'inactive' | 'deleting' | 'deleted' | 'failed' | 'unavailable'
 /** The states of a database server (docs of the interface). */
 export type DatabaseServerStatus = 'creating' | 'active' | 'deleting' | 'deleted' | 'failing' | 'failed'
+/** What the compute system does with a server: what clients ask of it, and what follows from other requests. */
+export type ActionKind = 'create' | 'start' | 'stop' | 'shutdown' | 'reboot' | 'reset' | 'snapshot' | 'activate_console' | 'delete_image' | 'delete'
+/** How an action ended. */
+export type Outcome = 'succeeded' | 'failed'
 /** What a pool gives out. */
 export type PoolKind = 'mac' | 'private_ipv4' | 'public_ipv4' | 'public_ipv6'
 

@@ -11,6 +11,8 @@ import { decodeUserData } from '../model/user-data.ts'
 /** What the publisher needs of a server. `userData`: undefined for none. */
 export interface Composed {
   readonly status: ServerStatus
+  /** True while the compute system has not created the server, or not deleted it. */
+  readonly awaitsCompute: boolean
   readonly revision: number
   readonly record: object
   readonly userData: Uint8Array | undefined
@@ -40,6 +42,8 @@ export async function compose(database: Reader, region: RegionNames, id: string)
       jsonArrayFrom(eb.selectFrom('cloud_ips').innerJoin('server_group_members', 'server_group_members.server_group_id', 'cloud_ips.server_group_id')
         .select(['cloud_ips.id', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6'])
         .whereRef('server_group_members.server_id', '=', 'servers.id').orderBy('cloud_ips.id')).as('group_cloud_ips'),
+      eb.exists(eb.selectFrom('compute_actions').select('compute_actions.id').whereRef('compute_actions.server_id', '=', 'servers.id')
+        .where('compute_actions.finished_at', 'is', null).where('compute_actions.kind', 'in', ['create', 'delete'])).as('awaits_compute'),
     ])
     .where('servers.id', '=', id).executeTakeFirst()
   if (row === undefined) return undefined
@@ -57,8 +61,9 @@ export async function compose(database: Reader, region: RegionNames, id: string)
     })),
     serverGroups: row.groups.map(({ id: group, name }) => ({ id: group, name: name === '' ? group : name })),
     publicKeys: row.keys.map(({ user_id, key }) => ({ user: user_id, key })),
-    hypervisors: [row.hypervisor],
+    ...row.sealed_at !== null && { sealedAt: row.sealed_at.toISOString() },
+    hypervisors: [row.hypervisor, ...row.migrating_to === null ? [] : [row.migrating_to]],
   }
   const { status, revision, publish_fault: fault, user_data: text } = row
-  return { status, revision, fault, record, userData: text === null ? undefined : decodeUserData(text) }
+  return { status, awaitsCompute: Boolean(row.awaits_compute), revision, fault, record, userData: text === null ? undefined : decodeUserData(text) }
 }

@@ -183,10 +183,10 @@ export class OutboxPublisher {
   }
 
   /** An error that concerns only this server becomes a result. */
-  async #write(id: string, { status, revision, record, userData }: Composed) {
+  async #write(id: string, { status, awaitsCompute, revision, record, userData }: Composed) {
     const { store } = this.#parts
     try {
-      return status === 'deleting' ? await store.remove(id, revision) : await store.put(record, userData ?? 'none')
+      return status === 'deleting' && !awaitsCompute ? await store.remove(id, revision) : await store.put(record, userData ?? 'none')
     } catch (error) {
       if (error instanceof StoreUnavailable) throw error
       return { kind: 'failed', reason: (error as Error).message } as const

@@ -108,6 +108,7 @@ async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted
   const kept = new Set(rows.map(keyOf))
   const lines: string[] = []
   for (const row of await database.selectFrom(table).selectAll().execute()) {
+    if (row['source_server_id'] != null) continue // a snapshot, which no file has
     if (kept.has(keyOf(row))) continue
     let remove = database.deleteFrom(table)
     for (const column of key) remove = remove.where(column, '=', row[column])

@@ -3,16 +3,19 @@
  *
  *   creating --its record is in the store--> active --DELETE--> deleting --its record is out of the store--> deleted
  *
+ * server-actions.ts has what clients ask of a running server.
  * Every change that a guest can see enqueues the server for publishing (database/outbox.ts).
  */
 import type { InferResult, Selectable } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
+import { requestAction } from '../database/compute-actions.ts'
 import { changeAccount } from '../database/change-account.ts'
 import { createServer } from '../database/create-server.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
+import { formatTime } from '../model/time.ts'
 import { userDataFault } from '../model/user-data.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
@@ -29,11 +32,12 @@ const Links = {
   snapshots: Type.Array(NestedImage), volumes: Type.Array(Type.Object({}), { description: 'Always empty: volumes belong to another document of the interface.' }),
 }
 const Collected = Type.Object({ ...NestedServer.properties, ...Links }, { title: 'CollectedServer' })
-const Server = Type.Object({
+/** The full form. */
+export const Server = Type.Object({
   ...Collected.properties,
   user_data: Type.Union([Type.String(), Type.Null()], { description: 'Base64, as it was sent.' }),
   compatibility_mode: Type.Boolean(), disk_encrypted: Type.Boolean(),
-  console_url: NullableString, console_token: NullableString, console_token_expires: NullableTime,
+  console_url: NullableString, console_token: Type.Union([Type.String(), Type.Null()], { description: 'Null but in the response of activate_console.' }), console_token_expires: NullableTime,
   snapshots_schedule: NullableString, snapshots_schedule_next_at: NullableTime, snapshots_retention: NullableString,
 }, { title: 'Server' })
 
@@ -59,7 +63,7 @@ const TAGS = ['Servers']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes. */
-export function addServerRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+export function addServerRoutes(server: ApiServer, { tables, site, compute }: ResourceParts): void {
   server.get('/servers', { schema: { summary: 'List servers', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) =>
     (await selectServers(tables, caller.accountId).where('servers.deleted_at', 'is', null).orderBy('servers.created_at').orderBy('servers.id').execute())
       .map((row) => collect(site, row)))
@@ -69,7 +73,7 @@ export function addServerRoutes(server: ApiServer, { tables, site }: ResourcePar
 
   server.post('/servers', { schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } } }, async ({ caller, body }, reply) =>
     reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
-      const id = await createServer(change, caller.accountId, {
+      const id = await createServer(change, compute, caller.accountId, {
         image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: body.user_data ?? null,
         serverGroups: body.server_groups, cloudIp: body.cloud_ip ?? false,
         diskEncrypted: body.disk_encrypted ?? false, compatibilityMode: body.compatibility_mode,
@@ -96,7 +100,7 @@ export function addServerRoutes(server: ApiServer, { tables, site }: ResourcePar
         .where('interface_id', 'in', change.selectFrom('interfaces').select('id').where('server_id', '=', params.id)).execute()
       await change.deleteFrom('server_group_members').where('server_id', '=', params.id).execute()
       await change.updateTable('servers').set({ status: 'deleting' }).where('id', '=', params.id).execute()
-      await markChanged(change, [params.id])
+      await requestAction(change, compute, params.id, { kind: 'delete' })
       return load(change, site, caller.accountId, params.id)
     })))
 
@@ -112,7 +116,7 @@ export function addServerRoutes(server: ApiServer, { tables, site }: ResourcePar
 }
 
 /** Loads a server that is not being deleted, and locks its row. */
-async function lockServer(change: Change, accountId: string, id: string): Promise<Selectable<Tables['servers']> | Refusal> {
+export async function lockServer(change: Change, accountId: string, id: string): Promise<Selectable<Tables['servers']> | Refusal> {
   const row = await change.selectFrom('servers').selectAll().where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
   if (row === undefined) return notFound(`the server ${id}`)
   return ['deleting', 'deleted'].includes(row.status) ? refuse('resource_conflict', `${id} is ${row.status}`) : row
@@ -160,13 +164,16 @@ function selectServers(database: Reader, accountId: string) {
       jsonArrayFrom(eb.selectFrom('cloud_ips').innerJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id')
         .select(['cloud_ips.id', 'cloud_ips.name', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6', 'cloud_ips.status', 'cloud_ips.reverse_dns'])
         .whereRef('interfaces.server_id', '=', 'servers.id').orderBy('cloud_ips.id')).as('cloud_ips'),
+      jsonArrayFrom(eb.selectFrom('images').selectAll('images').whereRef('images.source_server_id', '=', 'servers.id').where('images.status', '!=', 'deleted')
+        .orderBy('images.created_at').orderBy('images.id')).as('snapshots'),
     ])
     .where('servers.account_id', '=', accountId)
 }
 
 type Row = InferResult<ReturnType<typeof selectServers>>[number]
 
-async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Server> | Refusal> {
+/** Loads a server in its full form. */
+export async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Server> | Refusal> {
   const row = await selectServers(database, accountId).where('servers.id', '=', id).executeTakeFirst()
   return row === undefined ? notFound(`the server ${id}`) : represent(site, row)
 }
@@ -178,14 +185,17 @@ function collect(site: Site, row: Row): Static<typeof Collected> {
     image: nestedImage(site, row.image), server_type: nestedServerType(site, row.server_type),
     zone: nestedZone(site, { id: row.zone_id, handle: row.zone_handle }),
     cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)), interfaces: row.interfaces.map((one) => nestedInterface(site, one)),
-    server_groups: row.server_groups.map((group) => nestedServerGroup(site, group)), snapshots: [], volumes: [],
+    server_groups: row.server_groups.map((group) => nestedServerGroup(site, group)),
+    snapshots: row.snapshots.map((image) => nestedImage(site, image)), volumes: [],
   }
 }
 
 function represent(site: Site, row: Row): Static<typeof Server> {
-  const { user_data, compatibility_mode, disk_encrypted } = row
+  const { user_data, compatibility_mode, disk_encrypted, console_token_expires: expires } = row
+  const hasConsole = expires !== null && expires > new Date()
   return {
-    ...collect(site, row), user_data, compatibility_mode, disk_encrypted, console_url: null, console_token: null, console_token_expires: null,
+    ...collect(site, row), user_data, compatibility_mode, disk_encrypted,
+    console_url: hasConsole ? `https://console.${site.domain}/${row.id}` : null, console_token: null, console_token_expires: hasConsole ? formatTime(expires) : null,
     snapshots_schedule: null, snapshots_schedule_next_at: null, snapshots_retention: null,
   }
 }

@@ -14,6 +14,7 @@ import type { Test } from 'tap'
 import { buildApiServer } from '../../../src/api/api.ts'
 import { digest } from '../../../src/api/auth/secrets.ts'
 import { AccessTokens } from '../../../src/api/auth/tokens.ts'
+import type { ComputeMode } from '../../../src/api/database/compute-actions.ts'
 import { migrate } from '../../../src/api/database/migrate.ts'
 import { openDatabase, type Database } from '../../../src/api/database/open.ts'
 import { inTransaction } from '../../../src/api/database/transaction.ts'
@@ -61,11 +62,11 @@ export interface TestApi {
   drained(): Promise<void>
 }
 
-/** Options of `anApi`. `region`: the region file. `accessTokenSeconds`: default 7200. */
-export interface ApiOptions { readonly region?: RegionFile, readonly accessTokenSeconds?: number }
+/** Options of `anApi`. `region`: the region file. `accessTokenSeconds`: default 7200. `compute`: default none. */
+export interface ApiOptions { readonly region?: RegionFile, readonly accessTokenSeconds?: number, readonly compute?: ComputeMode }
 
 /** Builds the API on a new database with a region. */
-export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 7200 }: ApiOptions = {}): Promise<TestApi> {
+export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 7200, compute = 'none' }: ApiOptions = {}): Promise<TestApi> {
   const directory = await temporaryDirectory(t)
   const log = pino({ level: 'fatal' })
   const database = await openDatabase({ kind: 'embedded', stateDirectory: join(directory, 'state') }, false, (error) => { t.fail(`a connection broke: ${error.message}`) })
@@ -76,7 +77,7 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   await apply(database, region)
   const audit: AuditLine[] = []
   const audited = { write: (line: string) => { audit.push(JSON.parse(line) as AuditLine) } }
-  const server = await buildApiServer({ tls: undefined, trustedProxies: [], accessTokenSeconds }, database, { baseUrl: BASE_URL, domain: region.domain }, audited, log)
+  const server = await buildApiServer({ tls: undefined, trustedProxies: [], accessTokenSeconds, compute }, database, { baseUrl: BASE_URL, domain: region.domain }, audited, log)
   t.teardown(() => server.close())
   const token = async (client: string) => {
     const { statusCode, body } = await server.inject({ method: 'POST', url: '/token', headers: { authorization: basic(client) }, payload: { grant_type: 'client_credentials' } })

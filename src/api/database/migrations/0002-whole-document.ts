@@ -75,25 +75,26 @@ const STATEMENTS = [
   // Servers: extensions of this API, the console, snapshots, and actions for the compute system. An action waits until its outcome is reported.
   'alter table servers add metadata_options json',
   'alter table servers add tags json not null default \'{}\'',
-  'alter table servers add console_token text',
   'alter table servers add console_token_expires timestamptz',
   'alter table servers add migrating_to text references hypervisors',
+  'alter table servers add sealed_at timestamptz',
   'alter table images add source_server_id text references servers',
   'create index images_source_server on images (source_server_id)',
   `create table compute_actions (
     id bigint generated always as identity primary key,
     server_id text not null references servers,
-    hypervisor text not null references hypervisors,
     kind text not null,
-    parameters json not null,
-    created_at timestamptz not null default now(),
+    image_id text references images,
+    console_token text,
+    requested_at timestamptz not null default now(),
     given_out_at timestamptz,
     finished_at timestamptz,
     outcome text check (outcome in ('succeeded', 'failed')),
-    fault text
+    fault text,
+    check ((finished_at is null) = (outcome is null))
   )`,
-  'create index compute_actions_waiting on compute_actions (hypervisor, id) where finished_at is null',
-  'create index compute_actions_server on compute_actions (server_id)',
+  'create index compute_actions_server on compute_actions (server_id, id) where finished_at is null',
+  'create index compute_actions_finished on compute_actions (finished_at)',
 ] as const
 
 export async function up(database: Kysely<unknown>): Promise<void> {

@@ -1,0 +1,86 @@
+/**
+ * What the compute system has to do, and what follows when it has done it. Every action is a row, in the transaction of the change that asks for it.
+ *
+ *   none       the action has succeeded at once
+ *   reported   it waits until its outcome is reported
+ */
+import { sql, type Selectable } from 'kysely'
+import type { ServerAction } from '../model/server-actions.ts'
+import { statusAfter } from '../model/server-actions.ts'
+import { enqueue, markChanged } from './outbox.ts'
+import type { ActionKind, Outcome, ServerStatus, Tables } from './tables.ts'
+import type { Change, Reader } from './transaction.ts'
+
+/** How actions are carried out (IMDS_API_COMPUTE). */
+export type ComputeMode = 'none' | 'reported'
+/** PostgreSQL's channel that wakes the hypervisors' requests in all processes. */
+export const COMPUTE_CHANNEL = 'imds_compute'
+
+/** An action to ask for. `imageId`: the snapshot that is made or deleted. `consoleToken`: opens the console. */
+export interface NewAction { readonly kind: ActionKind, readonly imageId?: string, readonly consoleToken?: string }
+
+/** Asks for an action on a server. */
+export async function requestAction(change: Change, compute: ComputeMode, serverId: string, { kind, imageId, consoleToken }: NewAction): Promise<void> {
+  const row = { server_id: serverId, kind, image_id: imageId ?? null }
+  if (compute === 'none') {
+    await change.insertInto('compute_actions').values({ ...row, outcome: 'succeeded', finished_at: new Date() }).execute()
+    await applyOutcome(change, row, 'succeeded')
+    return
+  }
+  await change.insertInto('compute_actions').values({ ...row, console_token: consoleToken ?? null }).execute()
+  // Guests read the record while the compute system works: it is published now, and again afterwards.
+  if (kind === 'create') await enqueue(change, [serverId])
+  if (kind === 'delete') await markChanged(change, [serverId])
+  await sql`select pg_notify(${COMPUTE_CHANNEL}, '')`.execute(change)
+}
+
+/** The state of a server once the actions that wait have succeeded: what the next action starts from. */
+export async function expectedStatus(database: Reader, { id, status }: { readonly id: string, readonly status: ServerStatus }): Promise<ServerStatus> {
+  const waiting = await database.selectFrom('compute_actions').select('kind').where('server_id', '=', id).where('finished_at', 'is', null).orderBy('id').execute()
+  return statusAfter(status, waiting.map(({ kind }) => kind))
+}
+
+/** What follows from the outcome of an action, in the transaction that records it. */
+export async function applyOutcome(change: Change, action: Pick<Selectable<Tables['compute_actions']>, 'server_id' | 'kind' | 'image_id'>, outcome: Outcome): Promise<void> {
+  const { server_id: id, kind, image_id: imageId } = action
+  const succeeded = outcome === 'succeeded'
+  switch (kind) {
+    // The server becomes active, or is deleted, when its record has been published: see finish-server.ts.
+    case 'create':
+      await (succeeded ? enqueue(change, [id]) : failCreate(change, id))
+      break
+    case 'delete':
+      if (succeeded) await markChanged(change, [id])
+      else await change.updateTable('servers').set({ status: 'failed' }).where('id', '=', id).execute()
+      break
+    case 'snapshot':
+      await setImageStatus(change, imageId, succeeded ? 'available' : 'failed')
+      break
+    case 'delete_image':
+      await setImageStatus(change, imageId, succeeded ? 'deleted' : 'failed')
+      break
+    case 'activate_console':
+      if (!succeeded) await change.updateTable('servers').set({ console_token_expires: null }).where('id', '=', id).execute()
+      break
+    default:
+      if (succeeded) await moveServer(change, id, kind)
+  }
+}
+
+/** Moves a server to the state that follows from an action, unless it is being deleted meanwhile. */
+async function moveServer(change: Change, id: string, kind: ServerAction): Promise<void> {
+  const { status } = await change.selectFrom('servers').select('status').where('id', '=', id).forUpdate().executeTakeFirstOrThrow()
+  const next = statusAfter(status, [kind])
+  if (next !== status) await change.updateTable('servers').set({ status: next, ...next === 'active' && { started_at: new Date() } }).where('id', '=', id).execute()
+}
+
+async function failCreate(change: Change, id: string): Promise<void> {
+  await change.updateTable('servers').set({ status: 'failed' }).where('id', '=', id).where('status', '=', 'creating').execute()
+  await change.updateTable('cloud_ips').set({ status: 'unmapped', interface_id: null }).where('status', '=', 'reserved')
+    .where('interface_id', 'in', change.selectFrom('interfaces').select('id').where('server_id', '=', id)).execute()
+  await markChanged(change, [id])
+}
+
+async function setImageStatus(change: Change, id: string | null, status: 'available' | 'failed' | 'deleted'): Promise<void> {
+  await change.updateTable('images').set({ status }).where('id', '=', id).execute()
+}

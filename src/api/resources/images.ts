@@ -1,0 +1,115 @@
+/**
+ * Images: public ones, which the region file makes, and those of the account: the region file's, and snapshots.
+ *
+ *   creating --> available <--> deprecated --DELETE--> deleting --> deleted
+ */
+import type { Selectable } from 'kysely'
+import Type, { type Static } from 'typebox'
+import { changeAccount } from '../database/change-account.ts'
+import { requestAction, type ComputeMode } from '../database/compute-actions.ts'
+import type { Tables } from '../database/tables.ts'
+import type { Change, Reader } from '../database/transaction.ts'
+import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import type { ApiServer } from '../server.ts'
+import { listOf, NestedImage, nestedImage, NullableString, type Site } from './nested.ts'
+import type { ResourceParts } from './parts.ts'
+
+const Image = Type.Object({
+  ...NestedImage.properties, source_type: Type.String(), compatibility_mode: Type.Boolean(), min_ram: Type.Union([Type.Integer(), Type.Null()]),
+  disk_size: Type.Integer({ description: 'MB.' }), virtual_size: Type.Integer({ description: 'MB.' }), licence_name: NullableString, ancestor: Type.Null(),
+}, { title: 'Image' })
+const Line = Type.String({ maxLength: 255 })
+const Update = Type.Object({
+  name: Type.Optional(Line), username: Type.Optional(Line), description: Type.Optional(Type.String({ maxLength: 65_536 })),
+  arch: Type.Optional(Type.Enum(['i686', 'x86_64'])), status: Type.Optional(Type.Enum(['available', 'deprecated'])),
+  public: Type.Optional(Type.Boolean()), compatibility_mode: Type.Optional(Type.Boolean()),
+  min_ram: Type.Optional(Type.Union([Type.Integer({ minimum: 1, maximum: 2_147_483_647 }), Type.Null()], { description: 'MB.' })),
+})
+const TAGS = ['Images']
+const Params = Type.Object({ id: Type.String({ description: 'The id, or the handle.' }) })
+
+/** Adds the routes. */
+export function addImageRoutes(server: ApiServer, { tables, site, compute }: ResourceParts): void {
+  server.get('/images', { schema: { summary: 'List images', tags: TAGS, response: { 200: listOf(Image) } } }, async ({ caller }) =>
+    (await selectImages(tables, caller.accountId).orderBy('name').orderBy('id').execute()).map((row) => represent(site, row)))
+
+  server.get('/images/:id', { schema: { summary: 'Get an image', tags: TAGS, params: Params, response: { 200: Image } } }, async ({ caller, params: { id } }, reply) =>
+    reply.answer(200, await load(tables, site, caller.accountId, id)))
+
+  server.put('/images/:id', { schema: { summary: 'Change an image of the account', tags: TAGS, params: Params, body: Update, response: { 200: Image } } }, async ({ caller, params, body }, reply) =>
+    reply.answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+      const image = await lockImage(change, caller.accountId, params.id)
+      if (isRefusal(image)) return image
+      const { name, username, description, arch, status, public: isPublic, compatibility_mode, min_ram } = body
+      if (status !== undefined && !CHANGEABLE.includes(image.status)) return refuse('resource_conflict', `${image.id} is ${image.status}: its status cannot be changed`)
+      const asked = { name, username, description, arch, status, public: isPublic, compatibility_mode, min_ram }
+      const values = Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== undefined))
+      if (Object.keys(values).length > 0) await change.updateTable('images').set(values).where('id', '=', image.id).execute()
+      return load(change, site, caller.accountId, image.id)
+    })))
+
+  server.delete('/images/:id', {
+    schema: { summary: 'Delete an image of the account', description: 'Refused (409) while it is locked or a server uses it.', tags: TAGS, params: Params, response: { 202: Image } },
+  }, async ({ caller, params }, reply) =>
+    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
+      const image = await lockImage(change, caller.accountId, params.id)
+      return isRefusal(image) ? image : await remove(change, compute, image) ?? representMember(change, site, image.id)
+    })))
+
+  for (const [verb, locked] of [['lock', true], ['unlock', false]] as const) {
+    server.put(`/images/:id/${verb}_resource`, {
+      schema: { summary: `${locked ? 'Lock' : 'Unlock'} an image`, description: 'A locked image cannot be deleted.', tags: TAGS, params: Params, response: { 200: Image } },
+    }, async ({ caller, params }, reply) =>
+      reply.answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+        const image = await lockImage(change, caller.accountId, params.id)
+        if (isRefusal(image)) return image
+        await change.updateTable('images').set({ locked }).where('id', '=', image.id).execute()
+        return representMember(change, site, image.id)
+      })))
+  }
+}
+
+/** The states between which a PUT moves an image. */
+const CHANGEABLE = ['available', 'deprecated']
+
+/** The images that an account may see. */
+function selectImages(database: Reader, accountId: string) {
+  return database.selectFrom('images').selectAll().where('status', '!=', 'deleted').where((where) => where.or([where('public', '=', true), where('account_id', '=', accountId)]))
+}
+
+async function find(database: Reader, accountId: string, id: string) {
+  return selectImages(database, accountId).where((where) => where.or([where('id', '=', id), where('handle', '=', id)])).executeTakeFirst()
+}
+
+async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Image> | Refusal> {
+  const row = await find(database, accountId, id)
+  return row === undefined ? notFound(`the image ${id}`) : represent(site, row)
+}
+
+/** Loads an image of the account and locks its row. */
+async function lockImage(change: Change, accountId: string, id: string): Promise<Selectable<Tables['images']> | Refusal> {
+  const visible = await find(change, accountId, id)
+  if (visible === undefined) return notFound(`the image ${id}`)
+  if (visible.account_id !== accountId) return refuse('forbidden', `${visible.id} does not belong to this account`)
+  return change.selectFrom('images').selectAll().where('id', '=', visible.id).forUpdate().executeTakeFirstOrThrow()
+}
+
+/** Deletes an image. The row stays, because servers that are deleted refer to it. */
+async function remove(change: Change, compute: ComputeMode, { id, status, locked, source_server_id: serverId }: Selectable<Tables['images']>): Promise<Refusal | undefined> {
+  if (locked) return refuse('resource_conflict', `${id} is locked: unlock it first`)
+  if (['creating', 'deleting'].includes(status)) return refuse('resource_conflict', `${id} is ${status}`)
+  const user = await change.selectFrom('servers').select('id').where('image_id', '=', id).where('deleted_at', 'is', null).limit(1).executeTakeFirst()
+  if (user !== undefined) return refuse('resource_conflict', `${user.id} uses ${id}`)
+  await change.updateTable('images').set({ status: serverId === null ? 'deleted' : 'deleting' }).where('id', '=', id).execute()
+  if (serverId !== null) await requestAction(change, compute, serverId, { kind: 'delete_image', imageId: id })
+  return undefined
+}
+
+async function representMember(change: Change, site: Site, id: string): Promise<Static<typeof Image>> {
+  return represent(site, await change.selectFrom('images').selectAll().where('id', '=', id).executeTakeFirstOrThrow())
+}
+
+function represent(site: Site, row: Selectable<Tables['images']>): Static<typeof Image> {
+  const { source_type, compatibility_mode, min_ram, disk_size, virtual_size, licence_name } = row
+  return { ...nestedImage(site, row), source_type, compatibility_mode, min_ram, disk_size, virtual_size, licence_name, ancestor: null }
+}

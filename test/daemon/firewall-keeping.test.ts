@@ -23,7 +23,7 @@ t.test('the agent restores rules that another program changed', { skip }, async 
     await host.nft(change)
     await until(async () => (await run([...host.hypervisor.within, 'nft', '--stateless', 'list', 'table', 'inet', 'imds'])).stdout.toString().split(/[\s,]+/).sort().join(' ') === whole, change, 15_000)
     t.equal(await curl(alpha), 200)
-    const output = `: 0 interfaces are let in\n${'imdsctl: another program changed the rules; they are restored\n'.repeat(i + 1)}`
+    const output = `: 0 interfaces are admitted\n${'imdsctl: another program changed the rules; they are restored\n'.repeat(i + 1)}`
     await until(() => firewall.output().endsWith(output), `the message after "${change}"`)
   }
 })

@@ -21,7 +21,7 @@ t.test('imdsctl wait returns when the rules admit the instance, and not before',
   t.match(await waitShortly(), { status: 0 })
   t.equal(await curl(alpha), 200)
   t.match(JSON.parse(await host.operator('/readyz')), { firewall: { required: true, applied: true } })
-  t.equal(firewall.output(), 'imdsctl: the rules are applied: 1 interfaces are let in\n')
+  t.equal(firewall.output(), 'imdsctl: the rules are applied: 1 interfaces are admitted\n')
 
   await t.test('an interface without a possible link name is kept out, and wait says why', async (t) => {
     const long = await host.addGuest('muchtoolong', 'tap9')

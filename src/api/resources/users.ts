@@ -1,10 +1,13 @@
 /** Users of the accounts of the caller. An API client acts for its account, so its `/user` is the account's owner. */
-import { sql, type InferResult } from 'kysely'
+import { sql, type Insertable, type InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
+import type { Identity } from '../auth/tokens.ts'
+import type { Tables } from '../database/tables.ts'
 import type { Reader } from '../database/transaction.ts'
+import { parseSshKey } from '../model/ssh-key.ts'
 import { formatTime } from '../model/time.ts'
-import { notFound } from '../refusal.ts'
+import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import { listOf, NestedAccount, nestedAccount, NestedUser, nestedUser, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -16,23 +19,70 @@ const Fields = {
 const Collected = Type.Object({ ...Fields, default_account: Type.Null() }, { title: 'CollectedUser' })
 const User = Type.Object({ ...Fields, default_account: Type.Union([NestedAccount, Type.Null()]) }, { title: 'User' })
 
+const Change = Type.Object({
+  name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$' })),
+  ssh_key: Type.Optional(Type.Union([Type.String({ description: 'One line of authorized_keys. Empty: none.' }), Type.Null()])),
+  messaging_pref: Type.Optional(Type.Boolean()),
+  email_address: Type.Optional(Type.String({ description: 'As it is: it cannot be changed here.' })),
+  password: Type.Optional(Type.String({ description: 'Refused: it cannot be changed here.' })),
+})
+
 const TAGS = ['Users']
+const Params = Type.Object({ id: Type.String() })
+const CHANGE_RULE = 'Only the user can change the profile; a request that changes nothing is answered for everybody who sees it. A new key goes into later servers.'
 
 /** Adds the routes. */
 export function addUserRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
   server.get('/users', { schema: { summary: 'List the users of the account', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ accountIds }) =>
     (await selectUsers(tables, accountIds).orderBy('users.id').execute()).map((row) => ({ ...represent(site, row), default_account: null })))
 
-  server.get('/users/:id', { schema: { summary: 'Get a user', tags: TAGS, params: Type.Object({ id: Type.String() }), response: { 200: User } } }, async ({ accountIds, params: { id } }, reply) => {
-    const row = await selectUsers(tables, accountIds).where('users.id', '=', id).executeTakeFirst()
-    return reply.answer(200, row === undefined ? notFound(`the user ${id}`) : represent(site, row))
-  })
+  server.get('/users/:id', { schema: { summary: 'Get a user', tags: TAGS, params: Params, response: { 200: User } } }, async ({ accountIds, identity, params: { id } }, reply) =>
+    reply.answer(200, await load(accountIds, await selfOf(identity), id)))
+
+  server.put('/users/:id', { schema: { summary: 'Change a user', description: CHANGE_RULE, tags: TAGS, params: Params, body: Change, response: { 200: User } } }, async ({ accountIds, identity, params: { id }, body }, reply) =>
+    reply.answer(200, await change(accountIds, identity, id, body)))
 
   server.get('/user', { schema: { summary: 'Get the user of the token', tags: TAGS, response: { 200: User } } }, async ({ accountIds, identity }, reply) => {
-    const id = identity.kind === 'user' ? identity.userId : await ownerOf(tables, identity.accountId)
-    const row = await selectUsers(tables, accountIds, id).where('users.id', '=', id).executeTakeFirst()
-    return reply.answer(200, row === undefined ? notFound('the user of this token') : represent(site, row))
+    const id = await selfOf(identity)
+    return reply.answer(200, await load(accountIds, id, id))
   })
+
+  server.put('/user', { schema: { summary: 'Change the user of the token', description: CHANGE_RULE, tags: TAGS, body: Change, response: { 200: User } } }, async ({ accountIds, identity, body }, reply) =>
+    reply.answer(200, await change(accountIds, identity, await selfOf(identity), body)))
+
+  async function selfOf(identity: Identity): Promise<string> {
+    return identity.kind === 'user' ? identity.userId : ownerOf(tables, identity.accountId)
+  }
+
+  async function load(accountIds: readonly string[], self: string, id: string): Promise<Static<typeof User> | Refusal> {
+    const row = await selectUsers(tables, accountIds, self).where('users.id', '=', id).executeTakeFirst()
+    return row === undefined ? notFound(`the user ${id}`) : represent(site, row)
+  }
+
+  async function change(accountIds: readonly string[], identity: Identity, id: string, body: Static<typeof Change>): Promise<Static<typeof User> | Refusal> {
+    const self = await selfOf(identity)
+    const row = await selectUsers(tables, accountIds, self).where('users.id', '=', id).executeTakeFirst()
+    if (row === undefined) return notFound(`the user ${id}`)
+    const values = changesOf(row, body)
+    if (isRefusal(values)) return values
+    if (Object.keys(values).length === 0) return represent(site, row)
+    if (identity.kind === 'client' || identity.userId !== id) return refuse('forbidden', `only ${id} can change this profile, after signing in`)
+    await tables.updateTable('users').set(values).where('id', '=', id).execute()
+    return load(accountIds, self, id)
+  }
+}
+
+/** The columns that a request changes. Clients also send the fields that they leave as they are. */
+function changesOf(row: Row, { name = row.name, ssh_key, messaging_pref = row.messaging_pref, email_address, password }: Static<typeof Change>): Partial<Insertable<Tables['users']>> | Refusal {
+  const key = ssh_key === undefined ? { ok: true, value: row.ssh_key ?? '' } as const : parseSshKey(ssh_key ?? '')
+  const [first, ...others] = [
+    ...key.ok ? [] : key.faults.map((fault) => `ssh_key ${fault}`),
+    ...email_address === undefined || email_address === row.email_address ? [] : ['email_address cannot be changed here: it comes from the region file'],
+    ...password === undefined ? [] : ['password cannot be changed here: it comes from the region file'],
+  ]
+  if (first !== undefined || !key.ok) return refuse('unprocessable_entity', first ?? '', ...others)
+  const values = { name, ssh_key: key.value === '' ? null : key.value, messaging_pref }
+  return Object.fromEntries(Object.entries(values).filter(([column, value]) => value !== row[column as keyof typeof values]))
 }
 
 /**

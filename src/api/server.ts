@@ -9,6 +9,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Logger } from 'pino'
 import { buildNetworkTest } from '../runtime/networks.ts'
 import { UNIX_PROXIES } from './config.ts'
+import { FORMATS } from './model/formats.ts'
 import { bodyOf, isRefusal, notFound, refuse, statusOf, type Refusal } from './refusal.ts'
 
 /** A Fastify server whose handlers get the types of their route's schemas. */
@@ -44,7 +45,12 @@ export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): Ap
       const refusal = error.statusCode === 400 ? refuse('bad_request', error.message) : notFound(request.url.split('?', 1)[0]!)
       void reply.code(statusOf(refusal.name)).send(bodyOf(refusal))
     },
-    ajv: { customOptions: { allErrors: true, coerceTypes: false, removeAdditional: false, useDefaults: false } },
+    ajv: {
+      customOptions: {
+        allErrors: true, coerceTypes: false, removeAdditional: false, useDefaults: false,
+        formats: Object.fromEntries(Object.entries(FORMATS).map(([name, { isValid }]) => [name, isValid])),
+      },
+    },
   } as const
   const server = (tls === undefined ? fastify(options) : fastify({ ...options, https: tls })) as unknown as ApiServer
   server.decorateReply('refuse', function (this: FastifyReply, refusal: Refusal) {
@@ -137,7 +143,7 @@ function formatFaults(validation: NonNullable<FastifyError['validation']>): stri
     if (keyword === 'anyOf') continue // its alternatives are faults too
     const missing = params['missingProperty']
     const place = [...instancePath.split('/').slice(1), ...typeof missing === 'string' ? [missing] : []].join('.')
-    const text = keyword === 'const' ? `must be ${JSON.stringify(params['allowedValue'])}` : message
+    const text = keyword === 'const' ? `must be ${JSON.stringify(params['allowedValue'])}` : keyword === 'format' ? FORMATS[String(params['format'])]?.fault ?? message : message
     messages.set(place, [...messages.get(place) ?? [], typeof missing === 'string' ? 'is missing' : text])
   }
   return [...messages].map(([place, list]) => `${place === '' ? 'the body' : place} ${[...new Set(list)].join(' or ').replaceAll(' or must be ', ' or ')}`)

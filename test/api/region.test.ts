@@ -71,3 +71,12 @@ t.test('what users set themselves stays, unless the file gives it', async (t) =>
   t.strictSame(await apply(api.database, aRegion()), [`~ user ${own.id}: ssh_key null -> ${ssh_key!}`])
   t.strictSame(await apply(api.database, aRegion({ users: [{ ...ada!, ssh_key: '' }, grace!] })), [`~ user ${own.id}: ssh_key ${ssh_key!} -> null`])
 })
+
+t.test('the address and VAT number that an account was given by a PUT stay, unless the file gives them', async (t) => {
+  const { accounts: [one, two] } = aRegion()
+  await apply(api.database, aRegion())
+  await tables.updateTable('accounts').set({ county: 'Yorkshire', city: 'Leeds', vat_registration_number: 'DE136695976', name: 'Other' }).where('id', '=', one!.id).execute()
+  t.strictSame(await apply(api.database, aRegion()), [`~ account ${one!.id}: name Other -> Analytical Engines, city Leeds -> London`])
+  t.strictSame(await apply(api.database, aRegion({ accounts: [{ ...one!, county: '', vat_registration_number: 'FR40303265045' }, two!] })),
+    [`~ account ${one!.id}: county Yorkshire -> , vat_registration_number DE136695976 -> FR40303265045`])
+})

@@ -90,7 +90,7 @@ t.test('a body that is no object is 422', async (t) => {
 
 t.test('a method that a path does not have is 405 with the methods that it has', async (t) => {
   for (const [method, url, allow] of [
-    ['PATCH', '/1.0/servers/srv-zzzzz', 'DELETE, GET, HEAD, PUT'], ['DELETE', '/1.0/cloud_ips', 'GET, HEAD, POST'], ['GET', '/1.0/cloud_ips/cip-zzzzz/map', 'POST'], ['POST', '/1.0/account?x', 'GET, HEAD'],
+    ['PATCH', '/1.0/servers/srv-zzzzz', 'DELETE, GET, HEAD, PUT'], ['DELETE', '/1.0/cloud_ips', 'GET, HEAD, POST'], ['GET', '/1.0/cloud_ips/cip-zzzzz/map', 'POST'], ['POST', '/1.0/account?x', 'GET, HEAD, PUT'],
     ['PUT', '/1.0/zones/zon-aaaa1/', 'GET, HEAD'],
   ] as const) {
     const { status, headers, body } = await api.call(method, url)

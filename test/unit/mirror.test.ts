@@ -42,7 +42,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/publish/compose.ts': 'api/publish',
   'api/publish/outbox-publisher.ts': 'api/publish',
   'api/region/apply.ts': 'api/region',
-  'api/resources/accounts.ts': 'api/catalog',
+  'api/resources/accounts.ts': 'api/accounts',
   'api/resources/catalog.ts': 'api/catalog',
   'api/resources/cloud-ips.ts': 'api/cloud-ips',
   'api/resources/collaborations.ts': 'api/collaborations',

@@ -17,6 +17,7 @@ const ALWAYS: Rule = { states: ACCOUNT_STATES, needsVerifiedTelephone: false }
 /** The requests that change something, and when each is allowed: those that correct an account or withdraw access always, all others in a usable account. */
 export const CHANGES = {
   'PUT /accounts/ID': ALWAYS,
+  'PUT /account': ALWAYS,
   'POST /api_clients/ID/reset_secret': ALWAYS,
   'DELETE /api_clients/ID': ALWAYS,
   'POST /applications/ID/reset_secret': ALWAYS,

@@ -1,13 +1,14 @@
-/** Countries by their code (ISO 3166-1), from the runtime's own data (Unicode CLDR). */
+/** Countries by their two-letter code, with their names (ISO 3166-1). */
+import { iso31661 } from 'iso-3166/1.js' // not the index, which has all subdivisions
 
-const NAMES = new Intl.DisplayNames(['en-GB'], { type: 'region', fallback: 'none' })
+const NAMES: ReadonlyMap<string, string> = new Map(iso31661.map(({ alpha2, name }) => [alpha2, name]))
 
-/** The English name of a country; its code where it is unknown. */
+/** The official English short name of a country; its code where it is unknown. */
 export function countryName(code: string): string {
-  return isCountryCode(code) ? NAMES.of(code)! : code
+  return NAMES.get(code) ?? code
 }
 
 /** True for the code of a country. */
 export function isCountryCode(code: string): boolean {
-  return /^[A-Z]{2}$/.test(code) && NAMES.of(code) !== undefined
+  return NAMES.has(code)
 }

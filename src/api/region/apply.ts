@@ -58,10 +58,9 @@ function wantedRows(file: RegionFile, secretOf: (path: string) => Buffer): reado
     table('users', file.users.map(({ ssh_key, ...user }) => ({ email_verified: true, ...user, ...ssh_key !== undefined && { ssh_key: ssh_key.trim() || null } })), ['id'], true,
       { ssh_key: null, messaging_pref: true }),
     table('accounts', file.accounts.map(({ owner, verified_at, ...account }) => ({
-      status: 'active', address_1: '', address_2: '', city: '', county: '', postcode: '', vat_registration_number: null, telephone_verified: true, verified_telephone: null, verified_ip: null,
-      valid_credit_card: true, dbs_ram_limit: 0, load_balancers_limit: 0, block_storage_limit: 0, ...withoutCollaborators(account), owner_id: owner,
-      verified_at: verified_at === undefined ? null : new Date(verified_at),
-    }))),
+      status: 'active', telephone_verified: true, verified_telephone: null, verified_ip: null, valid_credit_card: true, dbs_ram_limit: 0, load_balancers_limit: 0, block_storage_limit: 0,
+      ...withoutCollaborators(account), owner_id: owner, verified_at: verified_at === undefined ? null : new Date(verified_at),
+    })), ['id'], true, { address_1: '', address_2: '', city: '', county: '', postcode: '', vat_registration_number: null }),
     table('images', file.images.map(({ account, ...image }) => ({
       handle: null, username: 'root', status: 'available', locked: false, description: '', source: image.name, source_trigger: 'manual', source_type: 'upload', arch: 'x86_64',
       official: account === undefined, public: account === undefined, compatibility_mode: false, min_ram: null, licence_name: null, ...image,

@@ -9,6 +9,7 @@ import { parseDocument } from '../../store/document.ts'
 import { ACCOUNT_STATES } from '../model/account-states.ts'
 import { isCountryCode } from '../model/countries.ts'
 import { isEmailAddress } from '../model/email-address.ts'
+import { TELEPHONE_PATTERN } from '../model/formats.ts'
 import { parseRange } from '../model/pools.ts'
 import { parseSshKey } from '../model/ssh-key.ts'
 
@@ -44,8 +45,9 @@ const RegionSchema = Type.Object({
     id: Id('acc'), name: Line, owner: Id('usr'), collaborators: Optional(Type.Array(Id('usr'))),
     status: Optional(Type.Enum([...ACCOUNT_STATES])),
     address_1: Optional(Line), address_2: Optional(Line), city: Optional(Line), county: Optional(Line), postcode: Optional(Line), country_code: Type.String(),
-    vat_registration_number: Optional(Line), telephone_number: Type.String({ pattern: '^\\+[1-9][0-9]{6,14}$' }), telephone_verified: Optional(Type.Boolean()),
-    verified_telephone: Optional(Type.String({ pattern: '^\\+[1-9][0-9]{6,14}$' })), verified_at: Optional(Type.String()), verified_ip: Optional(Line), valid_credit_card: Optional(Type.Boolean()),
+    vat_registration_number: Optional(Line), telephone_number: Type.String({ pattern: TELEPHONE_PATTERN }), telephone_verified: Optional(Type.Boolean()),
+    verified_telephone: Optional(Type.String({ pattern: TELEPHONE_PATTERN })),
+    verified_at: Optional(Type.String()), verified_ip: Optional(Line), valid_credit_card: Optional(Type.Boolean()),
     ram_limit: Count, dbs_ram_limit: Optional(Count), cloud_ips_limit: Count, load_balancers_limit: Optional(Count), block_storage_limit: Optional(Count),
   }, closed)),
   api_clients: Type.Array(Type.Object({

@@ -1,12 +1,19 @@
-/** Accounts, in their full and collected form. */
+/**
+ * Accounts, in their full and collected form. Their status and limits come from the region file.
+ *
+ * The password of the image library's FTP server is random, and the database has its SHA-256 in hexadecimal.
+ */
 import type { InferResult } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
+import { digest, newSecret } from '../auth/secrets.ts'
+import { changeAccount } from '../database/change-account.ts'
 import { usageOfAccounts, type Usage } from '../database/limits.ts'
-import type { Reader } from '../database/transaction.ts'
+import type { Change, Reader } from '../database/transaction.ts'
 import { countryName } from '../model/countries.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
-import { notFound, type Refusal } from '../refusal.ts'
+import { parseVatNumber } from '../model/vat-number.ts'
+import { isRefusal, notFound, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import {
   listOf, NestedAccount, nestedAccount, NestedApiClient, nestedApiClient, NestedCloudIp, nestedCloudIp, NestedImage, nestedImage, NestedServer, nestedServer,
@@ -37,7 +44,20 @@ const Account = Type.Object({
   library_ftp_password: NullableString,
 }, { title: 'Account' })
 
+const Line = Type.String({ maxLength: 255, format: 'line' })
+const Update = Type.Object({
+  name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, format: 'line' })),
+  address_1: Type.Optional(Line), address_2: Type.Optional(Line), city: Type.Optional(Line), county: Type.Optional(Line), postcode: Type.Optional(Line),
+  country_code: Type.Optional(Type.String({ format: 'country-code' })),
+  vat_registration_number: Type.Optional(Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'eu-vat-number' })], { description: 'null or an empty text: none.' })),
+  telephone_number: Type.Optional(Type.String({ format: 'telephone', description: 'Of E.164. The verified number stays the same.' })),
+})
+
+/** What an update writes as it is. */
+const TEXTS = ['name', 'address_1', 'address_2', 'city', 'county', 'postcode', 'country_code', 'telephone_number'] as const
+
 const TAGS = ['Accounts']
+const RESET = { summary: 'Get a new password for the FTP server of the image library', description: 'The response is the only one that has it.', tags: TAGS, response: { 200: Account } }
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes that need no choice of an account. */
@@ -48,12 +68,39 @@ export function addAccountRoutes(server: ApiServer, { tables, site }: ResourcePa
   })
   server.get('/accounts/:id', { schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } } }, async ({ accountIds, params: { id } }, reply) =>
     reply.answer(200, accountIds.includes(id) ? await load(tables, site, id) : notFound(`the account ${id}`)))
+  server.put('/accounts/:id', { schema: { summary: 'Change an account', tags: TAGS, params: Params, body: Update, response: { 200: Account } } }, async ({ accountIds, params: { id }, body }, reply) =>
+    reply.answer(200, accountIds.includes(id) ? await changeAccount(tables, id, (change) => update(change, site, id, body), 'PUT /accounts/ID') : notFound(`the account ${id}`)))
+  server.post('/accounts/:id/reset_ftp_password', { schema: { ...RESET, params: Params } }, async ({ accountIds, params: { id } }, reply) =>
+    reply.answer(200, accountIds.includes(id) ? await changeAccount(tables, id, (change) => resetFtpPassword(change, site, id)) : notFound(`the account ${id}`)))
 }
 
 /** Adds `/account`: the account of the request. */
 export function addChosenAccountRoute(server: ApiServer, { tables, site }: ResourceParts): void {
   server.get('/account', { schema: { summary: 'Get the account of the request', tags: TAGS, response: { 200: Account } } }, async ({ caller }, reply) =>
     reply.answer(200, await load(tables, site, caller.accountId)))
+  server.put('/account', { schema: { summary: 'Change the account of the request', tags: TAGS, body: Update, response: { 200: Account } } }, async ({ caller: { accountId }, body }, reply) =>
+    reply.answer(200, await changeAccount(tables, accountId, (change) => update(change, site, accountId, body), 'PUT /account')))
+  server.post('/account/reset_ftp_password', { schema: RESET }, async ({ caller: { accountId } }, reply) =>
+    reply.answer(200, await changeAccount(tables, accountId, (change) => resetFtpPassword(change, site, accountId))))
+}
+
+async function update(
+  change: Change, site: Site, id: string, { vat_registration_number: vat, ...body }: Static<typeof Update>,
+): Promise<Static<typeof Account> | Refusal> {
+  const values = {
+    ...Object.fromEntries(TEXTS.filter((field) => body[field] !== undefined).map((field) => [field, body[field]])),
+    ...vat !== undefined && { vat_registration_number: parseVatNumber(vat ?? '') ?? null },
+  }
+  if (Object.keys(values).length > 0) await change.updateTable('accounts').set(values).where('id', '=', id).execute()
+  return load(change, site, id)
+}
+
+/** The response is the only one that has the password. */
+async function resetFtpPassword(change: Change, site: Site, id: string): Promise<Static<typeof Account> | Refusal> {
+  const password = newSecret()
+  await change.updateTable('accounts').set({ library_ftp_password_hash: digest(password).toString('hex') }).where('id', '=', id).execute()
+  const account = await load(change, site, id)
+  return isRefusal(account) ? account : { ...account, library_ftp_password: password }
 }
 
 /** Accounts with all that their forms show, in one query. */

@@ -27,6 +27,7 @@ import { addCatalogRoutes } from './resources/catalog.ts'
 import { addCloudIpRoutes } from './resources/cloud-ips.ts'
 import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/collaborations.ts'
 import { addConfigMapRoutes } from './resources/config-maps.ts'
+import { addDatabaseServerRoutes } from './resources/database-servers.ts'
 import { addRoutesOfOtherDocuments } from './resources/elsewhere.ts'
 import { addImageRoutes } from './resources/images.ts'
 import { addInterfaceRoutes } from './resources/interfaces.ts'
@@ -171,6 +172,7 @@ export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedPro
       addCloudIpRoutes(one, parts)
       addConfigMapRoutes(one, parts)
       addCollaborationRoutes(one, parts)
+      addDatabaseServerRoutes(one, parts)
       addRoutesOfOtherDocuments(one)
       added()
     })

@@ -26,6 +26,7 @@ const EXAMPLES = [
   [executed('docs/api.md', 'cloud-ips'), ['cloud_ip mapped', 'cloud_ip mapped', 'cloud_ip unmapped', 'cloud_ip unmapped']],
   [executed('docs/api.md', 'server-groups'), ['server_group front', 'server_group back', 'server_group back', 'server_group idle', 'server_group idle', '2 server_group']],
   [executed('docs/api.md', 'config-maps'), ['config_map front', '1 config_map', 'config_map front']],
+  [executed('docs/api.md', 'database-servers'), ['1 database_server', 'database_server orders', 'database_server orders', '1 database_type', 'database_type Small']],
   [executed('docs/api.md', 'interfaces'), ['interface']],
   [executed('docs/api.md', 'images'), ['2 image', 'image Debian 12', 'image golden', 'image golden']],
   [executed('docs/api.md', 'catalog'), ['2 server_type', 'server_type Medium SSD', '2 zone', 'zone']],

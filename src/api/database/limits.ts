@@ -4,7 +4,13 @@ import type { Tables } from './tables.ts'
 import type { Change, Reader } from './transaction.ts'
 
 /** What an account uses. RAM in MB. */
-export interface Usage { readonly servers_used: number, readonly ram_used: number, readonly cloud_ips_used: number }
+export interface Usage {
+  readonly servers_used: number
+  readonly ram_used: number
+  readonly cloud_ips_used: number
+  readonly dbs_instances_used: number
+  readonly dbs_ram_used: number
+}
 
 /** Locks an account until the end of the transaction. Others can still refer to it (an access token). */
 export async function lockAccount(change: Change, accountId: string): Promise<Selectable<Tables['accounts']>> {
@@ -23,7 +29,10 @@ export async function usageOfAccounts(database: Reader, accountIds: readonly str
       (select count(*) from servers where servers.account_id = accounts.id and servers.deleted_at is null) as servers_used,
       (select coalesce(sum(ram), 0) from servers join server_types on server_types.id = servers.server_type_id
         where servers.account_id = accounts.id and servers.deleted_at is null) as ram_used,
-      (select count(*) from cloud_ips where cloud_ips.account_id = accounts.id) as cloud_ips_used
+      (select count(*) from cloud_ips where cloud_ips.account_id = accounts.id) as cloud_ips_used,
+      (select count(*) from database_servers where database_servers.account_id = accounts.id and database_servers.deleted_at is null) as dbs_instances_used,
+      (select coalesce(sum(ram), 0) from database_servers join database_server_types on database_server_types.id = database_servers.database_server_type_id
+        where database_servers.account_id = accounts.id and database_servers.deleted_at is null) as dbs_ram_used
     from accounts where accounts.id = any(${[...accountIds]})`.execute(database)
   return new Map(rows.map(({ id, ...usage }) => [id, usage]))
 }

@@ -2,6 +2,7 @@
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
 import type { AccountStatus } from '../model/account-states.ts'
 import type { CollaborationStatus, Role } from '../model/collaboration.ts'
+import type { DatabaseServerStatus } from '../model/database-server-states.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
 
 /** Set by the database unless it is given. */
@@ -225,8 +226,6 @@ interface Outbox {
 
 /** The states of a server. */
 export type ServerStatus = 'creating' | 'active' | 'inactive' | 'deleting' | 'deleted' | 'failed' | 'unavailable'
-/** The states of a database server (docs of the interface). */
-export type DatabaseServerStatus = 'creating' | 'active' | 'deleting' | 'deleted' | 'failing' | 'failed'
 /** What the compute system does with a server: what clients ask of it, and what follows from other requests. */
 export type ActionKind = 'create' | 'start' | 'stop' | 'shutdown' | 'reboot' | 'reset' | 'snapshot' | 'activate_console' | 'delete_image' | 'delete'
 /** How an action ended. */

@@ -37,6 +37,7 @@ export async function applyRegion(change: Change, file: RegionFile, prune: boole
     if (lines.length > 0) changed.add(table.table)
     difference.push(...lines)
   }
+  await finishDatabaseServers(change)
   difference.push(...await applyCollaborations(change, file), ...await addDefaultGroups(change))
   if (prune) for (const table of wanted.toReversed()) difference.push(...await pruneTable(change, table))
   const ids = [file.zones, file.server_types, file.images, file.users, file.accounts, file.api_clients].flat().map(({ id }) => ({ id }))
@@ -69,6 +70,10 @@ function wantedRows(file: RegionFile, secretOf: (path: string) => Buffer): reado
     table('api_clients', file.api_clients.map(({ account, secret_file, ...client }) => ({
       description: '', permissions_group: 'full', ...client, account_id: account, ...secret_file !== undefined && { secret_sha256: secretOf(secret_file) },
     }))),
+    table('database_server_types', (file.database_server_types ?? []).map((type) => ({ description: '', ...type }))),
+    table('database_servers', (file.database_servers ?? []).map(({ account, zone, database_server_type, ...server }) => ({
+      status: 'active', locked: false, allow_access: [], maintenance_weekday: 0, maintenance_hour: 6, ...server, account_id: account, zone_id: zoneIds.get(zone), database_server_type_id: database_server_type,
+    })), ['id'], true, { name: '', description: '' }),
     table('address_pools', Object.entries(file.address_pools).flatMap(([kind, ranges]) => ranges.map((range) => ({ kind, range }))), ['kind', 'range']),
   ]
 }
@@ -92,7 +97,8 @@ async function applyTable(change: Change, { table, key, rows, initial }: Wanted)
     }
     const different = Object.keys(row).filter((column) => text(row[column]) !== text(before[column]))
     if (different.length === 0) continue
-    let update = database.updateTable(table).set(Object.fromEntries(different.map((column) => [column, row[column]])))
+    const values = Object.fromEntries(different.map((column) => [column, row[column]]))
+    let update = database.updateTable(table).set('updated_at' in before ? { ...values, updated_at: new Date() } : values)
     for (const column of key) update = update.where(column, '=', row[column])
     await update.execute()
     lines.push(`~ ${label(table)} ${nameOf(row)}: ${different.map((column) => isSecret(column) ? column : `${column} ${text(before[column])} -> ${text(row[column])}`).join(', ')}`)
@@ -114,6 +120,7 @@ async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted
     try {
       if (table === 'accounts') await sql`delete from server_groups where account_id = ${row['id']} and is_default`.execute(change)
       if (table === 'accounts') await sql`delete from collaborations where account_id = ${row['id']}`.execute(change)
+      if (table === 'database_servers') await unmapCloudIps(change, [String(row['id'])])
       if (table === 'users') {
         await sql`delete from collaborations where user_id = ${row['id']}`.execute(change)
         await sql`update collaborations set inviter_id = null where inviter_id = ${row['id']}`.execute(change)
@@ -149,6 +156,18 @@ async function applyCollaborations(change: Change, file: RegionFile): Promise<st
     }
   }
   return lines
+}
+
+/** Completes the states that the file sets: a deleted database server has the time of its end, and one that goes or is gone has no cloud IP. */
+async function finishDatabaseServers(change: Change): Promise<void> {
+  await sql`update database_servers set deleted_at = case when status = 'deleted' then now() end where (status = 'deleted') <> (deleted_at is not null)`.execute(change)
+  const gone = await change.selectFrom('database_servers').select('id').where('status', 'in', ['deleting', 'deleted']).execute()
+  await unmapCloudIps(change, gone.map(({ id }) => id))
+}
+
+async function unmapCloudIps(change: Change, databaseServers: readonly string[]): Promise<void> {
+  if (databaseServers.length === 0) return
+  await change.updateTable('cloud_ips').set({ status: 'unmapped', database_server_id: null }).where('database_server_id', 'in', databaseServers).execute()
 }
 
 /** Every account has a default server group, which servers join when none is named. */

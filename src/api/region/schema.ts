@@ -7,6 +7,7 @@ import { Compile } from 'typebox/compile'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { parseDocument } from '../../store/document.ts'
 import { ACCOUNT_STATES } from '../model/account-states.ts'
+import { DATABASE_SERVER_STATES } from '../model/database-server-states.ts'
 import { isCountryCode } from '../model/countries.ts'
 import { isEmailAddress } from '../model/email-address.ts'
 import { TELEPHONE_PATTERN } from '../model/formats.ts'
@@ -35,6 +36,7 @@ const RegionSchema = Type.Object({
     compatibility_mode: Optional(Type.Boolean()), min_ram: Optional(Positive), disk_size: Positive, virtual_size: Positive, licence_name: Optional(Line),
   }, closed)),
   hypervisors: Type.Array(Type.Object({ name: Handle, zone: Handle, ram: Positive }, closed)),
+  database_server_types: Optional(Type.Array(Type.Object({ id: Id('dbt'), name: Line, description: Optional(Line), disk_size: Positive, ram: Positive }, closed))),
   address_pools: Type.Object({
     mac: Type.Array(Type.String()), private_ipv4: Type.Array(Type.String()), public_ipv4: Type.Array(Type.String()), public_ipv6: Type.Array(Type.String()),
   }, closed),
@@ -54,6 +56,12 @@ const RegionSchema = Type.Object({
     id: Id('cli'), account: Id('acc'), name: Line, description: Optional(Line), permissions_group: Optional(Type.Union([Type.Literal('full'), Type.Literal('storage')])),
     secret_file: Optional(Type.String({ minLength: 1 })),
   }, closed)),
+  database_servers: Optional(Type.Array(Type.Object({
+    id: Id('dbs'), account: Id('acc'), name: Optional(Line), description: Optional(Type.String({ maxLength: 4096 })),
+    status: Optional(Type.Enum([...DATABASE_SERVER_STATES])),
+    locked: Optional(Type.Boolean()), allow_access: Optional(Type.Array(Line)), database_engine: Line, database_version: Line,
+    database_server_type: Id('dbt'), maintenance_weekday: Optional(Type.Integer({ minimum: 0, maximum: 6 })), maintenance_hour: Optional(Type.Integer({ minimum: 0, maximum: 23 })), zone: Handle,
+  }, closed))),
 }, closed)
 
 /** A region file that was checked. */
@@ -74,16 +82,19 @@ export async function parseRegion(text: string): Promise<Parsed<RegionFile, stri
 }
 
 /** What the database holds unique. */
-function duplicates({ zones, server_types, images, hypervisors, address_pools, users, accounts, api_clients }: RegionFile): string[] {
+function duplicates(file: RegionFile): string[] {
+  const { zones, server_types, images, hypervisors, address_pools, users, accounts, api_clients, database_server_types = [], database_servers = [] } = file
   const lists = [
-    [zones, server_types, images, users, accounts, api_clients].flat().map(({ id }) => id), hypervisors.map(({ name }) => name),
+    [zones, server_types, images, users, accounts, api_clients, database_server_types, database_servers].flat().map(({ id }) => id),
+    hypervisors.map(({ name }) => name),
     ...[zones, server_types, images].map((list) => list.flatMap(({ handle }) => handle ?? [])), users.map(({ email_address }) => email_address.toLowerCase()),
     ...Object.values(address_pools),
   ]
   return lists.flatMap((list) => [...new Set(list.filter((text, i) => list.indexOf(text) < i))]).map((text) => `${text} is given twice`)
 }
 
-function references({ zones, hypervisors, accounts, users, api_clients, images }: RegionFile): string[] {
+function references(file: RegionFile): string[] {
+  const { zones, hypervisors, accounts, users, api_clients, images, database_server_types = [], database_servers = [] } = file
   const isUser = (id: string) => users.some((user) => user.id === id)
   const isAccount = (id: string) => accounts.some((account) => account.id === id)
   return [
@@ -91,6 +102,11 @@ function references({ zones, hypervisors, accounts, users, api_clients, images }
     ...accounts.flatMap(({ id, owner, collaborators = [] }) => [owner, ...collaborators].filter((user) => !isUser(user)).map((user) => `accounts: ${id} names ${user}, which users does not have`)),
     ...api_clients.filter(({ account }) => !isAccount(account)).map(({ id, account }) => `api_clients: ${id} belongs to ${account}, which accounts does not have`),
     ...images.filter(({ account }) => account !== undefined && !isAccount(account)).map(({ id, account }) => `images: ${id} belongs to ${account!}, which accounts does not have`),
+    ...database_servers.flatMap(({ id, account, zone, database_server_type: type }) => [
+      ...isAccount(account) ? [] : [`database_servers: ${id} belongs to ${account}, which accounts does not have`],
+      ...zones.some(({ handle }) => handle === zone) ? [] : [`database_servers: ${id} is in the zone ${zone}, which zones does not have`],
+      ...database_server_types.some((one) => one.id === type) ? [] : [`database_servers: ${id} has the type ${type}, which database_server_types does not have`],
+    ]),
   ]
 }
 

@@ -16,7 +16,8 @@ import { parseVatNumber } from '../model/vat-number.ts'
 import { isRefusal, notFound, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import {
-  listOf, NestedAccount, nestedAccount, NestedApiClient, nestedApiClient, NestedCloudIp, nestedCloudIp, NestedImage, nestedImage, NestedServer, nestedServer,
+  listOf, NestedAccount, nestedAccount, NestedApiClient, nestedApiClient, NestedCloudIp, nestedCloudIp,
+  NestedDatabaseServer, nestedDatabaseServer, NestedImage, nestedImage, NestedServer, nestedServer,
   NestedServerGroup,
   nestedServerGroup, NestedUser, nestedUser, NestedZone, nestedZone, NullableString, NullableTime, type Site,
 } from './nested.ts'
@@ -31,7 +32,7 @@ const Collected = Type.Object({
   cloud_ips_limit: Type.Integer(), cloud_ips_used: Type.Integer(), load_balancers_limit: Type.Integer(), load_balancers_used: Type.Integer(),
   block_storage_limit: Megabytes, block_storage_used: Megabytes,
   owner: NestedUser, users: Type.Array(NestedUser), clients: Type.Array(NestedApiClient), servers: Type.Array(NestedServer),
-  load_balancers: Empty, database_servers: Empty, database_snapshots: Empty, cloud_ips: Type.Array(NestedCloudIp),
+  load_balancers: Empty, database_servers: Type.Array(NestedDatabaseServer), database_snapshots: Empty, cloud_ips: Type.Array(NestedCloudIp),
   server_groups: Type.Array(NestedServerGroup), firewall_policies: Empty, images: Type.Array(NestedImage), zones: Type.Array(NestedZone), volumes: Empty,
 }, { title: 'CollectedAccount' })
 const Account = Type.Object({
@@ -118,6 +119,8 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
       .whereRef('servers.account_id', '=', 'accounts.id').where('servers.deleted_at', 'is', null).orderBy('servers.id')).as('servers'),
     jsonArrayFrom(eb.selectFrom('cloud_ips').select(['cloud_ips.id', 'cloud_ips.name', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6', 'cloud_ips.status', 'cloud_ips.reverse_dns'])
       .whereRef('cloud_ips.account_id', '=', 'accounts.id').orderBy('cloud_ips.id')).as('cloud_ips'),
+    jsonArrayFrom(eb.selectFrom('database_servers').selectAll('database_servers')
+      .whereRef('database_servers.account_id', '=', 'accounts.id').where('database_servers.deleted_at', 'is', null).orderBy('database_servers.id')).as('database_servers'),
     jsonArrayFrom(eb.selectFrom('server_groups').select(['server_groups.id', 'server_groups.name', 'server_groups.description', 'server_groups.is_default', 'server_groups.created_at'])
       .whereRef('server_groups.account_id', '=', 'accounts.id').orderBy('server_groups.id')).as('server_groups'),
     jsonArrayFrom(eb.selectFrom('images').selectAll('images').whereRef('images.account_id', '=', 'accounts.id').where('images.status', '!=', 'deleted').orderBy('images.id')).as('images'),
@@ -148,11 +151,13 @@ async function load(database: Reader, site: Site, id: string): Promise<Static<ty
 function collect(site: Site, row: Row, usage: Usage): Static<typeof Collected> {
   const { ram_limit, dbs_ram_limit, cloud_ips_limit, load_balancers_limit, block_storage_limit } = row
   return {
-    ...nestedAccount(site, row), servers_used: usage.servers_used, ram_limit, ram_used: usage.ram_used, dbs_instances_used: 0, dbs_ram_limit, dbs_ram_used: 0,
+    ...nestedAccount(site, row), servers_used: usage.servers_used, ram_limit, ram_used: usage.ram_used,
+    dbs_instances_used: usage.dbs_instances_used, dbs_ram_limit, dbs_ram_used: usage.dbs_ram_used,
     cloud_ips_limit, cloud_ips_used: usage.cloud_ips_used, load_balancers_limit, load_balancers_used: 0, block_storage_limit, block_storage_used: 0,
     owner: nestedUser(site, row.owner!), users: row.users.map((user) => nestedUser(site, user)),
     clients: row.clients.map((client) => nestedApiClient(site, client)),
-    servers: row.servers.map((server) => nestedServer(site, server)), load_balancers: [], database_servers: [], database_snapshots: [],
+    servers: row.servers.map((server) => nestedServer(site, server)), load_balancers: [],
+    database_servers: row.database_servers.map((one) => nestedDatabaseServer(site, one)), database_snapshots: [],
     cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)), server_groups: row.server_groups.map((group) => nestedServerGroup(site, group)),
     firewall_policies: [], images: row.images.map((image) => nestedImage(site, image)), zones: row.zones.map((zone) => nestedZone(site, zone)), volumes: [],
   }

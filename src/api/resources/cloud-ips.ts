@@ -7,6 +7,7 @@
 import type { ApiServer } from '../server.ts'
 import Type, { type Static } from 'typebox'
 import type { InferResult, Selectable } from 'kysely'
+import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { PortTranslator } from '../model/port-translator.ts'
 import { freeAddresses } from '../database/allocate.ts'
 import { changeAccount } from '../database/change-account.ts'
@@ -17,7 +18,8 @@ import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import {
-  listOf, NestedAccount, nestedAccount, NestedCloudIp, nestedCloudIp, NestedInterface, nestedInterface, NestedServer, nestedServer, NestedServerGroup,
+  listOf, NestedAccount, nestedAccount, NestedCloudIp, nestedCloudIp,
+  NestedDatabaseServer, nestedDatabaseServer, NestedInterface, nestedInterface, NestedServer, nestedServer, NestedServerGroup,
   nestedServerGroup,
   type Site,
 } from './nested.ts'
@@ -33,12 +35,13 @@ const Change = Type.Object({
   reverse_dns: Type.Optional(Type.Union([Type.Null(), Type.Literal(''), Type.String({ maxLength: 253, pattern: '^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\\.)+[A-Za-z]{2,63}\\.?$' })])),
   port_translators: Type.Optional(Type.Array(Type.Object({ protocol: Protocol, incoming: GivenPort, outgoing: GivenPort }), { maxItems: 100 })),
 })
-const None = Type.Null({ description: 'Always null: this resource belongs to another document of the interface.' })
+const None = Type.Null({ description: 'Always null: load balancers belong to another document of the interface.' })
 
 /** The full form, which is the collected form too. */
 const CloudIp = Type.Object({
   ...NestedCloudIp.properties, port_translators: PortTranslators, account: NestedAccount, interface: Type.Union([NestedInterface, Type.Null()]),
-  server: Type.Union([NestedServer, Type.Null()]), server_group: Type.Union([NestedServerGroup, Type.Null()]), load_balancer: None, database_server: None,
+  server: Type.Union([NestedServer, Type.Null()]), server_group: Type.Union([NestedServerGroup, Type.Null()]), load_balancer: None,
+  database_server: Type.Union([NestedDatabaseServer, Type.Null()]),
 }, { title: 'CloudIp' })
 
 const TAGS = ['Cloud IPs']
@@ -88,7 +91,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: Reso
 
   server.post('/cloud_ips/:id/map', {
     schema: {
-      summary: 'Map a cloud IP', description: 'To an interface, to every member of a server group, or (as old clients do) to the first interface of a server.', tags: TAGS,
+      summary: 'Map a cloud IP', description: 'To an interface, to every member of a server group, to a database server, or (as old clients do) to the first interface of a server.', tags: TAGS,
       params: Params, body: Type.Object({ destination: Type.String() }), response: { 202: CloudIp },
     },
   }, async ({ caller, params, body }, reply) =>
@@ -109,7 +112,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: Reso
       if (isRefusal(current)) return current
       if (current.status !== 'mapped') return refuse('resource_conflict', `${params.id} is ${current.status}, not mapped`)
       const servers = await serversAt(change, current)
-      await change.updateTable('cloud_ips').set({ status: 'unmapped', interface_id: null, server_group_id: null }).where('id', '=', params.id).execute()
+      await change.updateTable('cloud_ips').set({ status: 'unmapped', ...NOWHERE }).where('id', '=', params.id).execute()
       await markChanged(change, servers)
       return load(change, site, caller.accountId, params.id)
     })))
@@ -134,9 +137,10 @@ function valuesOf(
   }
 }
 
-type Destination = Pick<Selectable<Tables['cloud_ips']>, 'interface_id' | 'server_group_id'>
+type Destination = Pick<Selectable<Tables['cloud_ips']>, 'interface_id' | 'server_group_id' | 'database_server_id'>
+const NOWHERE: Destination = { interface_id: null, server_group_id: null, database_server_id: null }
 
-/** Finds a destination among the account's resources, and locks it: a server against a delete, a group against members that join. */
+/** Finds a destination among the account's resources, and locks it: a server and a database server against a delete, a group against members that join. */
 async function findDestination(change: Change, accountId: string, id: string): Promise<Destination | Refusal> {
   const alive = change.selectFrom('interfaces').innerJoin('servers', 'servers.id', 'interfaces.server_id').select('interfaces.id')
     .where('servers.account_id', '=', accountId).where('servers.status', 'not in', ['deleting', 'deleted']).forUpdate('servers')
@@ -144,20 +148,26 @@ async function findDestination(change: Change, accountId: string, id: string): P
     case 'int':
     case 'srv': {
       const found = await (id.startsWith('int') ? alive.where('interfaces.id', '=', id) : alive.where('servers.id', '=', id).orderBy('interfaces.created_at').limit(1)).executeTakeFirst()
-      return found === undefined ? notFound(`the destination ${id}`) : { interface_id: found.id, server_group_id: null }
+      return found === undefined ? notFound(`the destination ${id}`) : { ...NOWHERE, interface_id: found.id }
     }
     case 'grp': {
       const found = await change.selectFrom('server_groups').select('id').where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
-      return found === undefined ? notFound(`the destination ${id}`) : { interface_id: null, server_group_id: found.id }
+      return found === undefined ? notFound(`the destination ${id}`) : { ...NOWHERE, server_group_id: found.id }
     }
-    case 'lba':
-    case 'dbs': return notFound(`the destination ${id}`)
+    case 'dbs': {
+      const found = await change.selectFrom('database_servers').select(['id', 'status']).where('id', '=', id).where('account_id', '=', accountId)
+        .where('status', 'not in', ['deleting', 'deleted']).forUpdate().executeTakeFirst()
+      if (found === undefined) return notFound(`the destination ${id}`)
+      return ['failing', 'failed'].includes(found.status) ? refuse('resource_conflict', `${id} is ${found.status}`) : { ...NOWHERE, database_server_id: found.id }
+    }
+    case 'lba': return notFound(`the destination ${id}`)
     default: return refuse('unprocessable_entity', 'destination must be the id of an interface, a server group, a load balancer or a database server')
   }
 }
 
 /** The servers whose guests see a change at a destination. Locks a group, so that no server joins it unseen before the change is committed. */
 async function serversAt(change: Change, { interface_id, server_group_id }: Destination): Promise<string[]> {
+  if (interface_id === null && server_group_id === null) return []
   if (interface_id !== null) return (await change.selectFrom('interfaces').select('server_id').where('id', '=', interface_id).execute()).map(({ server_id }) => server_id)
   await change.selectFrom('server_groups').select('id').where('id', '=', server_group_id).forUpdate().execute()
   return (await change.selectFrom('server_group_members').select('server_id').where('server_group_id', '=', server_group_id).execute()).map(({ server_id }) => server_id)
@@ -175,7 +185,7 @@ function selectCloudIps(database: Reader, accountId: string) {
     .leftJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id')
     .leftJoin('servers', 'servers.id', 'interfaces.server_id')
     .leftJoin('server_groups', 'server_groups.id', 'cloud_ips.server_group_id')
-    .select([
+    .select((eb) => [
       'cloud_ips.id', 'cloud_ips.name', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6', 'cloud_ips.status', 'cloud_ips.reverse_dns', 'cloud_ips.port_translators',
       'accounts.id as account_id', 'accounts.name as account_name', 'accounts.status as account_status',
       'interfaces.id as interface_id', 'interfaces.mac_address', 'interfaces.ipv4_address',
@@ -183,6 +193,7 @@ function selectCloudIps(database: Reader, accountId: string) {
       'servers.started_at as server_started_at', 'servers.deleted_at as server_deleted_at',
       'server_groups.id as group_id', 'server_groups.name as group_name', 'server_groups.description as group_description', 'server_groups.is_default as group_is_default',
       'server_groups.created_at as group_created_at',
+      jsonObjectFrom(eb.selectFrom('database_servers').selectAll('database_servers').whereRef('database_servers.id', '=', 'cloud_ips.database_server_id')).as('database_server'),
     ])
     .where('cloud_ips.account_id', '=', accountId)
 }
@@ -209,6 +220,6 @@ function represent(site: Site, row: Row): Static<typeof CloudIp> {
     server_group: row.group_id === null ? null : nestedServerGroup(site, {
       id: row.group_id, name: row.group_name!, description: row.group_description!, is_default: row.group_is_default!, created_at: row.group_created_at!,
     }),
-    load_balancer: null, database_server: null,
+    load_balancer: null, database_server: row.database_server === null ? null : nestedDatabaseServer(site, row.database_server),
   }
 }

@@ -5,6 +5,7 @@
 import Type, { type Static, type TArray, type TObject, type TProperties } from 'typebox'
 import { cloudIpFqdn } from '../model/names.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
+import type { DatabaseServerStatus } from '../model/database-server-states.ts'
 import type { ServerStatus } from '../database/tables.ts'
 
 /** Where this API is, and the domain of its region. */
@@ -174,5 +175,42 @@ export function nestedCloudIp(site: Site, row: CloudIpRow): Static<typeof Nested
   return {
     ...head(site, 'cloud_ip', 'cloud_ips', row.id), name, public_ip: public_ipv4, public_ipv4, public_ipv6, fqdn: cloudIpFqdn(site.domain, public_ipv4), status, reverse_dns,
     mode: 'nat',
+  }
+}
+
+export const NestedDatabaseType = representation('DatabaseType', 'database_type', {
+  name: Type.String(), description: Type.String(), disk_size: Type.Integer({ description: 'MB.' }), ram: Type.Integer({ description: 'MB.' }),
+})
+export interface DatabaseTypeRow { readonly id: string, readonly name: string, readonly description: string, readonly disk_size: number, readonly ram: number }
+export function nestedDatabaseType(site: Site, { id, name, description, disk_size, ram }: DatabaseTypeRow): Static<typeof NestedDatabaseType> {
+  return { ...head(site, 'database_type', 'database_types', id), name, description, disk_size, ram }
+}
+
+export const NestedDatabaseServer = representation('NestedDatabaseServer', 'database_server', {
+  name: Type.String(), description: Type.String(), status: Type.String(), locked: Type.Boolean(), allow_access: Type.Array(Type.String()),
+  database_engine: Type.String(), database_version: Type.String(), maintenance_weekday: Type.Integer({ description: '0 is Sunday.' }), maintenance_hour: Type.Integer(),
+  created_at: Time, updated_at: Time, deleted_at: NullableTime,
+})
+export interface DatabaseServerRow {
+  readonly id: string
+  readonly name: string
+  readonly description: string
+  readonly status: DatabaseServerStatus
+  readonly locked: boolean
+  readonly allow_access: readonly string[]
+  readonly database_engine: string
+  readonly database_version: string
+  readonly maintenance_weekday: number
+  readonly maintenance_hour: number
+  readonly created_at: Date | string
+  readonly updated_at: Date | string
+  readonly deleted_at: Date | string | null
+}
+export function nestedDatabaseServer(site: Site, row: DatabaseServerRow): Static<typeof NestedDatabaseServer> {
+  const { name, description, status, locked, allow_access, database_engine, database_version, maintenance_weekday, maintenance_hour } = row
+  return {
+    ...head(site, 'database_server', 'database_servers', row.id), name, description, status, locked, allow_access: [...allow_access], database_engine, database_version,
+    maintenance_weekday, maintenance_hour,
+    created_at: formatTime(row.created_at), updated_at: formatTime(row.updated_at), deleted_at: formatOptionalTime(row.deleted_at),
   }
 }

@@ -7,6 +7,7 @@ const faultsOf = async (change: object) => {
   const parsed = await parseRegion(JSON.stringify({ ...aRegion(), ...change }))
   return parsed.ok ? [] : parsed.faults
 }
+const databaseServer = { id: 'dbs-aaaaa', account: ONE, database_engine: 'mysql', database_version: '8.0', database_server_type: 'dbt-zzzzz', zone: 'gb1-a' }
 const { accounts: [account], users: [user], images: [image], address_pools: pools } = aRegion()
 
 test('the example and the region of the tests are right', async () => {
@@ -36,6 +37,13 @@ test.each<[string, object, string]>([
   ['an unknown account of an image', { images: [{ ...image, account: 'acc-zzzzz' }] }, 'images: img-deb12 belongs to acc-zzzzz, which accounts does not have'],
   ['a country that does not exist', { accounts: [{ ...account, country_code: 'QQ' }, aRegion().accounts[1]] }, `accounts: ${ONE} has the country_code QQ, which is not one of ISO 3166-1`],
   ['a time that is none', { accounts: [{ ...account, verified_at: 'soon' }, aRegion().accounts[1]] }, `accounts: ${ONE} has a verified_at that is not a time`],
+  ['an unknown account of a database server', { database_servers: [{ ...databaseServer, account: 'acc-zzzzz' }] }, 'database_servers: dbs-aaaaa belongs to acc-zzzzz, which accounts does not have'],
+  ['an unknown zone of a database server', { database_servers: [{ ...databaseServer, zone: 'gb1-z' }] }, 'database_servers: dbs-aaaaa is in the zone gb1-z, which zones does not have'],
+  ['an unknown type of a database server', { database_servers: [databaseServer] }, 'database_servers: dbs-aaaaa has the type dbt-zzzzz, which database_server_types does not have'],
+  ['a database server twice', { database_servers: [databaseServer, databaseServer] }, 'dbs-aaaaa is given twice'],
+  ['an unknown state of a database server', { database_servers: [{ ...databaseServer, status: 'idle' }] }, 'database_servers.0.status must be'],
+  ['a weekday that is none', { database_servers: [{ ...databaseServer, maintenance_weekday: 7 }] }, 'database_servers.0.maintenance_weekday must be <= 6'],
+  ['a type of another kind of id', { database_server_types: [{ id: 'typ-aaaaa', name: 'x', disk_size: 1, ram: 1 }] }, 'database_server_types.0.id must match pattern'],
   ['a pool that is none', { address_pools: { ...pools, mac: ['x'] } }, 'address_pools.mac: "x" is not a range of MAC addresses such as 02:24:19:00:00:00/24'],
 ])('%s is refused', async (_what, change, fault) => {
   const faults = await faultsOf(change)

@@ -9,6 +9,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Logger } from 'pino'
 import { buildNetworkTest } from '../runtime/networks.ts'
 import { UNIX_PROXIES } from './config.ts'
+import { buildLazyCompilers } from './lazy-compilers.ts'
 import { FORMATS } from './model/formats.ts'
 import { bodyOf, isRefusal, notFound, refuse, statusOf, type Refusal } from './refusal.ts'
 
@@ -45,6 +46,7 @@ export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): Ap
       const refusal = error.statusCode === 400 ? refuse('bad_request', error.message) : notFound(request.url.split('?', 1)[0]!)
       void reply.code(statusOf(refusal.name)).send(bodyOf(refusal))
     },
+    schemaController: { compilersFactory: buildLazyCompilers() },
     ajv: {
       customOptions: {
         allErrors: true, coerceTypes: false, removeAdditional: false, useDefaults: false,

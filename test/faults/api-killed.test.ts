@@ -10,9 +10,9 @@ import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
 
 const KILLS = 50
-/** The kills end then, however many there were: this machine may be slow. */
-const MOST_MS = 60_000
 const SERVERS = 8
+
+t.setTimeout(900_000) // a busy machine needs some seconds for each start
 
 t.test('after 50 kills (-9) of imds-api no acknowledged change is missing in the store', async (t) => {
   const redis = await startRedis()
@@ -53,8 +53,7 @@ t.test('after 50 kills (-9) of imds-api no acknowledged change is missing in the
     }
   })()
 
-  let kills = 0
-  for (const startedMs = performance.now(); kills < KILLS && performance.now() - startedMs < MOST_MS; kills++) {
+  for (let kills = 0; kills < KILLS; kills++) {
     const before = clients.statuses.get(200) ?? 0
     await until(() => (clients.statuses.get(200) ?? 0) > before, 'a change to be acknowledged')
     await sleep(Math.random() * 100)
@@ -62,7 +61,7 @@ t.test('after 50 kills (-9) of imds-api no acknowledged change is missing in the
     await once(api.process, 'exit')
     api = await startProcess(t, env)
   }
-  t.comment(`${String(kills)} kills, ${JSON.stringify([...clients.statuses])} of the clients, ${String(made.size)} servers made and ${String(deleted.size)} deleted`)
+  t.comment(`${JSON.stringify([...clients.statuses])} of the clients, ${String(made.size)} servers made and ${String(deleted.size)} deleted`)
   isChanging = false
   await changing
   const acknowledged = await clients.stop()

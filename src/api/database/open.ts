@@ -1,4 +1,5 @@
 /** Opens the database: the embedded one, or a server by its URL. */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { Kysely, PostgresDialect } from 'kysely'
 import pg, { TypeOverrides } from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
@@ -27,6 +28,8 @@ export interface Database {
 const POOL = 16
 /** A request waits this long for a connection, and is refused then. */
 const CONNECT_TIMEOUT_MS = 5_000
+/** A stop waits this long for transactions. One that waits for the store is rolled back. */
+const CLOSE_TIMEOUT_MS = 1_000
 const OLDEST_POSTGRESQL = 15
 
 /**
@@ -46,7 +49,7 @@ export async function openDatabase(settings: DatabaseSettings, shared: boolean, 
   pool.on('connect', (client) => { client.on('error', () => { /* the query reports it */ }) })
   const close = async () => {
     closing = true
-    await pool.end()
+    await Promise.race([pool.end(), sleep(CLOSE_TIMEOUT_MS, undefined, { ref: false })])
     await server?.stop()
   }
   let version: number

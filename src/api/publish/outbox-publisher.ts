@@ -48,6 +48,7 @@ const FAULT_RETRY_MS = 60_000
 const FAULT_OF_ROWS = /^(22|23|42)/
 const FIRST_BACKOFF_MS = 100
 const LONGEST_BACKOFF_MS = 10_000
+const STOP_TIMEOUT_MS = 1_000
 
 /** One publisher of a process. */
 export class OutboxPublisher {
@@ -74,12 +75,12 @@ export class OutboxPublisher {
     this.#running = Promise.all([this.#run(), this.#listen()])
   }
 
-  /** Ends after the publish in flight. */
+  /** Ends after the publishes in flight, but waits for a store that does not answer only this long: the next start publishes them again. */
   async stop(): Promise<void> {
     this.#stopping.abort()
     this.#signal()
     await this.#listener?.end().catch(() => { /* closed already */ })
-    await this.#running
+    await Promise.race([this.#running, sleep(STOP_TIMEOUT_MS, undefined, { ref: false })])
   }
 
   async #run(): Promise<void> {
@@ -95,6 +96,7 @@ export class OutboxPublisher {
         backoffMs = FIRST_BACKOFF_MS
         await this.#wait(POLL_MS)
       } catch (error) {
+        if (this.#hasToStop()) return
         this.#parts.counted('failed')
         const { message } = error as Error
         if (message !== this.#problem) this.#parts.log.warn({ reason: message }, 'servers cannot be published: guests see the last published state. Retrying')
@@ -188,7 +190,7 @@ export class OutboxPublisher {
     try {
       return status === 'deleting' && !awaitsCompute ? await store.remove(id, revision) : await store.put(record, userData ?? 'none')
     } catch (error) {
-      if (error instanceof StoreUnavailable) throw error
+      if (error instanceof StoreUnavailable || this.#hasToStop()) throw error // a stop closes the store, which is no fault of this server
       return { kind: 'failed', reason: (error as Error).message } as const
     }
   }

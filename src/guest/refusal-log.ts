@@ -8,8 +8,8 @@
  * would let a flood of addresses write a line for each. When the map is full of recent entries, all other peers share one.
  */
 import type { Logger } from 'pino'
+import { sourceOf } from '../metadata/address.ts'
 import { isOrdinary, type Refusal } from './refusals.ts'
-import { sourceOf } from './share.ts'
 
 /** The shortest time between two lines for one peer and reason. */
 const QUIET_MS = 60_000

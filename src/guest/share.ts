@@ -8,7 +8,7 @@
  * Memory is bounded: a share that is full again is forgotten, and at most MAX_UNKNOWN shares of unknown peers are kept. They are in a Map and
  * not in the library's LRU cache, which would evict a share with open connections: its peer could open as many again.
  */
-import { ipv6Digits } from '../metadata/address.ts'
+import { sourceOf } from '../metadata/address.ts'
 import { TokenBucket } from '../runtime/token-bucket.ts'
 
 /** The size of a share. */
@@ -164,9 +164,4 @@ export class Shares {
       return
     }
   }
-}
-
-/** The part of an address that identifies an unknown peer: an IPv4 address, or the first 64 bits of an IPv6 address, as hexadecimal digits. */
-export function sourceOf(address: string): string {
-  return address.includes(':') ? ipv6Digits(address).slice(0, 16) : address
 }

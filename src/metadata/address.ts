@@ -78,6 +78,11 @@ export function ipv6Digits(range: string): string {
   return (head + '0'.repeat(Math.max(0, 32 - head.length - tail.length)) + tail).slice(0, prefixLength / 4)
 }
 
+/** The part of a canonical address that identifies its user: an IPv4 address, or the first 64 bits of an IPv6 address, as hexadecimal digits. */
+export function sourceOf(address: string): string {
+  return address.includes(':') ? ipv6Digits(address).slice(0, 16) : address
+}
+
 function padded(groups: string): string {
   return groups.split(':').map((group) => group.padStart(4, '0')).join('').toLowerCase()
 }

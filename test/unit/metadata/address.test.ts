@@ -1,6 +1,6 @@
 import { Address6 } from 'ip-address'
 import { describe, expect, test } from 'vitest'
-import { canonicalAddress, ipv6Digits, isIpv6Prefix, isOneAddress, overlap } from '../../../src/metadata/address.ts'
+import { canonicalAddress, ipv6Digits, isIpv6Prefix, isOneAddress, overlap, sourceOf } from '../../../src/metadata/address.ts'
 import { random } from '../../support/fixtures/generated-records.ts'
 
 test.each([
@@ -51,3 +51,7 @@ test.each([
   ['10.0.0.2', '10.0.0.2', true], ['10.0.0.2', '10.0.0.20', false], ['fd00::/64', 'fd00::2', true], ['fd00::/64', 'fd00:0:0:1::2', false], ['fd00::/64', 'fd00::/48', true],
   ['fd00::/64', 'fd00::/64', true], ['fd00:0:0:1::/64', 'fd00::/64', false], ['fd00::2', 'fd00::2', true], ['fd00::2', 'fd00::20', false], ['10.0.0.2', 'fd00::2', false],
 ])('%s and %s overlap: %s', (a, b, overlapping) => { expect([overlap(a, b), overlap(b, a)]).toEqual([overlapping, overlapping]) })
+
+test.each([['192.0.2.1', '192.0.2.1'], ['2001:db8::1', '20010db800000000'], ['2001:db8:0:1:ffff::', '20010db800000001']])('the user of %s is %s', (address, source) => {
+  expect(sourceOf(address)).toBe(source)
+})

@@ -27,10 +27,10 @@ const JSON_FILES = [
   'src/api/database/**/*.ts', // a column that may be NULL
   'src/api/resources/*.ts', // a representation that has null where a resource has no such value
   'src/api/publish/*.ts', // rows, on their way to a record
-  'src/api/region/apply.ts', // rows, on their way to the database
+  'src/api/region/{apply,credentials}.ts', // rows, on their way to the database
   'src/api/model/{time,user-data}.ts', // a column or a field that may be null
   'src/api/auth/secrets.ts', // a client without a secret
-  'src/api/auth/{token-endpoint,tokens}.ts', // the same, and one that was not revoked
+  'src/api/auth/{token-endpoint,token-families,tokens}.ts', // a callback; and what was not used or not revoked
   'src/api/{refusal,server}.ts', // what a callback or a handler gives, which may be null
 ]
 const DEFAULT_EXPORT = { selector: 'ExportDefaultDeclaration', message: 'name what you export' }

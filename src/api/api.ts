@@ -14,7 +14,10 @@ import { VERSION } from '../version.ts'
 import { buildAudit, openAudit, type AuditStream } from './audit.ts'
 import { buildAccountChoice } from './auth/account-choice.ts'
 import { buildBearerCheck } from './auth/bearer.ts'
+import { FailureLimit } from './auth/failure-limit.ts'
+import { Grants } from './auth/grants.ts'
 import { addTokenEndpoint } from './auth/token-endpoint.ts'
+import { TokenFamilies } from './auth/token-families.ts'
 import { AccessTokens } from './auth/tokens.ts'
 import type { ApiConfig } from './config.ts'
 import { migrate } from './database/migrate.ts'
@@ -76,7 +79,8 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const metrics = buildApiMetrics(database)
     const publisher = new OutboxPublisher({ tables: database.tables, connect: () => connect(database), store, region, counted: metrics.published, log })
     const audit = openAuditOrFail(config.auditFile, log)
-    const server = await buildApiServer(config, database, { baseUrl: config.baseUrl, domain: region.domain }, audit, log)
+    const auth = buildAuth(database.tables, config, () => Date.now())
+    const server = await buildApiServer(config, database, auth, { baseUrl: config.baseUrl, domain: region.domain }, audit, log)
     server.addHook('onResponse', (request, reply, done) => {
       metrics.answered(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
       done()
@@ -86,9 +90,8 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
     const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
     publisher.start()
-    const tokens = new AccessTokens(database.tables, () => Date.now())
     const purge = setInterval(() => {
-      tokens.purge().catch((error: unknown) => { log.warn({ reason: (error as Error).message }, 'expired access tokens were not deleted; retrying in an hour') })
+      auth.purge().catch((error: unknown) => { log.warn({ reason: (error as Error).message }, 'expired tokens were not deleted; retrying in an hour') })
     }, PURGE_INTERVAL_MS)
     stops.push(() => {
       clearInterval(purge)
@@ -133,13 +136,33 @@ async function connect({ connection }: Database): Promise<pg.Client> {
   return client
 }
 
+/** What issues and checks tokens. `purge` deletes the expired ones. */
+export interface Auth { readonly tokens: AccessTokens, readonly grants: Grants, purge(): Promise<void> }
+
+/** Builds what issues and checks tokens. `now`: milliseconds since 1970. */
+export function buildAuth(tables: Database['tables'], { accessTokenSeconds, refreshTokenSeconds }: Pick<ApiConfig, 'accessTokenSeconds' | 'refreshTokenSeconds'>, now: () => number): Auth {
+  const tokens = new AccessTokens(tables, now)
+  const families = new TokenFamilies(tables, refreshTokenSeconds, now)
+  const limit = new FailureLimit(() => performance.now())
+  return {
+    tokens, grants: new Grants({ tables, tokens, families, limit, seconds: accessTokenSeconds, now }),
+    purge: async () => {
+      await tokens.purge()
+      await families.purge()
+    },
+  }
+}
+
+type ServerConfig = Pick<ApiConfig, 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'otpHeaders' | 'compute'>
+
 /** The API's HTTP server with all routes. */
-export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'compute'>, { tables, pool }: Pick<Database, 'tables' | 'pool'>, site: Site, audit: DestinationStream, log: Logger): Promise<ApiServer> {
-  const { tls, trustedProxies, accessTokenSeconds, compute } = config
+export async function buildApiServer(
+  config: ServerConfig, { tables, pool }: Pick<Database, 'tables' | 'pool'>, { tokens, grants }: Auth, site: Site, audit: DestinationStream, log: Logger,
+): Promise<ApiServer> {
+  const { tls, trustedProxies, accessTokenSeconds, otpHeaders, compute } = config
   const server = buildServer({
     tls: tls === undefined ? undefined : { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') }, trustedProxies, log,
   })
-  const tokens = new AccessTokens(tables, () => Date.now())
   await server.register(swagger, {
     openapi: {
       openapi: '3.1.0',
@@ -150,7 +173,7 @@ export async function buildApiServer(config: Pick<ApiConfig, 'tls' | 'trustedPro
     },
   })
   await server.register(swaggerUi, { routePrefix: '/docs' })
-  addTokenEndpoint(server, { tables, tokens, seconds: accessTokenSeconds })
+  addTokenEndpoint(server, { grants, seconds: accessTokenSeconds, otpHeaders })
   await server.register((api: ApiServer, _options: object, done: () => void) => {
     api.addHook('onRequest', buildBearerCheck(tokens))
     api.addHook('onSend', buildAudit(audit))

@@ -23,6 +23,7 @@ export interface ApiConfig {
   readonly database: DatabaseSettings
   readonly store: StoreSettings
   readonly accessTokenSeconds: number
+  readonly refreshTokenSeconds: number
   /** The request headers that may carry a user's one-time password, in order of preference. Lower case, as in `request.headers`. */
   readonly otpHeaders: readonly string[]
   /** The file of the audit lines; undefined: standard error. */
@@ -51,6 +52,7 @@ export const API_SETTINGS = {
   IMDS_API_DATABASE_PASSWORD_FILE: undefined,
   IMDS_API_STATE_DIR: '/var/lib/imds-api',
   IMDS_API_ACCESS_TOKEN_SECONDS: '7200',
+  IMDS_API_REFRESH_TOKEN_SECONDS: '2592000',
   IMDS_API_OTP_HEADERS: 'X-Service-OTP,X-Brightbox-OTP',
   IMDS_API_AUDIT_FILE: undefined,
   IMDS_API_COMPUTE: 'none',
@@ -102,8 +104,10 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
 
   const store = parseStore(env, fault)
   const database = parseDatabase(env, store, fault)
-  const seconds = Number(read('IMDS_API_ACCESS_TOKEN_SECONDS'))
-  if (!Number.isInteger(seconds) || seconds < 60 || seconds > 86_400) fault('IMDS_API_ACCESS_TOKEN_SECONDS', 'must be a whole number from 60 to 86400')
+  const accessTokenSeconds = Number(read('IMDS_API_ACCESS_TOKEN_SECONDS'))
+  if (!isWhole(accessTokenSeconds, 60, 86_400)) fault('IMDS_API_ACCESS_TOKEN_SECONDS', 'must be a whole number from 60 to 86400')
+  const refreshTokenSeconds = Number(read('IMDS_API_REFRESH_TOKEN_SECONDS'))
+  if (!isWhole(refreshTokenSeconds, 3_600, 31_536_000)) fault('IMDS_API_REFRESH_TOKEN_SECONDS', 'must be a whole number from 3600 to 31536000')
   const otpHeaders = parseOtpHeaders(read('IMDS_API_OTP_HEADERS')!, fault)
   const auditFile = read('IMDS_API_AUDIT_FILE')
   if (auditFile?.startsWith('/') === false) fault('IMDS_API_AUDIT_FILE', 'must be an absolute path')
@@ -116,9 +120,13 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
   }
   const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_API_') && !(variable in API_SETTINGS))
   const value = Object.freeze({
-    listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds: seconds, otpHeaders, auditFile, compute, logLevel,
+    listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds, refreshTokenSeconds, otpHeaders, auditFile, compute, logLevel,
   })
   return { ok: true, value, unknown }
+}
+
+function isWhole(value: number, least: number, most: number): boolean {
+  return Number.isInteger(value) && value >= least && value <= most
 }
 
 function valueOf(env: Environment, variable: string): string | undefined {

@@ -11,6 +11,7 @@ import { inTransaction } from './database/transaction.ts'
 import { formatId } from './model/ids.ts'
 import { applyRegion } from './region/apply.ts'
 import type { RegionFile } from './region/schema.ts'
+import type { RegionSecrets } from './region/secrets.ts'
 
 /** The credentials are public, so that the printed lines are the same in each run. The demo listens on loopback addresses only. */
 const CLIENT = { id: 'cli-demo1', secret: 'demo-secret' }
@@ -24,8 +25,10 @@ const REGION: RegionFile = {
   address_pools: { mac: ['02:24:19:01:00:00/32'], private_ipv4: ['127.0.0.2-127.0.0.254'], public_ipv4: ['203.0.113.0/24'], public_ipv6: ['2001:db8:1::/64'] },
   users: [{ id: 'usr-demo1', name: 'Ada Lovelace', email_address: 'ada@example.com', ssh_key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIJ9kBsoVT7mSAkVSPe8FDJhBVmJsYKJBSdLmYh3oVdD ada@example' }],
   accounts: [{ id: 'acc-demo1', name: 'Demo', owner: 'usr-demo1', country_code: 'GB', telephone_number: '+442079460000', ram_limit: 65_536, cloud_ips_limit: 16 }],
-  api_clients: [{ id: CLIENT.id, account: 'acc-demo1', name: 'Demo', secret_file: 'demo' }],
+  api_clients: [{ id: CLIENT.id, account: 'acc-demo1', name: 'Demo', secret_file: 'demo.secret' }],
 }
+
+const SECRETS: RegionSecrets = { digests: new Map([[CLIENT.id, digest(CLIENT.secret)]]), passwords: new Map(), totpSecrets: new Map() }
 
 /** The environment of the demo's imds-api. It always has a database of its own, whatever `env` names. */
 export function demoEnvironment(env: Readonly<Record<string, string | undefined>>, directory: string): Readonly<Record<string, string | undefined>> {
@@ -40,7 +43,7 @@ export async function prepareDatabase(env: Readonly<Record<string, string | unde
   await database.pool.query('alter system set fsync = off') // it is deleted at the end
   await database.pool.query('select pg_reload_conf()')
   await migrate(database.tables)
-  await inTransaction(database.tables, (change) => applyRegion(change, REGION, false, () => digest(CLIENT.secret)))
+  await inTransaction(database.tables, (change) => applyRegion(change, REGION, false, SECRETS))
   await database.close()
   return []
 }

@@ -12,7 +12,6 @@ import { buildLog, standardOutput } from '../log.ts'
 import { StartFailure } from '../runtime/listen.ts'
 import { VERSION } from '../version.ts'
 import { startApi } from './api.ts'
-import { digest } from './auth/secrets.ts'
 import { API_SETTINGS, parseApiConfig, type ApiConfig } from './config.ts'
 import { enqueueAll } from './database/finish-server.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
@@ -20,7 +19,8 @@ import { openDatabase } from './database/open.ts'
 import { inTransaction } from './database/transaction.ts'
 import { refuse } from './refusal.ts'
 import { applyRegion } from './region/apply.ts'
-import { parseRegion } from './region/schema.ts'
+import { parseRegion, type RegionFile } from './region/schema.ts'
+import { loadSecrets, type RegionSecrets } from './region/secrets.ts'
 
 const EX_USAGE = 64
 const EX_CONFIG = 78
@@ -101,25 +101,34 @@ async function check(): Promise<void> {
 
 async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<void> {
   const { config } = readConfig()
-  const parsed = await parseRegion(readFileSync(path, 'utf8'))
-  if (!parsed.ok) {
-    for (const fault of parsed.faults) console.error(`imds-api: ${path}: ${fault}`)
-    process.exit(EX_CONFIG)
-  }
-  if (config.store.region !== undefined && config.store.region !== parsed.value.name) fail(`IMDS_REGION is ${config.store.region}, and ${path} says ${parsed.value.name}: correct one of them`, EX_CONFIG)
-  const secretOf = (file: string) => digest(readFileSync(resolve(dirname(path), file), 'utf8').trim())
+  const { file, secrets } = await readRegion(path)
+  if (config.store.region !== undefined && config.store.region !== file.name) fail(`IMDS_REGION is ${config.store.region}, and ${path} says ${file.name}: correct one of them`, EX_CONFIG)
   const database = await openDatabase(config.database, true, (error) => { console.error(`imds-api: ${error.message}`) })
   try {
     await migrate(database.tables)
     let difference: readonly string[] = []
     await inTransaction(database.tables, async (change) => {
-      difference = await applyRegion(change, parsed.value, prune, secretOf)
+      difference = await applyRegion(change, file, prune, secrets)
       return isDryRun ? refuse('bad_request', 'a dry run is rolled back') : undefined
     })
     console.log(difference.length === 0 ? 'no difference' : difference.join('\n'))
   } finally {
     await database.close()
   }
+}
+
+/** A region file with its secrets. Ends the process where it is bad. */
+async function readRegion(path: string): Promise<{ readonly file: RegionFile, readonly secrets: RegionSecrets }> {
+  const file = await parseRegion(readFileSync(path, 'utf8'))
+  if (!file.ok) failRegion(path, file.faults)
+  const secrets = loadSecrets(file.value, (name) => readFileSync(resolve(dirname(path), name), 'utf8'))
+  if (!secrets.ok) failRegion(path, secrets.faults)
+  return { file: file.value, secrets: secrets.value }
+}
+
+function failRegion(path: string, faults: readonly string[]): never {
+  for (const fault of faults) console.error(`imds-api: ${path}: ${fault}`)
+  process.exit(EX_CONFIG)
 }
 
 async function republish(): Promise<void> {

@@ -17,6 +17,7 @@ const STATUS = {
   payload_too_large: 413,
   unsupported_media_type: 415,
   unprocessable_entity: 422,
+  too_many_requests: 429,
   internal_server_error: 500,
   not_implemented: 501,
   insufficient_capacity: 503,

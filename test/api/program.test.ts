@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
-import { aRegion, CLIENT_OF, ONE, secretOf } from '../support/fixtures/region.ts'
+import { aRegion, CLIENT_OF, ONE, secretOf, TOTP_SECRET, withFiles } from '../support/fixtures/region.ts'
 import { startImdsApi } from '../support/programs/api.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
@@ -42,15 +42,24 @@ t.test('it serves a region on a socket, and counts requests by route, method and
 
 t.test('apply prints the difference, but never a secret; --dry-run changes nothing', async (t) => {
   writeFileSync(join(directory, 'other.secret'), 'another-secret\n')
-  const { api_clients } = aRegion()
-  const other = aRegion({ api_clients: api_clients.map((client) => client.account === ONE ? client : { ...client, secret_file: 'other.secret' }) })
-  for (const args of [['--dry-run'], []]) t.strictSame(await apply(other, ...args), { status: 0, stdout: ['~ api client cli-two02: secret_sha256'], stderr: '' })
+  writeFileSync(join(directory, 'ada.password'), 'correct horse\n')
+  writeFileSync(join(directory, 'ada.totp'), `${TOTP_SECRET}\n`)
+  const { api_clients, users: [ada, grace] } = aRegion()
+  const users = [withFiles(ada!, 'ada.password', 'ada.totp'), grace!]
+  const other = aRegion({ users, api_clients: api_clients.map((client) => client.account === ONE ? client : { ...client, secret_file: 'other.secret' }) })
+  for (const args of [['--dry-run'], []]) t.strictSame(await apply(other, ...args), { status: 0, stdout: ['~ user usr-ada01: password_hash, totp_secret', '~ api client cli-two02: secret_sha256'], stderr: '' })
 })
 
 t.test('a bad region file exits with 78 and names every fault; wrong arguments with 64', async (t) => {
   const { status, stderr } = await apply(aRegion({ hypervisors: [{ name: 'a', zone: 'x', ram: 1 }, { name: 'b', zone: 'y', ram: 1 }] }))
   t.equal(status, 78)
   t.match(stderr, /hypervisors: a is in the zone x, which zones does not have\n.*hypervisors: b is in the zone y, which zones does not have\n/)
+  const { api_clients: [client], users: [ada, grace] } = aRegion()
+  writeFileSync(join(directory, 'short'), 'horse\n')
+  const { status: secretStatus, stderr: secretFaults } = await apply(aRegion({ users: [withFiles(ada!, 'short', 'short'), grace!], api_clients: [{ ...client!, secret_file: 'none' }] }))
+  t.equal(secretStatus, 78)
+  t.match(secretFaults, /: none cannot be read\n.*: short must have a password of 8 to 72 characters in its only line\n.*: short must have a secret in base32 with 16 to 128 characters\n$/)
+  t.notMatch(secretFaults, /horse/)
   t.equal((await imdsApi('apply')).status, 64)
   t.equal((await imdsApi('nonsense')).status, 64)
   const { status: bad, stderr: faults } = await run([process.execPath, IMDS_API], { env: { ...programEnvironment(), IMDS_API_LISTEN: 'x', IMDS_STORE: 'y' } })

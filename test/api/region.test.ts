@@ -3,8 +3,9 @@ import t from 'tap'
 import { formatId } from '../../src/api/model/ids.ts'
 import { InUse } from '../../src/api/region/apply.ts'
 import type { RegionFile } from '../../src/api/region/schema.ts'
-import { aRegion, ONE } from '../support/fixtures/region.ts'
+import { ADA, aRegion, GRACE, ONE, withFiles } from '../support/fixtures/region.ts'
 import { anApi, apply } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t)
 const { tables } = api.database
@@ -54,6 +55,53 @@ t.test('an id of the region file is never given to a new resource', async (t) =>
   t.match(id, /^grp-/)
   await tables.insertInto('given_ids').values({ id: nextAfter(id) }).execute()
   t.not(((await api.call('POST', '/1.0/server_groups', {})).body as { id: string }).id, nextAfter(id))
+})
+
+t.test('a password and a TOTP secret come from files; applied again, the same ones are no difference', async (t) => {
+  await apply(api.database, aRegion())
+  const [ada, grace] = aRegion().users as [RegionFile['users'][number], RegionFile['users'][number]]
+  const fromFiles = aRegion({ users: [withFiles(ada, `${ADA}.password`, 'ada.totp'), grace] })
+  t.strictSame(await apply(api.database, fromFiles), [`~ user ${ADA}: totp_secret`], 'the password is that of the hash before')
+  t.strictSame(await apply(api.database, fromFiles), [])
+  t.match(await api.call('GET', '/1.0/user'), { body: { '2fa': { enabled: true } } })
+  const other = withFiles(ada, 'other.password', 'ada.totp')
+  t.strictSame(await apply(api.database, aRegion({ users: [other, grace] })), [`~ user ${ADA}: password_hash`])
+  t.strictSame(await apply(api.database, aRegion({ users: [other, grace] })), [])
+  const { password_hash: hash } = await tables.selectFrom('users').select('password_hash').where('id', '=', ADA).executeTakeFirstOrThrow()
+  t.match(hash, /^\$scrypt\$ln=15,r=8,p=3\$/)
+  const { id, name, email_address, ssh_key } = ada
+  const withoutAny = { id, name, email_address, ssh_key: ssh_key! }
+  t.strictSame(await apply(api.database, aRegion({ users: [withoutAny, grace] })), [`~ user ${ADA}: password_hash, totp_secret`], 'without them the user cannot sign in')
+  t.strictSame(await tables.selectFrom('users').select(['password_hash', 'totp_secret']).where('id', '=', ADA).execute(), [{ password_hash: null, totp_secret: null }])
+  t.strictSame(await apply(api.database, aRegion()), [`~ user ${ADA}: password_hash`])
+})
+
+t.test('another password or TOTP secret ends what the user has signed in to, and nothing else does', async (t) => {
+  const [ada, grace] = aRegion().users as [RegionFile['users'][number], RegionFile['users'][number]]
+  const tokens = { ada: await api.userToken(ADA), grace: await api.userToken(GRACE) }
+  const isValid = async (token: string) => (await api.callWith(token, 'GET', '/1.0/user')).status === 200
+  await apply(api.database, aRegion({ users: [{ ...ada, name: 'Augusta' }, grace] }))
+  t.strictSame([await isValid(tokens.ada), await isValid(tokens.grace)], [true, true])
+  for (const change of [{ totp_secret_file: 'ada.totp' }, { password_hash: grace.password_hash! }]) {
+    const token = await api.userToken(ADA)
+    await tables.updateTable('users').set({ totp_last_step: 7 }).where('id', '=', ADA).execute()
+    await apply(api.database, aRegion({ users: [{ ...ada, ...change }, grace] }))
+    await until(async () => !await isValid(token), 'the token to end', 5000)
+    t.ok(await isValid(tokens.grace))
+    t.strictSame(await tables.selectFrom('users').select('totp_last_step').where('id', '=', ADA).execute(), [{ totp_last_step: null }])
+    await apply(api.database, aRegion())
+  }
+})
+
+t.test('applications come from the file, and are pruned with the tokens of their users', async (t) => {
+  const application = { id: 'app-file1', account: ONE, name: 'Dashboard', secret_file: 'app-file1.secret' }
+  t.strictSame(await apply(api.database, aRegion({ applications: [application] })), ['+ application app-file1'])
+  t.strictSame(await apply(api.database, aRegion({ applications: [application] })), [])
+  t.strictSame(await apply(api.database, aRegion({ applications: [{ ...application, secret_file: 'other.secret' }] })), ['~ application app-file1: secret_sha256'])
+  const { id } = await tables.insertInto('token_families').values({ application_id: 'app-file1', user_id: ADA, scopes: [] }).returning('id').executeTakeFirstOrThrow()
+  await tables.deleteFrom('applications').where('id', '!=', 'app-file1').execute() // that of userToken
+  t.strictSame(await apply(api.database, aRegion(), true), ['- application app-file1'])
+  t.strictSame(await tables.selectFrom('token_families').select('id').where('id', '=', id).execute(), [])
 })
 
 /** The id that the sequence gives after another one. */

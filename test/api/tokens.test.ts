@@ -67,7 +67,7 @@ t.test('every other mistake of a token request is 400 with the error of OAuth', 
     ['', FORM_TYPE, 'invalid_request'], ['', JSON_TYPE, 'invalid_request'], ['', '', 'invalid_request'],
     ['grant_type=magic', FORM_TYPE, 'unsupported_grant_type'], ['{"grant_type":1}', JSON_TYPE, 'invalid_request'], ['[]', JSON_TYPE, 'invalid_request'],
     ['grant_type=password&username=a&password=b', FORM_TYPE, 'unauthorized_client'], ['grant_type=refresh_token&refresh_token=x', FORM_TYPE, 'unauthorized_client'],
-    ['grant_type=authorization_code', FORM_TYPE, 'unauthorized_client'], ['{"grant_type":', JSON_TYPE, 'invalid_request'], ['{"__proto__":{}}', JSON_TYPE, 'invalid_request'],
+    ['grant_type=authorization_code', FORM_TYPE, 'unsupported_grant_type'], ['{"grant_type":', JSON_TYPE, 'invalid_request'], ['{"__proto__":{}}', JSON_TYPE, 'invalid_request'],
     [GRANT, 'text/plain', 'invalid_request'], [GRANT, 'application/xml', 'invalid_request'],
   ]
   for (const [payload, type, error] of rows) {

@@ -13,11 +13,22 @@ export const SCOPES_OF_GROUP: Readonly<Record<'full' | 'storage', readonly Scope
  * unknown one, or none that is allowed.
  */
 export function grantScopes(requested: string | undefined, allowed: readonly Scope[]): readonly Scope[] | undefined {
-  const names = (requested ?? '').split(/[\s,]+/).filter((name) => name !== '')
+  const names = namesOf(requested)
   if (names.length === 0) return allowed
   if (!names.every((name) => (SCOPES as readonly string[]).includes(name))) return undefined
   const granted = allowed.filter((scope) => names.includes(scope))
   return granted.length > 0 ? granted : undefined
+}
+
+/** The scopes that a refresh asks for: those of its token, or some of them. Undefined: others (RFC 6749, 6). */
+export function narrowScopes(requested: string | undefined, granted: readonly string[]): readonly string[] | undefined {
+  const names = namesOf(requested)
+  if (names.length === 0) return granted
+  return names.every((name) => granted.includes(name)) ? granted.filter((scope) => names.includes(scope)) : undefined
+}
+
+function namesOf(requested: string | undefined): readonly string[] {
+  return (requested ?? '').split(/[\s,]+/).filter((name) => name !== '')
 }
 
 /** `infrastructure, orbit`: as `scope` and `X-Oauth-Scopes` have them. */

@@ -108,7 +108,16 @@ interface ApiClients {
   revoked_at: Date | null
 }
 
-interface Applications { id: string, account_id: string, name: string, secret_sha256: Buffer | null, created_at: Default<Date> }
+interface Applications {
+  id: string
+  account_id: string
+  name: string
+  description: string
+  secret_sha256: Buffer | null
+  created_at: Default<Date>
+  revoked_at: Nullable<Date>
+}
+
 /** Either `client_id` and `account_id`, or `family_id`. */
 interface AccessTokens { sha256: Buffer, client_id: string | null, account_id: string | null, family_id: Nullable<number>, scopes: string[], expires_at: Date }
 /** What began with one password: refresh tokens, and the access tokens that came with them. */

@@ -5,7 +5,9 @@
  */
 
 /** Prefixes of the ids that this program gives. */
-export const PREFIXES = { apiClient: 'cli', cloudIp: 'cip', collaboration: 'col', server: 'srv', interface: 'int', serverGroup: 'grp', image: 'img', configMap: 'cfg' } as const
+export const PREFIXES = {
+  apiClient: 'cli', application: 'app', cloudIp: 'cip', collaboration: 'col', server: 'srv', interface: 'int', serverGroup: 'grp', image: 'img', configMap: 'cfg',
+} as const
 /** One of PREFIXES. */
 export type Prefix = typeof PREFIXES[keyof typeof PREFIXES]
 

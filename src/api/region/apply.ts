@@ -7,7 +7,9 @@ import { nextId } from '../database/allocate.ts'
 import { lockAccount } from '../database/limits.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Change } from '../database/transaction.ts'
+import { endSessions, wantedCredentials, type Credentials } from './credentials.ts'
 import type { RegionFile } from './schema.ts'
+import type { RegionSecrets } from './secrets.ts'
 
 type Row = Readonly<Record<string, unknown>>
 /**
@@ -26,10 +28,11 @@ const FOREIGN_KEY_VIOLATION = '23503'
 /** A row that cannot be deleted because others refer to it. */
 export class InUse extends Error {}
 
-/** Applies a file inside of a transaction, and returns the difference: one line a row. `secretOf`: the digest of a client's secret file. */
-export async function applyRegion(change: Change, file: RegionFile, prune: boolean, secretOf: (path: string) => Buffer): Promise<readonly string[]> {
+/** Applies a file and its secrets inside of a transaction, and returns the difference: one line a row, without secrets. */
+export async function applyRegion(change: Change, file: RegionFile, prune: boolean, secrets: RegionSecrets): Promise<readonly string[]> {
   await sql`select pg_advisory_xact_lock(${LOCK})`.execute(change) // one after the other: two could insert the same row
-  const wanted = wantedRows(file, secretOf)
+  const credentials = await wantedCredentials(change, file, secrets)
+  const wanted = wantedRows(file, secrets, credentials)
   const difference: string[] = []
   const changed = new Set<string>()
   for (const table of wanted) {
@@ -38,37 +41,44 @@ export async function applyRegion(change: Change, file: RegionFile, prune: boole
     difference.push(...lines)
   }
   await finishDatabaseServers(change)
+  await endSessions(change, credentials)
   difference.push(...await applyCollaborations(change, file), ...await addDefaultGroups(change))
   if (prune) for (const table of wanted.toReversed()) difference.push(...await pruneTable(change, table))
-  const ids = [file.zones, file.server_types, file.images, file.users, file.accounts, file.api_clients].flat().map(({ id }) => ({ id }))
-  await change.insertInto('given_ids').values(ids).onConflict((conflict) => conflict.doNothing()).execute()
+  const withIds = [file.zones, file.server_types, file.images, file.users, file.accounts, file.api_clients, file.applications ?? []]
+  await change.insertInto('given_ids').values(withIds.flat().map(({ id }) => ({ id }))).onConflict((conflict) => conflict.doNothing()).execute()
   if (SEEN_BY_GUESTS.some((table) => changed.has(table))) {
     await markChanged(change, (await change.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()).map(({ id }) => id))
   }
   return difference
 }
 
-function wantedRows(file: RegionFile, secretOf: (path: string) => Buffer): readonly Wanted[] {
+function wantedRows(file: RegionFile, secrets: RegionSecrets, credentials: readonly Credentials[]): readonly Wanted[] {
   const zoneIds = new Map(file.zones.map(({ id, handle }) => [handle, id]))
+  const secretOf = (id: string) => secrets.digests.has(id) ? { secret_sha256: secrets.digests.get(id) } : {}
   const table = (name: string, rows: readonly Row[], key: readonly string[] = ['id'], isPruned = true, initial: Row = {}): Wanted => ({ table: name, key, rows, isPruned, initial })
   return [
     table('region', [{ only_row: true, name: file.name, domain: file.domain, library_ftp_host: file.library_ftp_host ?? `ftp.library.${file.domain}` }], ['only_row'], false),
     table('zones', file.zones),
     table('server_types', file.server_types.map((type) => ({ status: 'available', storage_type: 'local', ...type }))),
     table('hypervisors', file.hypervisors.map(({ name, zone, ram }) => ({ name, zone_id: zoneIds.get(zone), ram })), ['name']),
-    table('users', file.users.map(({ ssh_key, ...user }) => ({ email_verified: true, ...user, ...ssh_key !== undefined && { ssh_key: ssh_key.trim() || null } })), ['id'], true,
-      { ssh_key: null, messaging_pref: true }),
+    table('users', file.users.map(({ ssh_key, ...user }, i) => ({
+      email_verified: true, ...without(user, 'password_file', 'totp_secret_file'), ...ssh_key !== undefined && { ssh_key: ssh_key.trim() || null },
+      password_hash: credentials[i]!.passwordHash, totp_secret: credentials[i]!.totpSecret,
+    })), ['id'], true, { ssh_key: null, messaging_pref: true }),
     table('accounts', file.accounts.map(({ owner, verified_at, ...account }) => ({
       status: 'active', telephone_verified: true, verified_telephone: null, verified_ip: null, valid_credit_card: true, dbs_ram_limit: 0, load_balancers_limit: 0, block_storage_limit: 0,
-      ...withoutCollaborators(account), owner_id: owner, verified_at: verified_at === undefined ? null : new Date(verified_at),
+      ...without(account, 'collaborators'), owner_id: owner, verified_at: verified_at === undefined ? null : new Date(verified_at),
     })), ['id'], true, { address_1: '', address_2: '', city: '', county: '', postcode: '', vat_registration_number: null }),
     table('images', file.images.map(({ account, ...image }) => ({
       handle: null, username: 'root', status: 'available', locked: false, description: '', source: image.name, source_trigger: 'manual', source_type: 'upload', arch: 'x86_64',
       official: account === undefined, public: account === undefined, compatibility_mode: false, min_ram: null, licence_name: null, ...image,
       account_id: account ?? null,
     }))),
-    table('api_clients', file.api_clients.map(({ account, secret_file, ...client }) => ({
-      description: '', permissions_group: 'full', ...client, account_id: account, ...secret_file !== undefined && { secret_sha256: secretOf(secret_file) },
+    table('api_clients', file.api_clients.map(({ account, ...client }) => ({
+      description: '', permissions_group: 'full', ...without(client, 'secret_file'), account_id: account, ...secretOf(client.id),
+    }))),
+    table('applications', (file.applications ?? []).map(({ account, ...application }) => ({
+      description: '', ...without(application, 'secret_file'), account_id: account, ...secretOf(application.id),
     }))),
     table('database_server_types', (file.database_server_types ?? []).map((type) => ({ description: '', ...type }))),
     table('database_servers', (file.database_servers ?? []).map(({ account, zone, database_server_type, ...server }) => ({
@@ -78,8 +88,8 @@ function wantedRows(file: RegionFile, secretOf: (path: string) => Buffer): reado
   ]
 }
 
-function withoutCollaborators(account: Row): Row {
-  return Object.fromEntries(Object.entries(account).filter(([field]) => field !== 'collaborators'))
+function without(row: Row, ...fields: readonly string[]): Row {
+  return Object.fromEntries(Object.entries(row).filter(([field]) => !fields.includes(field)))
 }
 
 async function applyTable(change: Change, { table, key, rows, initial }: Wanted): Promise<string[]> {

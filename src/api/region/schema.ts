@@ -6,6 +6,7 @@ import Type, { type Static, type TSchema } from 'typebox'
 import { Compile } from 'typebox/compile'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { parseDocument } from '../../store/document.ts'
+import { isPasswordHash } from '../auth/password.ts'
 import { ACCOUNT_STATES } from '../model/account-states.ts'
 import { DATABASE_SERVER_STATES } from '../model/database-server-states.ts'
 import { isCountryCode } from '../model/countries.ts'
@@ -20,6 +21,8 @@ const Optional = <T extends TSchema>(schema: T) => Type.Optional(schema)
 const Positive = Type.Integer({ minimum: 1, maximum: 2_147_483_647 })
 const Count = Type.Integer({ minimum: 0, maximum: 2_147_483_647 })
 const Line = Type.String({ maxLength: 255 })
+/** A file beside the region file. */
+const FileName = Type.String({ minLength: 1 })
 const closed = { additionalProperties: false } as const
 
 const RegionSchema = Type.Object({
@@ -42,6 +45,7 @@ const RegionSchema = Type.Object({
   }, closed),
   users: Type.Array(Type.Object({
     id: Id('usr'), name: Line, email_address: Type.String(), email_verified: Optional(Type.Boolean()), ssh_key: Optional(Type.String()), messaging_pref: Optional(Type.Boolean()),
+    password_file: Optional(FileName), password_hash: Optional(Type.String()), totp_secret_file: Optional(FileName),
   }, closed)),
   accounts: Type.Array(Type.Object({
     id: Id('acc'), name: Line, owner: Id('usr'), collaborators: Optional(Type.Array(Id('usr'))),
@@ -54,13 +58,16 @@ const RegionSchema = Type.Object({
   }, closed)),
   api_clients: Type.Array(Type.Object({
     id: Id('cli'), account: Id('acc'), name: Line, description: Optional(Line), permissions_group: Optional(Type.Union([Type.Literal('full'), Type.Literal('storage')])),
-    secret_file: Optional(Type.String({ minLength: 1 })),
+    secret_file: Optional(FileName),
   }, closed)),
   database_servers: Optional(Type.Array(Type.Object({
     id: Id('dbs'), account: Id('acc'), name: Optional(Line), description: Optional(Type.String({ maxLength: 4096 })),
     status: Optional(Type.Enum([...DATABASE_SERVER_STATES])),
     locked: Optional(Type.Boolean()), allow_access: Optional(Type.Array(Line)), database_engine: Line, database_version: Line,
     database_server_type: Id('dbt'), maintenance_weekday: Optional(Type.Integer({ minimum: 0, maximum: 6 })), maintenance_hour: Optional(Type.Integer({ minimum: 0, maximum: 23 })), zone: Handle,
+  }, closed))),
+  applications: Optional(Type.Array(Type.Object({
+    id: Id('app'), account: Id('acc'), name: Line, description: Optional(Line), secret_file: Optional(FileName),
   }, closed))),
 }, closed)
 
@@ -83,9 +90,11 @@ export async function parseRegion(text: string): Promise<Parsed<RegionFile, stri
 
 /** What the database holds unique. */
 function duplicates(file: RegionFile): string[] {
-  const { zones, server_types, images, hypervisors, address_pools, users, accounts, api_clients, database_server_types = [], database_servers = [] } = file
+  const {
+    zones, server_types, images, hypervisors, address_pools, users, accounts, api_clients, applications = [], database_server_types = [], database_servers = [],
+  } = file
   const lists = [
-    [zones, server_types, images, users, accounts, api_clients, database_server_types, database_servers].flat().map(({ id }) => id),
+    [zones, server_types, images, users, accounts, api_clients, applications, database_server_types, database_servers].flat().map(({ id }) => id),
     hypervisors.map(({ name }) => name),
     ...[zones, server_types, images].map((list) => list.flatMap(({ handle }) => handle ?? [])), users.map(({ email_address }) => email_address.toLowerCase()),
     ...Object.values(address_pools),
@@ -94,13 +103,14 @@ function duplicates(file: RegionFile): string[] {
 }
 
 function references(file: RegionFile): string[] {
-  const { zones, hypervisors, accounts, users, api_clients, images, database_server_types = [], database_servers = [] } = file
+  const { zones, hypervisors, accounts, users, api_clients, applications = [], images, database_server_types = [], database_servers = [] } = file
   const isUser = (id: string) => users.some((user) => user.id === id)
   const isAccount = (id: string) => accounts.some((account) => account.id === id)
   return [
     ...hypervisors.filter(({ zone }) => !zones.some(({ handle }) => handle === zone)).map(({ name, zone }) => `hypervisors: ${name} is in the zone ${zone}, which zones does not have`),
     ...accounts.flatMap(({ id, owner, collaborators = [] }) => [owner, ...collaborators].filter((user) => !isUser(user)).map((user) => `accounts: ${id} names ${user}, which users does not have`)),
     ...api_clients.filter(({ account }) => !isAccount(account)).map(({ id, account }) => `api_clients: ${id} belongs to ${account}, which accounts does not have`),
+    ...applications.filter(({ account }) => !isAccount(account)).map(({ id, account }) => `applications: ${id} belongs to ${account}, which accounts does not have`),
     ...images.filter(({ account }) => account !== undefined && !isAccount(account)).map(({ id, account }) => `images: ${id} belongs to ${account!}, which accounts does not have`),
     ...database_servers.flatMap(({ id, account, zone, database_server_type: type }) => [
       ...isAccount(account) ? [] : [`database_servers: ${id} belongs to ${account}, which accounts does not have`],
@@ -123,5 +133,7 @@ function formats({ address_pools, accounts, users }: RegionFile): string[] {
       return parsed.ok ? [] : parsed.faults.map((fault) => `users: the ssh_key of ${id} ${fault}`)
     }),
     ...accounts.filter(({ verified_at }) => verified_at !== undefined && Number.isNaN(Date.parse(verified_at))).map(({ id }) => `accounts: ${id} has a verified_at that is not a time`),
+    ...users.filter(({ password_hash }) => password_hash !== undefined && !isPasswordHash(password_hash)).map(({ id }) => `users: ${id} has a password_hash that is not one of scrypt such as $scrypt$ln=15,r=8,p=3$SALT$KEY`),
+    ...users.filter(({ password_file, password_hash }) => password_file !== undefined && password_hash !== undefined).map(({ id }) => `users: ${id} has a password_file and a password_hash: keep one of them`),
   ]
 }

@@ -6,14 +6,13 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { basename, join } from 'node:path'
+import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import pg from 'pg'
 import { pino } from 'pino'
 import type { Test } from 'tap'
-import { buildApiServer } from '../../../src/api/api.ts'
+import { buildApiServer, buildAuth, type Auth } from '../../../src/api/api.ts'
 import { digest } from '../../../src/api/auth/secrets.ts'
-import { AccessTokens } from '../../../src/api/auth/tokens.ts'
 import type { ComputeMode } from '../../../src/api/database/compute-actions.ts'
 import { migrate } from '../../../src/api/database/migrate.ts'
 import { openDatabase, type Database } from '../../../src/api/database/open.ts'
@@ -22,9 +21,10 @@ import { OutboxPublisher } from '../../../src/api/publish/outbox-publisher.ts'
 import { isRefusal } from '../../../src/api/refusal.ts'
 import { applyRegion } from '../../../src/api/region/apply.ts'
 import { parseRegion, type RegionFile } from '../../../src/api/region/schema.ts'
+import { loadSecrets } from '../../../src/api/region/secrets.ts'
 import type { ApiServer } from '../../../src/api/server.ts'
 import { openStore, type Publisher } from '../../../src/store/open.ts'
-import { APPLICATION, aRegion, CLIENT_OF, ONE, secretOf } from '../fixtures/region.ts'
+import { APPLICATION, aRegion, CLIENT_OF, ONE, secretOf, secretTextOf } from '../fixtures/region.ts'
 import { BASE_URL } from '../fixtures/representations.ts'
 import { freePort } from '../redis/redis.ts'
 import { type LogLine, until } from './daemon.ts'
@@ -44,6 +44,7 @@ export type AuditLine = Readonly<Record<string, unknown>>
 export interface TestApi {
   readonly server: ApiServer
   readonly database: Database
+  readonly auth: Auth
   /** A temporary directory, with the state directory of PostgreSQL and the store in it. */
   readonly directory: string
   /** The audit lines until now. */
@@ -62,11 +63,11 @@ export interface TestApi {
   drained(): Promise<void>
 }
 
-/** Options of `anApi`. `region`: the region file. `accessTokenSeconds`: default 7200. `compute`: default none. */
-export interface ApiOptions { readonly region?: RegionFile, readonly accessTokenSeconds?: number, readonly compute?: ComputeMode }
+/** Options of `anApi`. `region`: the region file. `accessTokenSeconds`: default 7200. `compute`: default none. `now`: the clock of tokens, default the real one. */
+export interface ApiOptions { readonly region?: RegionFile, readonly accessTokenSeconds?: number, readonly compute?: ComputeMode, readonly now?: () => number }
 
 /** Builds the API on a new database with a region. */
-export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 7200, compute = 'none' }: ApiOptions = {}): Promise<TestApi> {
+export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 7200, compute = 'none', now = () => Date.now() }: ApiOptions = {}): Promise<TestApi> {
   const directory = await temporaryDirectory(t)
   const log = pino({ level: 'fatal' })
   const database = await openDatabase({ kind: 'embedded', stateDirectory: join(directory, 'state') }, false, (error) => { t.fail(`a connection broke: ${error.message}`) })
@@ -75,9 +76,11 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   await database.pool.query('select pg_reload_conf()')
   await migrate(database.tables)
   await apply(database, region)
+  const auth = buildAuth(database.tables, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now)
   const audit: AuditLine[] = []
   const audited = { write: (line: string) => { audit.push(JSON.parse(line) as AuditLine) } }
-  const server = await buildApiServer({ tls: undefined, trustedProxies: [], accessTokenSeconds, compute }, database, { baseUrl: BASE_URL, domain: region.domain }, audited, log)
+  const config = { tls: undefined, trustedProxies: [], accessTokenSeconds, otpHeaders: ['x-service-otp', 'x-brightbox-otp'], compute }
+  const server = await buildApiServer(config, database, auth, { baseUrl: BASE_URL, domain: region.domain }, audited, log)
   t.teardown(() => server.close())
   const token = async (client: string) => {
     const { statusCode, body } = await server.inject({ method: 'POST', url: '/token', headers: { authorization: basic(client) }, payload: { grant_type: 'client_credentials' } })
@@ -90,13 +93,13 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   }
   const tokens = new Map<string, Promise<string>>()
   return {
-    server, database, directory, audit, token, callWith,
+    server, database, auth, directory, audit, token, callWith,
     userToken: async (user, scopes = ['infrastructure', 'orbit']) => {
       const { tables } = database
-      await tables.insertInto('applications').values({ id: APPLICATION, account_id: ONE, name: 'Dashboard', secret_sha256: digest(secretOf(APPLICATION)) })
+      await tables.insertInto('applications').values({ id: APPLICATION, account_id: ONE, name: 'Dashboard', description: '', secret_sha256: digest(secretOf(APPLICATION)) })
         .onConflict((conflict) => conflict.doNothing()).execute()
       const { id: familyId } = await tables.insertInto('token_families').values({ application_id: APPLICATION, user_id: user, scopes: [...scopes] }).returning('id').executeTakeFirstOrThrow()
-      return new AccessTokens(tables, () => Date.now()).issue(tables, { familyId }, scopes, accessTokenSeconds)
+      return auth.tokens.issue(tables, { familyId }, scopes, accessTokenSeconds)
     },
     call: async (method, url, body, account = ONE) => {
       const client = CLIENT_OF[account]
@@ -122,11 +125,13 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   }
 }
 
-/** Applies a region file. The secrets of its clients are those of `secretOf`. */
+/** Applies a region file. Its secrets are those of `secretTextOf`. */
 export async function apply({ tables }: Pick<Database, 'tables'>, region: RegionFile, prune = false): Promise<readonly string[]> {
   const parsed = await parseRegion(JSON.stringify(region))
   if (!parsed.ok) throw new Error(parsed.faults.join('; '))
-  const difference = await inTransaction(tables, (change) => applyRegion(change, parsed.value, prune, (path) => digest(secretOf(basename(path, '.secret')))))
+  const secrets = loadSecrets(parsed.value, secretTextOf)
+  if (!secrets.ok) throw new Error(secrets.faults.join('; '))
+  const difference = await inTransaction(tables, (change) => applyRegion(change, parsed.value, prune, secrets.value))
   if (isRefusal(difference)) throw new Error(difference.errors.join('; '))
   return difference
 }
@@ -165,11 +170,15 @@ export async function startImdsApi(t: Test, env: Readonly<Record<string, string>
   return startProcess(t, full)
 }
 
-/** Writes a region file and the secrets of its clients into a directory. Returns its path. */
+type SecretFiles = Readonly<Partial<Record<'secret_file' | 'password_file' | 'totp_secret_file', string>>>
+
+/** Writes a region file and the files of its secrets into a directory. Returns its path. */
 export function writeRegion(directory: string, region: RegionFile = aRegion()): string {
   const file = join(directory, 'region.yaml')
   writeFileSync(file, JSON.stringify(region))
-  for (const { id, secret_file } of region.api_clients) if (secret_file !== undefined) writeFileSync(join(directory, secret_file), `${secretOf(id)}\n`)
+  for (const { secret_file, password_file, totp_secret_file } of [...region.api_clients, ...region.applications ?? [], ...region.users] as SecretFiles[]) {
+    for (const name of [secret_file, password_file, totp_secret_file]) if (name !== undefined) writeFileSync(join(directory, name), `${secretTextOf(name)}\n`)
+  }
   return file
 }
 

@@ -18,7 +18,7 @@ function faultsOf(env: Record<string, string>): string[] {
 test('the minimal configuration has the documented defaults', () => {
   expect(valueOf(FILES)).toEqual({
     listen: [{ host: '127.0.0.1', port: 8170 }], operator: { host: '127.0.0.1', port: 9170 }, baseUrl: 'http://127.0.0.1:8170', tls: undefined, trustedProxies: [],
-    database: { kind: 'embedded', stateDirectory: '/var/lib/imds-api' }, store: expect.objectContaining({ url: 'file:/srv/imds', userDataMaxBytes: 16_384 }) as unknown, accessTokenSeconds: 7200,
+    database: { kind: 'embedded', stateDirectory: '/var/lib/imds-api' }, store: expect.objectContaining({ url: 'file:/srv/imds', userDataMaxBytes: 16_384 }) as unknown, accessTokenSeconds: 7200, refreshTokenSeconds: 2_592_000,
     otpHeaders: ['x-service-otp', 'x-brightbox-otp'], compute: 'none', logLevel: 'info',
   })
   expect(Object.isFrozen(valueOf(FILES))).toBe(true)
@@ -27,10 +27,10 @@ test('the minimal configuration has the documented defaults', () => {
 test('every variable is read, and an empty one is not set', () => {
   expect(valueOf({
     ...REDIS, IMDS_API_LISTEN: ' [::]:443,,unix:/run/x.sock', IMDS_API_OPERATOR_LISTEN: '10.0.0.1:1', IMDS_API_TLS_CERT_FILE: '/c', IMDS_API_TLS_KEY_FILE: '/k', IMDS_API_BASE_URL: 'https://api.example.com/', IMDS_API_DATABASE: ' postgres://u@h/d ', IMDS_API_DATABASE_PASSWORD_FILE: '/p',
-    IMDS_API_TRUSTED_PROXIES: '10.0.0.1, fd00::/8,unix:', IMDS_API_ACCESS_TOKEN_SECONDS: '60', IMDS_API_OTP_HEADERS: ' X-Acme-OTP,x-acme-otp,OTP', IMDS_API_LOG_LEVEL: 'debug', IMDS_API_STATE_DIR: '',
+    IMDS_API_TRUSTED_PROXIES: '10.0.0.1, fd00::/8,unix:', IMDS_API_ACCESS_TOKEN_SECONDS: '60', IMDS_API_REFRESH_TOKEN_SECONDS: '3600', IMDS_API_OTP_HEADERS: ' X-Acme-OTP,x-acme-otp,OTP', IMDS_API_LOG_LEVEL: 'debug', IMDS_API_STATE_DIR: '',
   })).toMatchObject({
     listen: [{ host: '::', port: 443 }, { path: '/run/x.sock' }], operator: { host: '10.0.0.1', port: 1 }, tls: { certificate: '/c', key: '/k' }, baseUrl: 'https://api.example.com', database: { kind: 'server', url: 'postgres://u@h/d', passwordFile: '/p' },
-    trustedProxies: ['10.0.0.1', 'fd00::/8', 'unix:'], accessTokenSeconds: 60, otpHeaders: ['x-acme-otp', 'otp'], logLevel: 'debug', store: { url: 'redis://r:6379', region: 'gb1' },
+    trustedProxies: ['10.0.0.1', 'fd00::/8', 'unix:'], accessTokenSeconds: 60, refreshTokenSeconds: 3600, otpHeaders: ['x-acme-otp', 'otp'], logLevel: 'debug', store: { url: 'redis://r:6379', region: 'gb1' },
   })
   expect(valueOf({ ...REDIS, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: '/x' }).database).toEqual({ kind: 'embedded', stateDirectory: '/x' })
 })
@@ -65,6 +65,8 @@ test.each<[string, Record<string, string>, RegExp]>([
   ['a state directory', { IMDS_API_STATE_DIR: 'here' }, /^IMDS_API_STATE_DIR must be an absolute path$/],
   ['a short life of tokens', { IMDS_API_ACCESS_TOKEN_SECONDS: '59' }, /^IMDS_API_ACCESS_TOKEN_SECONDS must be a whole number from 60 to 86400$/],
   ['a long life of tokens', { IMDS_API_ACCESS_TOKEN_SECONDS: '86401' }, /^IMDS_API_ACCESS_TOKEN_SECONDS/],
+  ['a short life of refresh tokens', { IMDS_API_REFRESH_TOKEN_SECONDS: '3599' }, /^IMDS_API_REFRESH_TOKEN_SECONDS must be a whole number from 3600 to 31536000$/],
+  ['a long life of refresh tokens', { IMDS_API_REFRESH_TOKEN_SECONDS: '31536001' }, /^IMDS_API_REFRESH_TOKEN_SECONDS/],
   ['a life of tokens that is no number', { IMDS_API_ACCESS_TOKEN_SECONDS: '2h' }, /^IMDS_API_ACCESS_TOKEN_SECONDS/],
   ['the name of a header', { IMDS_API_OTP_HEADERS: 'X-Service-OTP,X OTP' }, /^IMDS_API_OTP_HEADERS "x otp" is not the name of a header$/],
   ['a list without a header', { IMDS_API_OTP_HEADERS: ' , ' }, /^IMDS_API_OTP_HEADERS must be the names of one or more headers, such as X-Service-OTP$/],

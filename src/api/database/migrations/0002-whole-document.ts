@@ -8,8 +8,10 @@ const STATEMENTS = [
     id text primary key,
     account_id text not null references accounts,
     name text not null,
+    description text not null,
     secret_sha256 bytea,
-    created_at timestamptz not null default now()
+    created_at timestamptz not null default now(),
+    revoked_at timestamptz
   )`,
   'create index applications_account on applications (account_id)',
   `create table token_families (

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { formatScopes, grantScopes, SCOPES } from '../../../../src/api/auth/scopes.ts'
+import { formatScopes, grantScopes, narrowScopes, SCOPES } from '../../../../src/api/auth/scopes.ts'
 
 test.each<[string | undefined, readonly ('infrastructure' | 'orbit')[], readonly string[] | undefined]>([
   [undefined, SCOPES, SCOPES], ['', SCOPES, SCOPES], [' , ', ['orbit'], ['orbit']], ['infrastructure', SCOPES, ['infrastructure']], ['orbit infrastructure', SCOPES, SCOPES],
@@ -10,3 +10,8 @@ test.each<[string | undefined, readonly ('infrastructure' | 'orbit')[], readonly
 test('scopes are separated by a comma and a space', () => {
   expect(formatScopes(SCOPES)).toBe('infrastructure, orbit')
 })
+
+test.each<[string | undefined, readonly string[], readonly string[] | undefined]>([
+  [undefined, SCOPES, SCOPES], ['', ['orbit'], ['orbit']], ['orbit', SCOPES, ['orbit']], ['orbit, infrastructure', SCOPES, SCOPES], ['infrastructure', ['orbit'], undefined],
+  ['orbit infrastructure', ['orbit'], undefined], ['admin', SCOPES, undefined],
+])('a refresh for %j of a token with %j gets %j', (requested, granted, scopes) => { expect(narrowScopes(requested, granted)).toEqual(scopes) })

@@ -11,7 +11,10 @@ const databaseServer = { id: 'dbs-aaaaa', account: ONE, database_engine: 'mysql'
 const { accounts: [account], users: [user], images: [image], address_pools: pools } = aRegion()
 
 test('the example and the region of the tests are right', async () => {
-  expect(await parseRegion(readFileSync(new URL('../../../../deploy/region.example.yaml', import.meta.url), 'utf8'))).toMatchObject({ ok: true, value: { name: 'gb1' } })
+  const example = readFileSync(new URL('../../../../deploy/region.example.yaml', import.meta.url), 'utf8')
+  expect(await parseRegion(example)).toMatchObject({ ok: true, value: { name: 'gb1' } })
+  const whole = example.replaceAll(/^( *)# (?=(?:password_file|totp_secret_file|applications):| {2}- \{ id: app-)/gm, '$1')
+  expect(await parseRegion(whole)).toMatchObject({ ok: true, value: { users: [{ password_file: 'ada.password', totp_secret_file: 'ada.totp' }], applications: [{ id: 'app-8xk2p' }] } })
   expect(await parseRegion(JSON.stringify(aRegion()))).toEqual({ ok: true, value: aRegion() })
 })
 
@@ -44,6 +47,10 @@ test.each<[string, object, string]>([
   ['an unknown state of a database server', { database_servers: [{ ...databaseServer, status: 'idle' }] }, 'database_servers.0.status must be'],
   ['a weekday that is none', { database_servers: [{ ...databaseServer, maintenance_weekday: 7 }] }, 'database_servers.0.maintenance_weekday must be <= 6'],
   ['a type of another kind of id', { database_server_types: [{ id: 'typ-aaaaa', name: 'x', disk_size: 1, ram: 1 }] }, 'database_server_types.0.id must match pattern'],
+  ['an unknown account of an application', { applications: [{ id: 'app-aaaaa', account: 'acc-zzzzz', name: 'x' }] }, 'applications: app-aaaaa belongs to acc-zzzzz, which accounts does not have'],
+  ['an application twice', { applications: [1, 2].map(() => ({ id: 'app-aaaaa', account: ONE, name: 'x' })) }, 'app-aaaaa is given twice'],
+  ['a password_hash that is none', { users: [{ ...user, password_hash: 'secret' }, aRegion().users[1]] }, `users: ${ADA} has a password_hash that is not one of scrypt such as $scrypt$ln=15,r=8,p=3$SALT$KEY`],
+  ['two passwords of a user', { users: [{ ...user, password_file: 'x' }, aRegion().users[1]] }, `users: ${ADA} has a password_file and a password_hash: keep one of them`],
   ['a pool that is none', { address_pools: { ...pools, mac: ['x'] } }, 'address_pools.mac: "x" is not a range of MAC addresses such as 02:24:19:00:00:00/24'],
 ])('%s is refused', async (_what, change, fault) => {
   const faults = await faultsOf(change)

@@ -1,0 +1,76 @@
+/**
+ * Limits failed token requests. Successes are not limited.
+ *
+ * A failure is counted for its subject (the id of a client, or the name of a user), for its address, and for the pair of both:
+ *
+ * - A pair is small: somebody who guesses from one address. It locks nobody else out.
+ * - An address is larger: somebody who tries many subjects.
+ * - A subject is larger too: somebody who guesses from many addresses. An attacker can use this one up, and must not lock out the subject itself. So an
+ *   address from which the subject has succeeded before has only the limit of its pair.
+ *
+ * A request beyond a limit is refused before its secret is checked: a guess beyond it learns nothing. Memory is bounded: MOST entries of each kind, some
+ * 15 MB if names are long. Each process has limits of its own.
+ */
+import { LRUCache } from 'lru-cache'
+import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
+import { TokenBucket } from '../../runtime/token-bucket.ts'
+
+/** Failures at once, and failures a second after that. */
+interface Allowance { readonly burst: number, readonly perSecond: number }
+
+const PAIR: Allowance = { burst: 10, perSecond: 1 / 60 }
+const ADDRESS: Allowance = { burst: 100, perSecond: 1 }
+const SUBJECT: Allowance = { burst: 100, perSecond: 1 / 60 }
+const MOST = 10_000
+/** No id, and no address of mail, is longer. */
+const LONGEST_SUBJECT = 254
+
+/** Counts failures. `now`: milliseconds of a monotonic clock. */
+export class FailureLimit {
+  readonly #now: () => number
+  readonly #pairs = new LRUCache<string, TokenBucket>({ max: MOST })
+  readonly #addresses = new LRUCache<string, TokenBucket>({ max: MOST })
+  readonly #subjects = new LRUCache<string, TokenBucket>({ max: MOST })
+  /** Pairs that have succeeded. */
+  readonly #known = new LRUCache<string, true>({ max: MOST })
+
+  constructor(now: () => number) {
+    this.#now = now
+  }
+
+  /** The seconds after which a request may be tried again; undefined: it may be tried now. */
+  waitSeconds(subject: string, address: string): number | undefined {
+    const full = this.#bucketsOf(subject, address).find(([bucket]) => !bucket.hasToken(this.#now()))
+    return full === undefined ? undefined : 1 / full[1].perSecond
+  }
+
+  failed(subject: string, address: string): void {
+    for (const [bucket] of this.#bucketsOf(subject, address)) {
+      bucket.hasToken(this.#now()) // adds what was earned until now
+      bucket.take(1)
+    }
+  }
+
+  succeeded(subject: string, address: string): void {
+    this.#known.set(keysOf(subject, address).pair, true)
+  }
+
+  #bucketsOf(subject: string, address: string): (readonly [TokenBucket, Allowance])[] {
+    const keys = keysOf(subject, address)
+    const own = [bucketOf(this.#pairs, keys.pair, PAIR), PAIR] as const
+    if (this.#known.get(keys.pair) === true) return [own]
+    return [own, [bucketOf(this.#addresses, keys.address, ADDRESS), ADDRESS], [bucketOf(this.#subjects, keys.subject, SUBJECT), SUBJECT]]
+  }
+}
+
+/** One user of IPv6 has a whole /64. */
+function keysOf(subject: string, address: string): { readonly subject: string, readonly address: string, readonly pair: string } {
+  const [name, source] = [subject.slice(0, LONGEST_SUBJECT), sourceOf(canonicalAddress(address) ?? address)]
+  return { subject: name, address: source, pair: `${source} ${name}` }
+}
+
+function bucketOf(buckets: LRUCache<string, TokenBucket>, key: string, { burst, perSecond }: Allowance): TokenBucket {
+  let bucket = buckets.get(key)
+  if (bucket === undefined) buckets.set(key, bucket = new TokenBucket(burst, perSecond))
+  return bucket
+}

@@ -1,0 +1,172 @@
+/**
+ * The grants of OAuth 2.0 (RFC 6749) that this API has. An API client uses client_credentials, and acts for its account. An application uses password and
+ * refresh_token, and acts for its users.
+ */
+import type { Kysely } from 'kysely'
+import { claimSignIn, findClient, findUser, type Client } from '../database/credentials.ts'
+import type { Tables } from '../database/tables.ts'
+import { inTransaction, type Change } from '../database/transaction.ts'
+import { isRefusal } from '../refusal.ts'
+import type { Credentials } from './basic.ts'
+import type { FailureLimit } from './failure-limit.ts'
+import { splitCode, stepOfCode } from './one-time-password.ts'
+import { verifyPassword } from './password.ts'
+import { grantScopes, narrowScopes, SCOPES, type Scope } from './scopes.ts'
+import { isSecret } from './secrets.ts'
+import type { TokenFamilies } from './token-families.ts'
+import type { AccessTokens } from './tokens.ts'
+import { WorkQueue } from './work-queue.ts'
+
+/** What the grants need. `seconds`: the lifetime of an access token. `now`: milliseconds since 1970. */
+export interface GrantParts {
+  readonly tables: Kysely<Tables>
+  readonly tokens: AccessTokens
+  readonly families: TokenFamilies
+  readonly limit: FailureLimit
+  readonly seconds: number
+  readonly now: () => number
+}
+
+/** A token request. `code`: the one-time password in a header. `address`: of the client. */
+export interface TokenRequest {
+  readonly credentials: Credentials | undefined
+  readonly address: string
+  readonly code: string | undefined
+  readonly body: Readonly<Partial<Record<'grant_type' | 'scope' | 'username' | 'password' | 'refresh_token', string>>>
+}
+
+/** The outcome of a token request. */
+export type TokenOutcome =
+  | { readonly kind: 'granted', readonly accessToken: string, readonly refreshToken: string | undefined, readonly scopes: readonly string[] }
+  | { readonly kind: 'invalid', readonly error: 'invalid_request' | 'invalid_grant' | 'unsupported_grant_type' | 'unauthorized_client' | 'invalid_scope', readonly description: string }
+  /** Wrong credentials. `needsCode`: the password was right, and a one-time password is missing, wrong, or was used before. */
+  | { readonly kind: 'wrong', readonly needsCode: boolean, readonly description: string }
+  /** Too many failures before. */
+  | { readonly kind: 'limited', readonly seconds: number }
+  /** Too many passwords are being checked. */
+  | { readonly kind: 'busy' }
+
+/** A check of a password takes 32 MiB and some 0.2 s of one core. A queue of this length is some seconds long. */
+const CHECKS = { atOnce: 2, waiting: 32 } as const
+
+const WRONG_CLIENT: TokenOutcome = { kind: 'wrong', needsCode: false, description: 'the client\'s id or secret is wrong' }
+const WRONG_PASSWORD: TokenOutcome = { kind: 'wrong', needsCode: false, description: 'the username or the password is wrong' }
+const NO_CODE: TokenOutcome = { kind: 'wrong', needsCode: true, description: 'a one-time password is required' }
+const WRONG_CODE: TokenOutcome = { kind: 'wrong', needsCode: true, description: 'the one-time password is wrong, or was used before' }
+const WRONG_REFRESH = invalid('invalid_grant', 'the refresh token is not valid for this client, has expired, was used before, or was revoked')
+const WRONG_SCOPE = invalid('invalid_scope', 'scope must be infrastructure, orbit or both, and this client must be allowed it')
+
+/** Grants tokens. */
+export class Grants {
+  readonly #parts: GrantParts
+  readonly #checks = new WorkQueue(CHECKS.atOnce, CHECKS.waiting)
+
+  constructor(parts: GrantParts) {
+    this.#parts = parts
+  }
+
+  /** Handles a token request. */
+  async grant(request: TokenRequest): Promise<TokenOutcome> {
+    const client = await this.#authenticate(request)
+    if (client.kind !== 'api-client' && client.kind !== 'application') return client
+    const { grant_type: grant } = request.body
+    if (grant === undefined) return invalid('invalid_request', 'grant_type is missing')
+    if (client.kind === 'api-client') {
+      if (grant === 'client_credentials') return this.#clientCredentials(client, request)
+      if (grant === 'password' || grant === 'refresh_token') return invalid('unauthorized_client', `an API client may not use the grant ${grant}: only an application may`)
+      return invalid('unsupported_grant_type', 'grant_type must be client_credentials')
+    }
+    if (grant === 'password') return this.#password(client.id, request)
+    if (grant === 'refresh_token') return this.#refresh(client.id, request)
+    if (grant === 'client_credentials') return invalid('unauthorized_client', 'an application may not use the grant client_credentials: only an API client may')
+    return invalid('unsupported_grant_type', 'grant_type must be password or refresh_token')
+  }
+
+  async #authenticate({ credentials, address }: TokenRequest): Promise<Client | TokenOutcome> {
+    const { tables, limit } = this.#parts
+    const { id, secret } = credentials ?? { id: '', secret: '' }
+    const seconds = limit.waitSeconds(id, address)
+    if (seconds !== undefined) return { kind: 'limited', seconds }
+    const found = await findClient(tables, id)
+    if (found === undefined || !isSecret(secret, found.sha256)) {
+      limit.failed(id, address)
+      return WRONG_CLIENT
+    }
+    limit.succeeded(id, address)
+    return found.client
+  }
+
+  async #clientCredentials({ id, accountId, scopes: allowed }: Extract<Client, { kind: 'api-client' }>, { body }: TokenRequest): Promise<TokenOutcome> {
+    const { tables, tokens, seconds } = this.#parts
+    const scopes = grantScopes(body.scope, allowed)
+    if (scopes === undefined) return WRONG_SCOPE
+    return { kind: 'granted', accessToken: await tokens.issue(tables, { clientId: id, accountId }, scopes, seconds), refreshToken: undefined, scopes }
+  }
+
+  async #password(applicationId: string, request: TokenRequest): Promise<TokenOutcome> {
+    const { username, password, scope } = request.body
+    if (username === undefined || password === undefined) return invalid('invalid_request', 'username and password are required')
+    const scopes = grantScopes(scope, SCOPES)
+    if (scopes === undefined) return WRONG_SCOPE
+    const name = username.toLowerCase()
+    const seconds = this.#parts.limit.waitSeconds(subjectOf(name), request.address)
+    if (seconds !== undefined) return { kind: 'limited', seconds }
+    return await this.#checks.run(() => this.#signIn(applicationId, name, password, scopes, request)) ?? { kind: 'busy' }
+  }
+
+  /** Runs in the queue. So guesses that were sent in parallel exceed the limit by one at most. */
+  async #signIn(applicationId: string, name: string, presented: string, scopes: readonly Scope[], request: TokenRequest): Promise<TokenOutcome> {
+    const { tables, families, limit, now } = this.#parts
+    const [subject, { address }] = [subjectOf(name), request]
+    const seconds = limit.waitSeconds(subject, address)
+    if (seconds !== undefined) return { kind: 'limited', seconds }
+    const failed = (outcome: TokenOutcome) => {
+      limit.failed(subject, address)
+      return outcome
+    }
+    const user = await findUser(tables, name)
+    const secret = user?.totpSecret
+    const { password, code } = secret === undefined ? { password: presented, code: undefined } : splitCode(presented, request.code)
+    const isRight = await verifyPassword(password, user?.passwordHash) // takes as long for an unknown user
+    if (user === undefined || !isRight) return failed(WRONG_PASSWORD)
+    if (secret !== undefined && code === undefined) return NO_CODE // not a guess: clients ask for the code then
+    const step = secret === undefined || code === undefined ? undefined : stepOfCode(secret, code, now())
+    if (secret !== undefined && step === undefined) return failed(WRONG_CODE)
+    const granted = await inTransaction(tables, async (change) => {
+      if (!await claimSignIn(change, user, step)) return undefined
+      const { family, refreshToken } = await families.begin(change, applicationId, user.id, scopes)
+      return this.#issue(change, family.id, refreshToken, scopes)
+    })
+    if (granted === undefined || isRefusal(granted)) return failed(secret === undefined ? WRONG_PASSWORD : WRONG_CODE)
+    limit.succeeded(subject, address)
+    return granted
+  }
+
+  async #refresh(applicationId: string, { body }: TokenRequest): Promise<TokenOutcome> {
+    const { tables, families } = this.#parts
+    const { refresh_token: token, scope } = body
+    if (token === undefined) return invalid('invalid_request', 'refresh_token is required')
+    const outcome = await inTransaction(tables, async (change): Promise<TokenOutcome> => {
+      const used = await families.find(change, applicationId, token)
+      if (used === undefined) return WRONG_REFRESH
+      const scopes = narrowScopes(scope, used.family.scopes)
+      if (scopes === undefined) return invalid('invalid_scope', `scope must be within the scopes of the refresh token: ${used.family.scopes.join(', ')}`)
+      return this.#issue(change, used.family.id, await families.rotate(change, used), scopes)
+    })
+    return isRefusal(outcome) ? WRONG_REFRESH : outcome
+  }
+
+  async #issue(change: Change, familyId: number, refreshToken: string, scopes: readonly string[]): Promise<TokenOutcome> {
+    const { tokens, seconds } = this.#parts
+    return { kind: 'granted', accessToken: await tokens.issue(change, { familyId }, scopes, seconds), refreshToken, scopes }
+  }
+}
+
+/** The subject of a user in the limit of failures. No client has such an id. */
+function subjectOf(name: string): string {
+  return `user ${name}`
+}
+
+function invalid(error: Extract<TokenOutcome, { kind: 'invalid' }>['error'], description: string): TokenOutcome {
+  return { kind: 'invalid', error, description }
+}

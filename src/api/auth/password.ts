@@ -1,0 +1,70 @@
+/**
+ * Passwords of users, stored as scrypt hashes. A hash is a PHC string, `$scrypt$ln=15,r=8,p=3$SALT$KEY`: it has its parameters, so other ones for new
+ * hashes leave the old ones valid.
+ */
+import { randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
+import { promisify } from 'node:util'
+
+/** The cost of a hash: 2^ln * r * 128 bytes of memory, and p times the time. */
+interface Cost { readonly ln: number, readonly r: number, readonly p: number }
+interface Hash { readonly cost: Cost, readonly salt: Buffer, readonly key: Buffer }
+
+/** 32 MiB: one of the costs that OWASP's Password Storage Cheat Sheet recommends. */
+const COST: Cost = { ln: 15, r: 8, p: 3 }
+const SALT_BYTES = 16
+const KEY_BYTES = 32
+/** The memory of a hash of other origin is bounded, since a sign-in takes it. */
+const MOST_MEMORY = 1 << 26
+const LEAST_LN = 10
+const MOST_P = 16
+
+const FORM = /^\$scrypt\$ln=(?<ln>[1-9]\d?),r=(?<r>[1-9]\d?),p=(?<p>[1-9]\d?)\$(?<salt>[A-Za-z0-9+/]{11,86})\$(?<key>[A-Za-z0-9+/]{43,86})$/
+/** A hash of the usual cost that no password has. */
+const NOBODYS: Hash = { cost: COST, salt: Buffer.alloc(SALT_BYTES), key: Buffer.alloc(KEY_BYTES) }
+
+const derive = promisify(scrypt) as (password: string, salt: Buffer, length: number, options: object) => Promise<Buffer>
+
+/** True for text that may be a password: 8 to 72 characters (the interface). */
+export function isPassword(text: string): boolean {
+  const length = Array.from(text).length // in code points
+  return length >= 8 && length <= 72
+}
+
+/** Hashes a password. */
+export async function hashPassword(password: string): Promise<string> {
+  const salt = randomBytes(SALT_BYTES)
+  const key = await compute(password, { cost: COST, salt }, KEY_BYTES)
+  return `$scrypt$ln=${String(COST.ln)},r=${String(COST.r)},p=${String(COST.p)}$${encode(salt)}$${encode(key)}`
+}
+
+/** True if a password is that of a hash. Without a hash (the user is unknown, or has no password) it takes as long, and is false. */
+export async function verifyPassword(password: string, text: string | undefined): Promise<boolean> {
+  const hash = text === undefined ? undefined : parseHash(text)
+  const { cost, salt, key } = hash ?? NOBODYS
+  return timingSafeEqual(await compute(password, { cost, salt }, key.length), key) && hash !== undefined
+}
+
+/** True for a hash that `verifyPassword` can check. */
+export function isPasswordHash(text: string): boolean {
+  return parseHash(text) !== undefined
+}
+
+function parseHash(text: string): Hash | undefined {
+  const { groups } = FORM.exec(text) ?? {}
+  if (groups === undefined) return undefined
+  const cost = { ln: Number(groups['ln']), r: Number(groups['r']), p: Number(groups['p']) }
+  if (cost.ln < LEAST_LN || memoryOf(cost) > MOST_MEMORY || cost.p > MOST_P) return undefined
+  return { cost, salt: Buffer.from(groups['salt']!, 'base64'), key: Buffer.from(groups['key']!, 'base64') }
+}
+
+function memoryOf({ ln, r }: Cost): number {
+  return 128 * r * 2 ** ln
+}
+
+function compute(password: string, { cost, salt }: Omit<Hash, 'key'>, length: number): Promise<Buffer> {
+  return derive(password, salt, length, { N: 2 ** cost.ln, r: cost.r, p: cost.p, maxmem: 2 * memoryOf(cost) })
+}
+
+function encode(bytes: Buffer): string {
+  return bytes.toString('base64').replace(/=+$/, '')
+}

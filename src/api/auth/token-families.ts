@@ -1,0 +1,85 @@
+/**
+ * Refresh tokens. All tokens that began with one password are a family: of one application and one user, and revoked together.
+ *
+ *     issued --first use--> used --30 s--> spent
+ *
+ * Each use gives a new refresh token. A used one still gives siblings for a while, since a client may send two requests in parallel. The use of a spent one
+ * shows that somebody else has a copy: the family is revoked, with its access tokens (RFC 9700, 4.14.2).
+ */
+import type { Kysely } from 'kysely'
+import type { Tables } from '../database/tables.ts'
+import type { Change, Reader } from '../database/transaction.ts'
+import { digest, newToken } from './secrets.ts'
+
+/** A family, for a new access token. */
+export interface Family { readonly id: number, readonly scopes: readonly string[] }
+/** A new family, and its first refresh token. */
+export interface Begun { readonly family: Family, readonly refreshToken: string }
+/** A refresh token that may be used. */
+export interface Usable { readonly family: Family, readonly sha256: Buffer, readonly isFirstUse: boolean }
+
+const SIBLINGS_MS = 30_000
+
+/** Issues and uses refresh tokens. `now`: milliseconds since 1970. `seconds`: the lifetime of one. */
+export class TokenFamilies {
+  readonly #tables: Kysely<Tables>
+  readonly #seconds: number
+  readonly #now: () => number
+
+  constructor(tables: Kysely<Tables>, seconds: number, now: () => number) {
+    this.#tables = tables
+    this.#seconds = seconds
+    this.#now = now
+  }
+
+  /** Begins a family with its first refresh token. */
+  async begin(change: Change, applicationId: string, userId: string, scopes: readonly string[]): Promise<Begun> {
+    const { id } = await change.insertInto('token_families').values({ application_id: applicationId, user_id: userId, scopes: [...scopes] })
+      .returning('id').executeTakeFirstOrThrow()
+    return { family: { id, scopes }, refreshToken: await this.#issue(change, id) }
+  }
+
+  /** Finds a refresh token that this application may use now. Revokes the family of a spent one, so the transaction must be committed in any case. */
+  async find(change: Change, applicationId: string, token: string): Promise<Usable | undefined> {
+    const sha256 = digest(token)
+    const row = await change.selectFrom('refresh_tokens').innerJoin('token_families', 'token_families.id', 'refresh_tokens.family_id')
+      .select(['refresh_tokens.used_at', 'token_families.id', 'token_families.scopes'])
+      .where('refresh_tokens.sha256', '=', sha256).where('refresh_tokens.expires_at', '>', new Date(this.#now()))
+      .where('token_families.application_id', '=', applicationId).where('token_families.revoked_at', 'is', null)
+      .forUpdate() // parallel uses wait, so one of them is the first
+      .executeTakeFirst()
+    if (row === undefined) return undefined
+    const { id, scopes, used_at } = row
+    if (used_at !== null && used_at.getTime() + SIBLINGS_MS <= this.#now()) {
+      await revokeFamilies(change, 'id', [id])
+      return undefined
+    }
+    return { family: { id, scopes }, sha256, isFirstUse: used_at === null }
+  }
+
+  /** Uses a refresh token. Returns the next one. */
+  async rotate(change: Change, { family, sha256, isFirstUse }: Usable): Promise<string> {
+    if (isFirstUse) await change.updateTable('refresh_tokens').set({ used_at: new Date(this.#now()) }).where('sha256', '=', sha256).execute()
+    return this.#issue(change, family.id)
+  }
+
+  /** Deletes expired refresh tokens, and families of which nothing is left. */
+  async purge(): Promise<void> {
+    await this.#tables.deleteFrom('refresh_tokens').where('expires_at', '<=', new Date(this.#now())).execute()
+    await this.#tables.deleteFrom('token_families')
+      .where((where) => where.not(where.exists(where.selectFrom('refresh_tokens').select('sha256').whereRef('family_id', '=', 'token_families.id'))))
+      .where((where) => where.not(where.exists(where.selectFrom('access_tokens').select('sha256').whereRef('family_id', '=', 'token_families.id'))))
+      .execute()
+  }
+
+  async #issue(change: Change, familyId: number): Promise<string> {
+    const token = newToken()
+    await change.insertInto('refresh_tokens').values({ sha256: digest(token), family_id: familyId, expires_at: new Date(this.#now() + this.#seconds * 1000) }).execute()
+    return token
+  }
+}
+
+/** Revokes families, with all of their tokens: those with these ids, or of these applications or users. */
+export async function revokeFamilies(database: Reader, column: 'id' | 'application_id' | 'user_id', values: readonly (string | number)[]): Promise<void> {
+  await database.updateTable('token_families').set({ revoked_at: new Date() }).where(column, 'in', [...values]).where('revoked_at', 'is', null).execute()
+}

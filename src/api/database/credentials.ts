@@ -1,0 +1,49 @@
+/** Who may get a token: clients and users, with what proves that it is them. */
+import type { Kysely } from 'kysely'
+import { SCOPES_OF_GROUP, type Scope } from '../auth/scopes.ts'
+import { isIdOf, PREFIXES } from '../model/ids.ts'
+import type { Tables } from './tables.ts'
+import type { Change } from './transaction.ts'
+
+/** An API client acts for its account, an application for the users that sign in with it. */
+export type Client =
+  | { readonly kind: 'api-client', readonly id: string, readonly accountId: string, readonly scopes: readonly Scope[] }
+  | { readonly kind: 'application', readonly id: string }
+
+/** A user, as far as a password grant needs it. Undefined: the user has no password, or no two-factor authentication. */
+export interface UserCredentials { readonly id: string, readonly passwordHash: string | undefined, readonly totpSecret: string | undefined }
+
+/** A client by its id, and the digest of its secret (null: it has none yet). One that was revoked does not exist. */
+export async function findClient(tables: Kysely<Tables>, id: string): Promise<{ readonly client: Client, readonly sha256: Buffer | null } | undefined> {
+  if (isIdOf(PREFIXES.application, id)) {
+    const row = await tables.selectFrom('applications').select('secret_sha256').where('id', '=', id).where('revoked_at', 'is', null).executeTakeFirst()
+    return row && { client: { kind: 'application', id }, sha256: row.secret_sha256 }
+  }
+  const row = await tables.selectFrom('api_clients').select(['account_id', 'permissions_group', 'secret_sha256'])
+    .where('id', '=', id).where('revoked_at', 'is', null).executeTakeFirst()
+  return row && { client: { kind: 'api-client', id, accountId: row.account_id, scopes: SCOPES_OF_GROUP[row.permissions_group] }, sha256: row.secret_sha256 }
+}
+
+/** A user by the id, or by the address of mail. `name`: in lower case. */
+export async function findUser(tables: Kysely<Tables>, name: string): Promise<UserCredentials | undefined> {
+  const row = await tables.selectFrom('users').select(['id', 'password_hash', 'totp_secret'])
+    .where((where) => where.or([where('id', '=', name), where(where.fn<string>('lower', ['email_address']), '=', name)])).executeTakeFirst()
+  return row && { id: row.id, passwordHash: row.password_hash ?? undefined, totpSecret: row.totp_secret ?? undefined }
+}
+
+/**
+ * Claims a sign-in for a transaction: uses up the step of a one-time password, so that it is accepted once, also of two requests at the same time. False:
+ * that step or a later one was used before, or the credentials were changed since they were read.
+ */
+export async function claimSignIn(change: Change, user: UserCredentials, step: number | undefined): Promise<boolean> {
+  const { id, passwordHash = null, totpSecret = null } = user
+  if (step === undefined) {
+    const held = await change.selectFrom('users').select('id').where('id', '=', id).where('password_hash', '=', passwordHash).where('totp_secret', 'is', null)
+      .forShare().executeTakeFirst()
+    return held !== undefined
+  }
+  const claimed = await change.updateTable('users').set({ totp_last_step: step })
+    .where('id', '=', id).where('password_hash', '=', passwordHash).where('totp_secret', '=', totpSecret)
+    .where((where) => where.or([where('totp_last_step', 'is', null), where('totp_last_step', '<', step)])).returning('id').executeTakeFirst()
+  return claimed !== undefined
+}

@@ -1,0 +1,46 @@
+/** The secrets of a region file. They are in files beside it, so that it can be shown and kept under version control. */
+import type { Parsed } from '../../metadata/parsed.ts'
+import { parseTotpSecret } from '../auth/one-time-password.ts'
+import { isPassword } from '../auth/password.ts'
+import { digest } from '../auth/secrets.ts'
+import type { RegionFile } from './schema.ts'
+
+/** The secrets, each by the id of its owner. */
+export interface RegionSecrets {
+  /** SHA-256 of the secrets of API clients and applications. */
+  readonly digests: ReadonlyMap<string, Buffer>
+  readonly passwords: ReadonlyMap<string, string>
+  readonly totpSecrets: ReadonlyMap<string, string>
+}
+
+/** Loads every file of secrets that a region file names. Reports every fault at once, without the secret. `read`: the text of a file. */
+export function loadSecrets({ users, api_clients, applications = [] }: RegionFile, read: (file: string) => string): Parsed<RegionSecrets, string> {
+  const faults: string[] = []
+  const load = <T>(owner: string, file: string | undefined, parse: (text: string) => T | undefined, form: string): [string, T][] => {
+    if (file === undefined) return []
+    const text = textOf(file, read)
+    const value = text === undefined ? undefined : parse(text)
+    if (value !== undefined) return [[owner, value]]
+    faults.push(`${owner}: ${file} ${text === undefined ? 'cannot be read' : `must have ${form}`}`)
+    return []
+  }
+  const digests = new Map([...api_clients, ...applications].flatMap(({ id, secret_file }) =>
+    load(id, secret_file, (text) => text.trim() === '' ? undefined : digest(text.trim()), 'a secret in its first line')))
+  const passwords = new Map(users.flatMap(({ id, password_file }) => load(id, password_file, parsePassword, 'a password of 8 to 72 characters in its only line')))
+  const totpSecrets = new Map(users.flatMap(({ id, totp_secret_file }) => load(id, totp_secret_file, parseTotpSecret, 'a secret in base32 with 16 to 128 characters')))
+  return faults.length > 0 ? { ok: false, faults } : { ok: true, value: { digests, passwords, totpSecrets } }
+}
+
+function textOf(file: string, read: (file: string) => string): string | undefined {
+  try {
+    return read(file)
+  } catch { // missing, or not readable by this user
+    return undefined
+  }
+}
+
+/** Spaces belong to a password, the end of its line does not. */
+function parsePassword(text: string): string | undefined {
+  const password = text.replace(/\r?\n$/, '')
+  return isPassword(password) && !/[\r\n]/.test(password) ? password : undefined
+}

@@ -22,6 +22,8 @@ import { AccessTokens } from './auth/tokens.ts'
 import type { ApiConfig } from './config.ts'
 import { migrate } from './database/migrate.ts'
 import { openDatabase, type Database } from './database/open.ts'
+import { InvitationSender } from './mail/sender.ts'
+import { buildSmtp } from './mail/smtp.ts'
 import { buildApiMetrics } from './metrics.ts'
 import { buildOperatorServer } from './operator.ts'
 import { LazyStore } from './publish/lazy-store.ts'
@@ -78,6 +80,11 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     })
     const metrics = buildApiMetrics(database)
     const publisher = new OutboxPublisher({ tables: database.tables, connect: () => connect(database), store, region, counted: metrics.published, log })
+    const { mail } = config
+    const sender = new InvitationSender({
+      tables: database.tables, counted: metrics.invited, log,
+      mail: mail === undefined ? undefined : { send: buildSmtp(mail), invitationUrl: mail.invitationUrl },
+    })
     const audit = openAuditOrFail(config.auditFile, log)
     const auth = buildAuth(database.tables, config, () => Date.now())
     const server = await buildApiServer(config, database, auth, { baseUrl: config.baseUrl, domain: region.domain }, audit, log)
@@ -86,10 +93,11 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       done()
     })
     const operatorServer = buildOperatorServer({ database, publisher, registry: metrics.registry })
-    stops.push(() => Promise.all([closeServer(operatorServer), closeServer(server), publisher.stop()]))
+    stops.push(() => Promise.all([closeServer(operatorServer), closeServer(server), publisher.stop(), sender.stop()]))
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
     const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
     publisher.start()
+    sender.start()
     const purge = setInterval(() => {
       auth.purge().catch((error: unknown) => { log.warn({ reason: (error as Error).message }, 'expired tokens were not deleted; retrying in an hour') })
     }, PURGE_INTERVAL_MS)

@@ -8,6 +8,7 @@ import { formatHostPort, formatPlace, isLoopback, parseAddressPort, parseUnixSoc
 import { parseStoreSettings, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from '../store/settings.ts'
 import type { ComputeMode } from './database/compute-actions.ts'
 import type { DatabaseSettings } from './database/open.ts'
+import { parseMailSettings, type MailSettings } from './mail/settings.ts'
 
 /** The whole configuration of imds-api. */
 export interface ApiConfig {
@@ -26,6 +27,8 @@ export interface ApiConfig {
   readonly refreshTokenSeconds: number
   /** The request headers that may carry a user's one-time password, in order of preference. Lower case, as in `request.headers`. */
   readonly otpHeaders: readonly string[]
+  /** Undefined: invitations are not sent. */
+  readonly mail: MailSettings | undefined
   /** The file of the audit lines; undefined: standard error. */
   readonly auditFile: string | undefined
   /** How actions on servers are carried out. */
@@ -54,6 +57,10 @@ export const API_SETTINGS = {
   IMDS_API_ACCESS_TOKEN_SECONDS: '7200',
   IMDS_API_REFRESH_TOKEN_SECONDS: '2592000',
   IMDS_API_OTP_HEADERS: 'X-Service-OTP,X-Brightbox-OTP',
+  IMDS_API_SMTP: undefined,
+  IMDS_API_SMTP_PASSWORD_FILE: undefined,
+  IMDS_API_MAIL_FROM: undefined,
+  IMDS_API_INVITATION_URL: undefined,
   IMDS_API_AUDIT_FILE: undefined,
   IMDS_API_COMPUTE: 'none',
   IMDS_API_LOG_LEVEL: 'info',
@@ -109,6 +116,7 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
   const refreshTokenSeconds = Number(read('IMDS_API_REFRESH_TOKEN_SECONDS'))
   if (!isWhole(refreshTokenSeconds, 3_600, 31_536_000)) fault('IMDS_API_REFRESH_TOKEN_SECONDS', 'must be a whole number from 3600 to 31536000')
   const otpHeaders = parseOtpHeaders(read('IMDS_API_OTP_HEADERS')!, fault)
+  const mail = parseMailSettings(read, fault)
   const auditFile = read('IMDS_API_AUDIT_FILE')
   if (auditFile?.startsWith('/') === false) fault('IMDS_API_AUDIT_FILE', 'must be an absolute path')
   const compute = oneOf(COMPUTE_MODES, 'IMDS_API_COMPUTE')
@@ -120,7 +128,7 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
   }
   const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_API_') && !(variable in API_SETTINGS))
   const value = Object.freeze({
-    listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds, refreshTokenSeconds, otpHeaders, auditFile, compute, logLevel,
+    listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds, refreshTokenSeconds, otpHeaders, mail, auditFile, compute, logLevel,
   })
   return { ok: true, value, unknown }
 }

@@ -3,6 +3,7 @@ import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client'
 import { sql } from 'kysely'
 import { VERSION } from '../version.ts'
 import type { Database } from './database/open.ts'
+import type { InvitationOutcome } from './mail/sender.ts'
 import type { PublishOutcome } from './publish/outbox-publisher.ts'
 
 /** The registry, and what counts. */
@@ -10,6 +11,7 @@ export interface ApiMetrics {
   readonly registry: Registry
   readonly answered: (route: string, method: string, status: number) => void
   readonly published: (outcome: PublishOutcome) => void
+  readonly invited: (outcome: InvitationOutcome) => void
 }
 
 const OUTCOMES: readonly PublishOutcome[] = ['published', 'unchanged', 'removed', 'stale', 'invalid', 'address-owned', 'failed']
@@ -27,6 +29,10 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
     help: 'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), invalid or address-owned (the store refused the record), failed (the store or the database could not be used).',
   })
   for (const result of OUTCOMES) publishes.inc({ result }, 0)
+  const invitations = new Counter({
+    name: 'imds_api_invitations_total', registers, labelNames: ['result'] as const, help: 'Attempts to send an invitation by mail: sent, failed (it is tried again).',
+  })
+  for (const result of ['sent', 'failed'] as const) invitations.inc({ result }, 0)
   let reading: Promise<Outbox | undefined> | undefined
   /** All metrics of a scrape share one query. Undefined: the database is unreachable. */
   const read = () => reading ??= readOutbox(tables).catch(() => undefined).finally(() => { reading = undefined })
@@ -48,6 +54,7 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
     registry,
     answered: (route, method, status) => { requests.inc({ route, method, status }) },
     published: (result) => { publishes.inc({ result }) },
+    invited: (result) => { invitations.inc({ result }) },
   }
 }
 

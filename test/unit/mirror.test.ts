@@ -40,6 +40,8 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/database/prepared.ts': 'api/cloud-ips',
   'api/database/transaction.ts': 'api/publish',
   'api/demo.ts': 'api/demo',
+  'api/mail/sender.ts': 'api/mail',
+  'api/mail/smtp.ts': 'api/mail',
   'api/main.ts': 'api/program',
   'api/metrics.ts': 'api/program',
   'api/model/database-server-states.ts': 'api/database-servers',

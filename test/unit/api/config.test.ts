@@ -19,7 +19,7 @@ test('the minimal configuration has the documented defaults', () => {
   expect(valueOf(FILES)).toEqual({
     listen: [{ host: '127.0.0.1', port: 8170 }], operator: { host: '127.0.0.1', port: 9170 }, baseUrl: 'http://127.0.0.1:8170', tls: undefined, trustedProxies: [],
     database: { kind: 'embedded', stateDirectory: '/var/lib/imds-api' }, store: expect.objectContaining({ url: 'file:/srv/imds', userDataMaxBytes: 16_384 }) as unknown, accessTokenSeconds: 7200, refreshTokenSeconds: 2_592_000,
-    otpHeaders: ['x-service-otp', 'x-brightbox-otp'], compute: 'none', logLevel: 'info',
+    otpHeaders: ['x-service-otp', 'x-brightbox-otp'], mail: undefined, compute: 'none', logLevel: 'info',
   })
   expect(Object.isFrozen(valueOf(FILES))).toBe(true)
 })
@@ -33,6 +33,12 @@ test('every variable is read, and an empty one is not set', () => {
     trustedProxies: ['10.0.0.1', 'fd00::/8', 'unix:'], accessTokenSeconds: 60, refreshTokenSeconds: 3600, otpHeaders: ['x-acme-otp', 'otp'], logLevel: 'debug', store: { url: 'redis://r:6379', region: 'gb1' },
   })
   expect(valueOf({ ...REDIS, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: '/x' }).database).toEqual({ kind: 'embedded', stateDirectory: '/x' })
+})
+
+test('the settings of mail are read, and their faults reported', () => {
+  const mail = { IMDS_API_SMTP: 'smtps://mail.example.com', IMDS_API_MAIL_FROM: 'noreply@example.com', IMDS_API_INVITATION_URL: 'https://cloud.example.com/' }
+  expect(valueOf({ ...FILES, ...mail }).mail).toMatchObject({ host: 'mail.example.com', port: 465, from: 'noreply@example.com', invitationUrl: 'https://cloud.example.com/' })
+  expect(faultsOf({ ...mail, IMDS_API_MAIL_FROM: '' })).toEqual(['IMDS_API_MAIL_FROM must be the address from which invitations are sent, such as noreply@example.com'])
 })
 
 test('the default base URL has the scheme and the place of the listener', () => {

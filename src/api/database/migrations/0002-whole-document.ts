@@ -39,6 +39,7 @@ const STATEMENTS = [
   'create index access_tokens_family on access_tokens (family_id)',
   // Collaborations: when the invitation was last sent; null: not yet.
   'alter table collaborations add invited_at timestamptz',
+  'create index collaborations_to_invite on collaborations (created_at, id) where status = \'pending\' and invited_at is null',
   // Config maps. `json`, not `jsonb`: what was sent comes back, with its order and its numbers.
   'create table config_maps (id text primary key, account_id text not null references accounts, name text not null, data json not null, created_at timestamptz not null default now())',
   'create index config_maps_account on config_maps (account_id)',

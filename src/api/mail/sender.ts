@@ -1,0 +1,139 @@
+/**
+ * Sends the invitations of pending collaborations that have no `invited_at`, and sets it. So the database is the queue: no request waits for mail, a kill
+ * loses no invitation, and to send one again is to clear the column.
+ *
+ * Two processes never send one invitation at the same time, because they take its advisory lock, which keeps nobody from changing the collaboration
+ * meanwhile. A kill between the mail server and the database sends it twice.
+ *
+ * An invitation that cannot be sent is tried again for ever with back-off; others do not wait for it. Without mail each is reported in the log.
+ */
+import { sql, type Kysely } from 'kysely'
+import type { Logger } from 'pino'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Tables } from '../database/tables.ts'
+import type { Change } from '../database/transaction.ts'
+import { composeInvitation, type Invitation } from './invitation.ts'
+import type { SendMail } from './smtp.ts'
+
+/** How an attempt ended, for metrics. */
+export type InvitationOutcome = 'sent' | 'failed'
+
+/** What the sender needs. `mail` undefined: invitations are not sent. */
+export interface InvitationSenderParts {
+  readonly tables: Kysely<Tables>
+  readonly mail: { readonly send: SendMail, readonly invitationUrl: string } | undefined
+  readonly counted: (outcome: InvitationOutcome) => void
+  readonly log: Logger
+}
+
+/** An invitation that could not be sent. */
+interface Postponed { readonly reason: string, readonly delayMs: number, readonly atMs: number }
+
+/** The first number of our advisory locks; the second is a hash of the collaboration's id. Two with one hash only wait for each other. */
+const LOCK_CLASS = 8_172
+const POLL_MS = 1_000
+const BATCH = 100
+const FIRST_BACKOFF_MS = 1_000
+const LONGEST_BACKOFF_MS = 900_000
+/** How long after its time an invitation that was not tried again is remembered. */
+const FORGET_MS = 3_600_000
+
+/** One sender of a process. */
+export class InvitationSender {
+  readonly #parts: InvitationSenderParts
+  readonly #stopping = new AbortController()
+  #running: Promise<void> = Promise.resolve()
+  #postponed = new Map<string, Postponed>()
+  #reported: readonly string[] = []
+  #isDatabaseAway = false
+
+  constructor(parts: InvitationSenderParts) {
+    this.#parts = parts
+  }
+
+  start(): void {
+    this.#running = this.#run()
+  }
+
+  /** Ends the connection to the mail server: an invitation that was on its way is sent after the next start. */
+  async stop(): Promise<void> {
+    this.#stopping.abort()
+    await this.#running
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#stopping
+    while (!signal.aborted) {
+      try {
+        const waiting = await this.#waiting()
+        if (this.#parts.mail === undefined) this.#report(waiting)
+        else for (const id of waiting) if (!this.#hasToStop()) await this.#send(id)
+        this.#isDatabaseAway = false
+      } catch (error) {
+        if (!this.#isDatabaseAway) this.#parts.log.warn({ reason: (error as Error).message }, 'invitations cannot be read from the database: retrying')
+        this.#isDatabaseAway = true
+      }
+      await sleep(POLL_MS, undefined, { signal }).catch(() => { /* stopped */ })
+    }
+  }
+
+  /** A method, because TypeScript does not see that `stop` changes the signal meanwhile. */
+  #hasToStop(): boolean {
+    return this.#stopping.signal.aborted
+  }
+
+  /** The invitations to send now, the oldest first. */
+  async #waiting(): Promise<readonly string[]> {
+    const now = Date.now()
+    this.#postponed = new Map([...this.#postponed].filter(([, { atMs }]) => atMs + FORGET_MS > now)) // answered or sent since
+    const later = [...this.#postponed].filter(([, { atMs }]) => atMs > now).map(([id]) => id)
+    const rows = await this.#parts.tables.selectFrom('collaborations').select('id').where('status', '=', 'pending').where('invited_at', 'is', null)
+      .where(sql<boolean>`id <> all(${later})`).orderBy('created_at').orderBy('id').limit(BATCH).execute()
+    return rows.map(({ id }) => id)
+  }
+
+  #report(waiting: readonly string[]): void {
+    for (const id of waiting.filter((one) => !this.#reported.includes(one))) {
+      this.#parts.log.warn({ collaboration: id }, 'the invitation is not sent, since IMDS_API_SMTP is not set. It is sent once it is set')
+    }
+    this.#reported = waiting
+  }
+
+  /** Sends an invitation, unless another process is at it, or it was sent or answered meanwhile. */
+  async #send(id: string): Promise<void> {
+    const { tables, mail, counted, log } = this.#parts
+    await tables.transaction().execute(async (change) => {
+      const invitation = await lockInvitation(change, id)
+      if (invitation === undefined) return
+      try {
+        await mail!.send(composeInvitation(invitation, mail!.invitationUrl), this.#stopping.signal)
+      } catch (error) {
+        if (!this.#hasToStop()) this.#postpone(id, (error as Error).message)
+        return
+      }
+      await change.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', id).execute()
+      this.#postponed.delete(id)
+      counted('sent')
+      log.info({ collaboration: id }, 'the invitation was sent')
+    })
+  }
+
+  #postpone(id: string, reason: string): void {
+    const { counted, log } = this.#parts
+    counted('failed')
+    const before = this.#postponed.get(id)
+    if (before?.reason !== reason) log.warn({ collaboration: id, reason }, 'the invitation cannot be sent. Retrying')
+    const delayMs = Math.min(LONGEST_BACKOFF_MS, before === undefined ? FIRST_BACKOFF_MS : before.delayMs * 2)
+    this.#postponed.set(id, { reason, delayMs, atMs: Date.now() + delayMs })
+  }
+}
+
+/** Locks an invitation until the end of the transaction. Undefined: another process has the lock, or nothing is to be sent any more. */
+async function lockInvitation(change: Change, id: string): Promise<Invitation | undefined> {
+  const { rows: [lock] } = await sql<{ taken: boolean }>`select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken`.execute(change)
+  if (lock?.taken !== true) return undefined
+  const row = await change.selectFrom('collaborations').innerJoin('accounts', 'accounts.id', 'collaborations.account_id').leftJoin('users', 'users.id', 'collaborations.inviter_id')
+    .select(['collaborations.email', 'accounts.id as account_id', 'accounts.name as account_name', 'users.name as inviter'])
+    .where('collaborations.id', '=', id).where('collaborations.status', '=', 'pending').where('collaborations.invited_at', 'is', null).executeTakeFirst()
+  return row === undefined ? undefined : { id, email: row.email, account: { id: row.account_id, name: row.account_name }, inviter: row.inviter ?? undefined }
+}

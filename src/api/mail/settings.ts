@@ -1,0 +1,61 @@
+/** The settings of mail: parses their variables. Pure. */
+import { isLoopback } from '../../runtime/host-port.ts'
+import { isEmailAddress } from '../model/email-address.ts'
+
+/** How invitations are sent. `passwordFile`: read for each mail, so a password can be changed while imds-api runs. */
+export interface MailSettings {
+  readonly host: string
+  readonly port: number
+  /** `smtps` is TLS from the start, `starttls` is required, `optional` is STARTTLS where the server offers it. */
+  readonly tls: 'smtps' | 'starttls' | 'optional' | 'none'
+  readonly credentials: { readonly user: string, readonly passwordFile: string } | undefined
+  readonly from: string
+  /** What an invitation links to, with the id of the collaboration as the parameter `collaboration`. */
+  readonly invitationUrl: string
+}
+
+type Variable = 'IMDS_API_SMTP' | 'IMDS_API_SMTP_PASSWORD_FILE' | 'IMDS_API_MAIL_FROM' | 'IMDS_API_INVITATION_URL'
+
+const SUBMISSION_PORTS = { 'smtp:': 587, 'smtps:': 465 } as const
+type Scheme = keyof typeof SUBMISSION_PORTS
+interface Server { readonly scheme: Scheme, readonly host: string, readonly port: number, readonly user: string, readonly hasPassword: boolean }
+
+/** Parses the variables. Undefined: invitations are not sent, or there was a fault. */
+export function parseMailSettings(
+  read: (variable: Variable) => string | undefined, fault: (variable: Variable, message: string) => void,
+): MailSettings | undefined {
+  const url = read('IMDS_API_SMTP')
+  if (url === undefined) return undefined
+  const [server, from, invitationUrl] = [parseServer(url), read('IMDS_API_MAIL_FROM'), read('IMDS_API_INVITATION_URL')]
+  if (server === undefined) fault('IMDS_API_SMTP', 'must be smtp://USER@HOST:PORT or smtps://USER@HOST:PORT')
+  if (server?.hasPassword === true) fault('IMDS_API_SMTP', 'must not have a password in it, since other programs can read it: name its file in IMDS_API_SMTP_PASSWORD_FILE')
+  const passwordFile = read('IMDS_API_SMTP_PASSWORD_FILE')
+  if (server !== undefined && server.user !== '' && passwordFile === undefined) fault('IMDS_API_SMTP_PASSWORD_FILE', 'is not set: IMDS_API_SMTP names a user')
+  if (server?.user === '' && passwordFile !== undefined) fault('IMDS_API_SMTP', 'must name the user of IMDS_API_SMTP_PASSWORD_FILE, such as smtp://USER@HOST')
+  if (from === undefined || !isEmailAddress(from)) fault('IMDS_API_MAIL_FROM', 'must be the address from which invitations are sent, such as noreply@example.com')
+  if (invitationUrl === undefined || !/^https?:\/\//.test(invitationUrl) || !URL.canParse(invitationUrl)) {
+    fault('IMDS_API_INVITATION_URL', 'must be the page on which people answer invitations, such as https://cloud.example.com/invitations')
+  }
+  if (server === undefined || from === undefined || invitationUrl === undefined) return undefined
+  const { host, port, scheme, user } = server
+  const credentials = passwordFile === undefined ? undefined : { user, passwordFile }
+  return { host, port, tls: tlsOf(scheme, host, credentials !== undefined), credentials, from, invitationUrl }
+}
+
+/** Credentials are never sent in clear text. A mail server of this host often has a certificate that nobody signed, so no TLS is used with it. */
+function tlsOf(scheme: Scheme, host: string, hasCredentials: boolean): MailSettings['tls'] {
+  if (scheme === 'smtps:') return 'smtps'
+  if (hasCredentials) return 'starttls'
+  return host === 'localhost' || isLoopback(host) ? 'none' : 'optional'
+}
+
+function parseServer(text: string): Server | undefined {
+  if (!URL.canParse(text)) return undefined
+  const { protocol, hostname, port, username, password, pathname, search, hash } = new URL(text)
+  if (protocol !== 'smtp:' && protocol !== 'smtps:') return undefined
+  if (hostname === '' || !['', '/'].includes(pathname) || search !== '' || hash !== '') return undefined
+  return {
+    scheme: protocol, host: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? SUBMISSION_PORTS[protocol] : Number(port),
+    user: decodeURIComponent(username), hasPassword: password !== '',
+  }
+}

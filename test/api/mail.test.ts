@@ -1,0 +1,208 @@
+/** Invitations by mail, to a real SMTP server: what they say, that each is sent, and that nothing waits for them. */
+import { mkdtempSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Writable } from 'node:stream'
+import { pino } from 'pino'
+import t, { type Test } from 'tap'
+import { InvitationSender, type InvitationOutcome } from '../../src/api/mail/sender.ts'
+import { buildSmtp } from '../../src/api/mail/smtp.ts'
+import { ADA, CLIENT_OF, MARY, ONE, withMary } from '../support/fixtures/region.ts'
+import { anApi, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
+import { startSmtp } from '../support/programs/smtp.ts'
+import { anAuthority } from '../support/redis/tls.ts'
+
+const PAGE = 'https://cloud.example.com/invitations'
+const FROM = 'noreply@example.com'
+const EMAIL = 'mary@example.com'
+const api = await anApi(t, { region: withMary() })
+const { tables } = api.database
+
+interface Member { readonly id: string, readonly status: string }
+const invite = async (email = EMAIL) => (await api.call('POST', '/1.0/collaborations', { email, role: 'admin' })).body as Member
+const invitedAt = async (id: string) => (await tables.selectFrom('collaborations').select('invited_at').where('id', '=', id).executeTakeFirstOrThrow()).invited_at
+
+/** Starts a sender in this process. `port` undefined: without mail. */
+function startSender(t: Test, port: number | undefined) {
+  const [outcomes, log]: [InvitationOutcome[], string[]] = [[], []]
+  const stream = new Writable({
+    write: (chunk, _encoding, done) => {
+      log.push(String(chunk))
+      done()
+    },
+  })
+  const mail = port === undefined ? undefined : { send: buildSmtp({ host: '127.0.0.1', port, tls: 'none', credentials: undefined, from: FROM, invitationUrl: PAGE }), invitationUrl: PAGE }
+  const sender = new InvitationSender({ tables, mail, counted: (outcome) => { outcomes.push(outcome) }, log: pino({ level: 'debug' }, stream) })
+  sender.start()
+  t.teardown(() => sender.stop())
+  return { sender, outcomes, log }
+}
+
+t.beforeEach(async () => {
+  await tables.deleteFrom('collaborations').where('account_id', '=', ONE).execute()
+})
+
+t.test('the invitee gets a mail, and its link leads to the collaboration, which the invitee accepts', async (t) => {
+  const smtp = await startSmtp(t)
+  const { outcomes, log } = startSender(t, smtp.port)
+  const { id } = await invite()
+  await until(() => smtp.delivered.length === 1, 'the mail')
+  const [{ mail, ...envelope }] = smtp.delivered as [typeof smtp.delivered[number]]
+  t.match(envelope, { from: FROM, to: [EMAIL], isSecure: false, user: undefined })
+  t.match(mail, { from: { address: FROM }, to: [{ address: EMAIL }], subject: 'Ada Lovelace invites you to the account Analytical Engines' })
+  t.match(mail.headers.find(({ key }) => key === 'auto-submitted'), { value: 'auto-generated' })
+  t.notOk(mail.html)
+  const [link = ''] = /https:\S+/.exec(mail.text!) ?? []
+  t.match(link, PAGE)
+  const mary = await api.userToken(MARY)
+  t.match(await api.callWith(mary, 'POST', `/1.0/user/collaborations/${new URL(link).searchParams.get('collaboration')!}/accept`), { status: 200, body: { id, status: 'accepted' } })
+  t.strictSame(outcomes, ['sent'])
+  t.notMatch(log.join(''), EMAIL)
+})
+
+t.test('resend sends a pending invitation again, once', async (t) => {
+  const smtp = await startSmtp(t)
+  startSender(t, smtp.port)
+  const { id } = await invite()
+  await until(async () => await invitedAt(id) !== null, 'the first mail')
+  t.match(await api.call('POST', `/1.0/collaborations/${id}/resend`), { status: 200 })
+  await until(async () => await invitedAt(id) !== null, 'the second mail')
+  t.equal(smtp.delivered.length, 2)
+  t.equal((await api.call('DELETE', `/1.0/collaborations/${id}`)).status, 200)
+  t.equal((await api.call('POST', `/1.0/collaborations/${id}/resend`)).status, 409)
+  t.equal(smtp.delivered.length, 2)
+})
+
+t.test('no request waits while the mail server is slow, not even one that cancels the invitation', async (t) => {
+  const smtp = await startSmtp(t)
+  let release: (value?: unknown) => void = () => { /* set below */ }
+  smtp.hold = new Promise((resolve) => { release = resolve })
+  startSender(t, smtp.port)
+  const { id } = await invite()
+  await until(() => smtp.held === 1, 'the mail to be on its way')
+  t.match(await api.call('DELETE', `/1.0/collaborations/${id}`), { status: 200, body: { status: 'cancelled' } })
+  t.equal((await invite()).status, 'pending')
+  release()
+  smtp.hold = undefined
+  await until(() => smtp.delivered.length === 2, 'both mails')
+  t.match(await api.call('GET', `/1.0/collaborations/${id}`), { body: { status: 'cancelled' } })
+})
+
+t.test('an invitation that the mail server refuses is tried again; others do not wait; no log has an address', async (t) => {
+  const smtp = await startSmtp(t)
+  smtp.refused.add('eve@example.com')
+  const { outcomes, log } = startSender(t, smtp.port)
+  const { id } = await invite('eve@example.com')
+  await until(() => outcomes.filter((outcome) => outcome === 'failed').length >= 2, 'two attempts')
+  await invite()
+  await until(() => smtp.delivered.length === 1, 'the other mail')
+  t.strictSame(smtp.delivered[0]!.to, [EMAIL])
+  t.equal(await invitedAt(id), null)
+  smtp.refused.clear()
+  await until(() => smtp.delivered.length === 2, 'the mail after the server takes it')
+  t.strictSame(smtp.delivered[1]!.to, ['eve@example.com'])
+  const warnings = log.map((line) => JSON.parse(line) as Readonly<Record<string, unknown>>).filter(({ level }) => level === 40)
+  t.match(warnings, [{ collaboration: id, reason: 'the mail server answers 550 to RCPT TO', msg: 'the invitation cannot be sent. Retrying' }], 'once for each reason')
+  t.equal(warnings.length, 1)
+  t.notMatch(log.join(''), '@')
+})
+
+t.test('while the mail server is away invitations wait, and are sent when it is back', async (t) => {
+  const first = await startSmtp(t)
+  const { port } = first
+  await first.close()
+  const { outcomes, log } = startSender(t, port)
+  await invite()
+  await until(() => outcomes.includes('failed'), 'an attempt')
+  t.match(log.join(''), 'ECONNREFUSED')
+  const smtp = await startSmtp(t, { port })
+  await until(() => smtp.delivered.length === 1, 'the mail')
+})
+
+t.test('two processes send each invitation once', async (t) => {
+  const smtp = await startSmtp(t)
+  const ids = await Promise.all(Array.from({ length: 12 }, (_, i) => invite(`user-${String(i)}@example.com`)))
+  const senders = [startSender(t, smtp.port), startSender(t, smtp.port), startSender(t, smtp.port)]
+  await until(() => senders.flatMap(({ outcomes }) => outcomes).length >= ids.length, 'all mails')
+  t.strictSame(smtp.delivered.map(({ to }) => to[0]).sort(), ids.map((_, i) => `user-${String(i)}@example.com`).sort())
+})
+
+t.test('an invitation that was on its way when the sender stopped is sent after the next start', async (t) => {
+  const smtp = await startSmtp(t)
+  smtp.hold = new Promise(() => { /* for ever */ })
+  const { sender, outcomes } = startSender(t, smtp.port)
+  const { id } = await invite()
+  await until(() => smtp.held === 1, 'the mail to be on its way')
+  await sender.stop()
+  t.strictSame([outcomes, await invitedAt(id)], [[], null])
+  smtp.hold = undefined
+  startSender(t, smtp.port)
+  await until(async () => await invitedAt(id) !== null, 'the mail')
+})
+
+t.test('names and addresses cannot add headers or recipients to a mail', async (t) => {
+  const smtp = await startSmtp(t)
+  startSender(t, smtp.port)
+  const evil = 'X\r\nBcc: eve@example.com\r\n\r\nhello'
+  await tables.updateTable('accounts').set({ name: evil }).where('id', '=', ONE).execute()
+  await tables.updateTable('users').set({ name: `Åda ${evil}` }).where('id', '=', ADA).execute()
+  const address = '"mary\\""@example.com'
+  await invite(address)
+  await until(() => smtp.delivered.length === 1, 'the mail')
+  const [{ to, mail, raw }] = smtp.delivered as [typeof smtp.delivered[number]]
+  t.strictSame(to, [address])
+  t.equal(mail.subject, 'Åda X Bcc: eve@example.com hello invites you to the account X Bcc: eve@example.com hello')
+  t.strictSame(mail.headers.map(({ key }) => key).filter((key) => ['to', 'cc', 'bcc', 'from', 'subject'].includes(key)).sort(), ['from', 'subject', 'to'])
+  t.notMatch(raw, /^bcc:/im)
+})
+
+t.test('without a mail server each invitation is reported once, without the address', async (t) => {
+  const { log } = startSender(t, undefined)
+  const { id } = await invite()
+  await until(() => log.length === 1, 'the report')
+  const { id: second } = await invite('second@example.com')
+  await until(() => log.length > 1, 'the report of the second')
+  t.match(log.map((line) => JSON.parse(line) as object), [
+    { level: 40, collaboration: id, msg: 'the invitation is not sent, since IMDS_API_SMTP is not set. It is sent once it is set' }, { collaboration: second },
+  ])
+  t.equal(log.length, 2)
+  t.notMatch(log.join(''), '@')
+  t.equal(await invitedAt(id), null)
+})
+
+t.test('imds-api signs in at the mail server by STARTTLS, and after a kill sends what was on its way', async (t) => {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-mail-'))
+  const authority = await anAuthority(directory, 'mail')
+  const credentials = { user: 'imds', password: 'a-password-of-mail' }
+  const smtp = await startSmtp(t, { certificate: await authority.issue('mail'), credentials })
+  const passwordFile = join(directory, 'password')
+  writeFileSync(passwordFile, 'wrong\n')
+  let release: (value?: unknown) => void = () => { /* set below */ }
+  smtp.hold = new Promise((resolve) => { release = resolve })
+  const first = await startImdsApi(t, {
+    IMDS_API_SMTP: `smtp://imds@127.0.0.1:${String(smtp.port)}`, IMDS_API_SMTP_PASSWORD_FILE: passwordFile, IMDS_API_MAIL_FROM: FROM, IMDS_API_INVITATION_URL: PAGE, NODE_EXTRA_CA_CERTS: authority.caFile,
+    IMDS_API_LOG_LEVEL: 'debug',
+  })
+  const response = await fetch(`${first.baseUrl}/1.0/collaborations`, {
+    method: 'POST', headers: { authorization: `Bearer ${await first.token(CLIENT_OF[ONE])}`, 'content-type': 'application/json' }, body: JSON.stringify({ email: EMAIL, role: 'admin' }),
+  })
+  t.equal(response.status, 201)
+  await until(() => first.log.some(({ reason }) => reason === 'the mail server answers 535 to AUTH PLAIN'), 'the refusal of the wrong password')
+  writeFileSync(passwordFile, `${credentials.password}\n`)
+  await until(() => smtp.held === 1, 'the mail to be on its way')
+  first.process.kill('SIGKILL')
+  await until(() => first.process.signalCode !== null, 'the end')
+  release()
+  smtp.hold = undefined
+  const second = await startProcess(t, first.env)
+  const counted = async ({ operatorUrl }: TestImdsApi) => /imds_api_invitations_total\{result="sent"\} (\d+)/.exec(await (await fetch(`${operatorUrl}/metrics`)).text())?.[1]
+  await until(async () => await counted(second) === '1', 'the mail of the second process')
+  t.match(smtp.delivered.at(-1), { to: [EMAIL], isSecure: true, user: 'imds', mail: { subject: /^Ada Lovelace invites you/ } })
+  for (const { log } of [first, second]) {
+    const text = JSON.stringify(log)
+    t.notMatch(text, '@')
+    t.notMatch(text, credentials.password)
+    t.notMatch(text, Buffer.from(`\0imds\0${credentials.password}`).toString('base64'))
+  }
+})

@@ -1,0 +1,120 @@
+/** Who is let in: every route of the API, with tokens that must open nothing. The routes come from the router, so a new one is tested too. */
+import t, { type Test } from 'tap'
+import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, STORAGE_CLIENT, TWO } from '../support/fixtures/region.ts'
+import { routesOf, type Route } from '../support/fixtures/routes.ts'
+import { anApi, basic, type ApiAnswer } from '../support/programs/api.ts'
+
+const DATABASE_SERVER = 'dbs-one01'
+const api = await anApi(t, {
+  region: aRegion({
+    database_server_types: [{ id: 'dbt-small', name: 'Small', ram: 2048, disk_size: 81_920 }],
+    database_servers: [{ id: DATABASE_SERVER, account: ONE, database_engine: 'mysql', database_version: '8.0', database_server_type: 'dbt-small', zone: 'gb1-a' }],
+  }),
+})
+const { tables } = api.database
+const ROUTES = routesOf(api.server)
+
+async function create(path: string, body: object): Promise<string> {
+  const { status, body: made } = await api.call('POST', `/1.0/${path}`, body)
+  if (status >= 300) throw new Error(`POST ${path}: ${String(status)} ${JSON.stringify(made)}`)
+  return (made as { id: string }).id
+}
+
+/** A resource of the account ONE for each collection. */
+const server = await create('servers', { image: 'img-deb12' })
+const [{ id: serverInterface }] = await tables.selectFrom('interfaces').select('id').execute() as [{ id: string }]
+const RESOURCES: Readonly<Record<string, string>> = {
+  accounts: ONE,
+  servers: server,
+  interfaces: serverInterface,
+  cloud_ips: await create('cloud_ips', {}),
+  server_groups: await create('server_groups', {}),
+  config_maps: await create('config_maps', { data: {} }),
+  database_servers: DATABASE_SERVER,
+  collaborations: await create('collaborations', { email: 'new@example.com', role: 'admin' }),
+}
+
+/** Bodies that are right, where one is required: the account has to be checked first. */
+const BODIES: Readonly<Record<string, object>> = {
+  'POST /servers': { image: 'img-deb12' },
+  'POST /cloud_ips/ID/map': { destination: serverInterface },
+  'POST /config_maps': { data: {} },
+  'POST /collaborations': { email: 'other@example.com', role: 'admin' },
+  'POST /server_groups/ID/add_servers': { servers: [] },
+  'POST /server_groups/ID/remove_servers': { servers: [] },
+  'POST /server_groups/ID/move_servers': { servers: [], destination: 'grp-none1' },
+}
+/** What every account sees: what the region offers, and routes of other documents of the interface, which have no members. */
+const COMMON = /^\/(?:zones|server_types|images\/ID|load_balancers|database_snapshots|firewall_policies|volumes|database_types)(?:\/|$)/
+
+/** The user's own side: no account is chosen, and API clients are refused. */
+const OWN_SIDE = ROUTES.filter(({ path }) => path.startsWith('/user/'))
+const OF_ACCOUNTS = ROUTES.filter((route) => !OWN_SIDE.includes(route))
+
+/** Sends a request for the resource of ONE. `query`: of the URL. */
+async function send(token: string, { method, path }: Route, query = ''): Promise<ApiAnswer> {
+  const [, collection = ''] = path.split('/')
+  const url = path.replace('ID', RESOURCES[collection] ?? 'xxx-none1').replace('*', 'xxx-none1')
+  return api.callWith(token, method, `/1.0${url}${query}`, BODIES[`${method} ${path}`])
+}
+
+/** Tests that every route answers as `expected`. */
+async function eachRoute(t: Test, routes: readonly Route[], token: string, query: string, expected: object): Promise<void> {
+  for (const route of routes) t.match(await send(token, route, query), expected, `${route.method} ${route.path}`)
+}
+
+t.test('every collection with members has a resource here', (t) => {
+  for (const { path } of ROUTES.filter((route) => route.path.includes('/ID') && !COMMON.test(route.path))) {
+    const [, collection = ''] = path.split('/')
+    t.ok(collection in RESOURCES || collection === 'users' || collection === 'user', path)
+  }
+  t.ok(ROUTES.length > 40, String(ROUTES.length))
+  t.end()
+})
+
+t.test('a storage-only client and a token for orbit get 403 insufficient_scope from every route', async (t) => {
+  const { body } = await api.server.inject({ method: 'POST', url: '/token', headers: { authorization: basic(CLIENT_OF[ONE]) }, payload: { grant_type: 'client_credentials', scope: 'orbit' } })
+  const orbit = (JSON.parse(body) as { access_token: string }).access_token
+  for (const token of [await api.token(STORAGE_CLIENT), orbit, await api.userToken(ADA, ['orbit'])]) {
+    await eachRoute(t, ROUTES, token, '', { status: 403, headers: { 'www-authenticate': /insufficient_scope/ }, body: { error_name: 'insufficient_scope' } })
+  }
+})
+
+t.test('an API client of another account gets 404 for every member, and no list has a resource of this one', async (t) => {
+  const token = await api.token(CLIENT_OF[TWO])
+  const ids = Object.values(RESOURCES)
+  for (const route of OF_ACCOUNTS.filter(({ path }) => !COMMON.test(path) && !path.startsWith('/user'))) {
+    const { status, body } = await send(token, route)
+    const isMember = route.path.includes('/ID')
+    if (isMember) t.match({ status, body }, { status: /404|501/, body: { error_name: /resource_not_found|not_implemented/ } }, `${route.method} ${route.path}`)
+    for (const id of ids) if (status < 300) t.notMatch(JSON.stringify(body), id, `${route.method} ${route.path}`)
+  }
+  await eachRoute(t, OF_ACCOUNTS, token, `?account_id=${ONE}`, { status: 404, body: { errors: ['this account does not exist'] } })
+  await eachRoute(t, OWN_SIDE, token, '', { status: 403, body: { error_name: 'forbidden' } })
+})
+
+t.test('a user of another account gets 404 from every route for this account', async (t) => {
+  await eachRoute(t, OF_ACCOUNTS, await api.userToken(GRACE), `?account_id=${ONE}`, { status: 404, body: { errors: ['this account does not exist'] } })
+})
+
+t.test('a collaborator whose collaboration has ended gets 404 from every route', async (t) => {
+  const token = await api.userToken(ADA)
+  t.equal((await api.callWith(token, 'GET', `/1.0/servers?account_id=${TWO}`)).status, 200)
+  await tables.updateTable('collaborations').set({ status: 'ended' }).where('account_id', '=', TWO).execute()
+  await eachRoute(t, OF_ACCOUNTS, token, `?account_id=${TWO}`, { status: 404, body: { errors: ['this account does not exist'] } })
+})
+
+t.test('an expired token, one of a revoked client, and none get 401 from every route', async (t) => {
+  const [expired, revoked] = [await api.token(CLIENT_OF[ONE]), await api.token(CLIENT_OF[TWO])]
+  await tables.updateTable('access_tokens').set({ expires_at: new Date(0) }).where('client_id', '=', CLIENT_OF[ONE]).execute()
+  await tables.updateTable('api_clients').set({ revoked_at: new Date() }).where('id', '=', CLIENT_OF[TWO]).execute()
+  await eachRoute(t, ROUTES, expired, '', { status: 401, headers: { 'www-authenticate': /^Bearer .*error="token_expired"/ }, body: { error: 'expired_token' } })
+  await eachRoute(t, ROUTES, revoked, '', { status: 401, headers: { 'www-authenticate': /^Bearer .*error="invalid_token"/ }, body: { error: 'invalid_token' } })
+  await eachRoute(t, ROUTES, 'nonsense', '', { status: 401, body: { error: 'invalid_token' } })
+})
+
+t.test('tokens of an application that was deleted get 401 from every route', async (t) => {
+  const token = await api.userToken(GRACE)
+  await tables.deleteFrom('applications').where('id', '=', APPLICATION).execute()
+  await eachRoute(t, ROUTES, token, '', { status: 401, body: { error: 'invalid_token' } })
+})

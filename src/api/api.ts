@@ -149,7 +149,7 @@ export interface Auth { readonly tokens: AccessTokens, readonly grants: Grants, 
 
 /** Builds what issues and checks tokens. `now`: milliseconds since 1970. */
 export function buildAuth(tables: Database['tables'], { accessTokenSeconds, refreshTokenSeconds }: Pick<ApiConfig, 'accessTokenSeconds' | 'refreshTokenSeconds'>, now: () => number): Auth {
-  const tokens = new AccessTokens(tables, now)
+  const tokens = new AccessTokens(tables, now, () => performance.now())
   const families = new TokenFamilies(tables, refreshTokenSeconds, now)
   const limit = new FailureLimit(() => performance.now())
   return {

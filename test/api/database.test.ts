@@ -135,6 +135,12 @@ t.test('migrations, on PostgreSQL 15 by its URL', { skip: withoutPostgres() }, a
     const apis = [await startProcess(t, env), await startProcess(t, env)] as const
     const { id } = await createServer(apis[0])
     t.same(await serverIds(apis[1]), [id])
+    const headers = { authorization: `Bearer ${await apis[0].token(CLIENT_OF[ONE])}` }
+    const statusAt = async ({ baseUrl }: TestImdsApi) => (await fetch(`${baseUrl}/1.0/servers`, { headers })).status
+    for (const api of apis) t.equal(await statusAt(api), 200, 'a token of one is a token of the other')
+    await client.query('update api_clients set revoked_at = now() where id = $1', [CLIENT_OF[ONE]])
+    for (const api of apis) await until(async () => await statusAt(api) === 401, 'a revoked client to be refused by both', 5_000) // both remember it for 1 s
+    await client.query('update api_clients set revoked_at = null where id = $1', [CLIENT_OF[ONE]])
     for (const api of apis) t.equal(await api.stop(), 0)
     t.notOk(existsSync(env.IMDS_API_STATE_DIR + '/postgres'), 'no server of its own')
   })

@@ -114,9 +114,9 @@ t.test('an expired token gets 401 token_expired, and is deleted only after a day
   t.equal(status, 401)
   t.equal(headers['www-authenticate'], 'Bearer realm="imds-api", error="token_expired"')
   t.match(body, { error: 'expired_token', error_name: 'unauthorized', errors: ['the access token has expired'] })
-  await new AccessTokens(tables, () => Date.now()).purge()
+  await new AccessTokens(tables, () => Date.now(), () => 0).purge()
   t.equal((await read(`Bearer ${token}`)).body['error'], 'expired_token')
-  await new AccessTokens(tables, () => Date.now() + 86_400_001).purge()
+  await new AccessTokens(tables, () => Date.now() + 86_400_001, () => 0).purge()
   t.equal((await read(`Bearer ${token}`)).body['error'], 'invalid_token')
 })
 
@@ -144,6 +144,26 @@ t.test('the database has digests of secrets and tokens, and not the texts', asyn
     t.notOk(text.includes(token), table)
     t.notOk(text.includes(secretOf(CLIENT_OF[ONE])), table)
   }
+})
+
+t.test('a token that was checked is remembered for one second from the beginning of its check', async (t) => {
+  let [wallMs, steadyMs] = [Date.now(), 1000]
+  const tokens = new AccessTokens(tables, () => wallMs, () => steadyMs)
+  const token = await api.token(CLIENT_OF[TWO])
+  const revoke = (revoked_at: Date | null) => tables.updateTable('api_clients').set({ revoked_at }).where('id', '=', CLIENT_OF[TWO]).execute()
+  const checking = tokens.check(token)
+  steadyMs = 1500 // the query has taken half a second
+  t.equal((await checking).kind, 'valid')
+  await revoke(new Date())
+  steadyMs = 2000
+  wallMs -= 3_600_000 // the clock of the host is set back
+  t.equal((await tokens.check(token)).kind, 'valid')
+  steadyMs = 2001
+  t.equal((await tokens.check(token)).kind, 'unknown')
+  await revoke(null)
+  t.equal((await tokens.check(token)).kind, 'valid', 'a refusal is not remembered')
+  wallMs += 2 * 7_200_000
+  t.equal((await tokens.check(token)).kind, 'expired', 'and a remembered token still expires')
 })
 
 t.test('the tokens of a revoked client end within the second of the cache, and it gets no new one', async (t) => {

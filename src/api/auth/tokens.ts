@@ -26,15 +26,18 @@ const CACHE_SIZE = 10_000
 /** How long an expired token is kept, so that its user learns that it has expired. */
 const KEEP_EXPIRED_MS = 86_400_000
 
-/** Issues and checks access tokens. `now`: milliseconds since 1970. */
+/** Issues and checks access tokens. `now`: milliseconds since 1970. `steady`: milliseconds of a clock that is never set, for the cache. */
 export class AccessTokens {
   readonly #tables: Kysely<Tables>
   readonly #now: () => number
-  readonly #known = new LRUCache<string, { readonly identity: Identity, readonly expiresAtMs: number }>({ max: CACHE_SIZE, ttl: CACHE_MS })
+  readonly #steady: () => number
+  readonly #known: LRUCache<string, { readonly identity: Identity, readonly expiresAtMs: number }>
 
-  constructor(tables: Kysely<Tables>, now: () => number) {
+  constructor(tables: Kysely<Tables>, now: () => number, steady: () => number) {
     this.#tables = tables
     this.#now = now
+    this.#steady = steady
+    this.#known = new LRUCache({ max: CACHE_SIZE, ttl: CACHE_MS, ttlResolution: 0, perf: { now: steady } })
   }
 
   /** Issues a token. `database`: the transaction in which it becomes valid. */
@@ -52,6 +55,7 @@ export class AccessTokens {
   async check(token: string): Promise<TokenCheck> {
     const known = this.#known.get(token)
     if (known !== undefined) return known.expiresAtMs > this.#now() ? { kind: 'valid', identity: known.identity } : { kind: 'expired' }
+    const start = this.#steady() // the cache counts from before the query, whose result may be old when it arrives
     const row = await this.#tables.selectFrom('access_tokens')
       .leftJoin('api_clients', 'api_clients.id', 'access_tokens.client_id')
       .leftJoin('token_families', 'token_families.id', 'access_tokens.family_id')
@@ -67,7 +71,7 @@ export class AccessTokens {
       : { kind: 'client', clientId: client_id, accountId: account_id!, scopes }
     const expiresAtMs = row.expires_at.getTime()
     if (expiresAtMs <= this.#now()) return { kind: 'expired' }
-    this.#known.set(token, { identity, expiresAtMs })
+    this.#known.set(token, { identity, expiresAtMs }, { start })
     return { kind: 'valid', identity }
   }
 

@@ -88,7 +88,7 @@ t.test('a cloud IP that is mapped to a database server, in all forms of both', a
   t.strictSame(await call('POST', `cloud_ips/${free.id}/map`, { destination: id }), { status: 202, body: mapped })
   t.strictSame(await call('GET', `cloud_ips/${free.id}`), { status: 200, body: mapped })
   t.strictSame(await call('GET', 'cloud_ips'), { status: 200, body: [mapped] })
-  const cloudIps = [nestedCloudIp(free.id, { name: '', public_ipv4: free.public_ipv4, public_ipv6: free.public_ipv6, status: 'mapped', reverse_dns: null })]
+  const cloudIps = [nestedCloudIp(free.id, { name: '', public_ipv4: free.public_ipv4, public_ipv6: free.public_ipv6, status: 'mapped', reverse_dns: '' })]
   t.strictSame((await call('GET', `database_servers/${id}`)).body, { ...server, cloud_ips: cloudIps })
   t.strictSame(await call('POST', `cloud_ips/${free.id}/map`, { destination: id }), refused(409, 'resource_conflict', `${free.id} is mapped: unmap it first`))
   t.strictSame(await tables.selectFrom('outbox').selectAll().execute(), [], 'no guest hears of it')

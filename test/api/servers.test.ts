@@ -38,16 +38,16 @@ t.test('a new server in its full, collected and nested form', async (t) => {
   t.equal(status, 202)
   t.match(body, { id: /^srv-[0-9a-z]{5}$/, created_at: TIME, interfaces: [{ id: /^int-[0-9a-z]{5}$/ }], cloud_ips: [{ id: /^cip-[0-9a-z]{5}$/ }] })
   const { id, created_at, image: { created_at: imageCreated }, interfaces: [one], cloud_ips: [ip], server_groups: [group] } = body
-  const cloudIp = nestedCloudIp(ip!.id, { name: '', public_ipv4: '203.0.113.1', public_ipv6: '2001:db8:1::1', status: 'reserved', reverse_dns: null })
+  const cloudIp = nestedCloudIp(ip!.id, { name: '', public_ipv4: '203.0.113.1', public_ipv6: '2001:db8:1::1', status: 'reserved', reverse_dns: '' })
   const nested = nestedServer(id, { name: 'web 1', status: 'creating', created_at, started_at: null, deleted_at: null })
   const collected = {
     ...nested, account: nestedAccount(ONE), image: nestedImage('img-deb12', imageCreated), server_type: serverType('typ-large'), zone: zone('zon-bbbb2'), cloud_ips: [cloudIp],
     interfaces: [nestedInterface(one!.id, '02:24:19:00:00:00', '10.240.0.1')],
     server_groups: [nestedServerGroup(group!.id, { name: 'default', description: 'All servers that name no group', created_at: group!.created_at, default: true })],
-    snapshots: [], volumes: [],
+    snapshots: [], volumes: [], compatibility_mode: true,
   }
   const full = {
-    ...collected, user_data: data, compatibility_mode: true, disk_encrypted: true, console_url: null, console_token: null, console_token_expires: null, snapshots_schedule: null,
+    ...collected, user_data: data, disk_encrypted: true, console_url: null, console_token: null, console_token_expires: null, snapshots_schedule: null,
     snapshots_schedule_next_at: null, snapshots_retention: null,
   }
   t.strictSame(body, full)
@@ -88,7 +88,7 @@ t.test('placement takes the hypervisor of the zone with the most free RAM, and r
 
 t.test('a refused create names all of its faults at once', async (t) => {
   t.strictSame(await call('POST', 'servers', { name: 1, user_data: 2, server_type: [], zone: null, server_groups: 'grp', cloud_ip: 3, disk_encrypted: 'yes', compatibility_mode: 0 }), refused(422, 'unprocessable_entity',
-    'image is missing', 'name must be string', 'server_type must be string', 'zone must be string', 'user_data must be string or null', 'server_groups must be array', 'cloud_ip must be boolean or string',
+    'image is missing', 'name must be string or null', 'server_type must be string', 'zone must be string', 'user_data must be string or null', 'server_groups must be array', 'cloud_ip must be boolean or string',
     'disk_encrypted must be boolean', 'compatibility_mode must be boolean'))
   const { body: { id: theirs } } = await call('POST', 'server_groups', {}, TWO)
   const { body: { id: theirIp } } = await call('POST', 'cloud_ips', {}, TWO)
@@ -128,7 +128,7 @@ t.test('an update changes only the fields that it has; only what guests see make
   t.equal(await revisionOf(id), before + 2)
   t.strictSame((await call('PUT', `servers/${id}`, { server_groups: [] })).body.server_groups, [])
   t.strictSame(await call('PUT', `servers/${id}`, { name: 'c', user_data: '?', server_groups: ['grp-zzzzz'] }), refused(422, 'unprocessable_entity', 'user_data must be base64', 'server_groups: grp-zzzzz does not exist'))
-  t.strictSame(await call('PUT', `servers/${id}`, { name: 1, server_groups: [2] }), refused(422, 'unprocessable_entity', 'name must be string', 'server_groups.0 must be string'))
+  t.strictSame(await call('PUT', `servers/${id}`, { name: 1, server_groups: [2] }), refused(422, 'unprocessable_entity', 'name must be string or null', 'server_groups.0 must be string'))
   t.match(await call('GET', `servers/${id}`), { body: { name: 'b', user_data: 'Yg==' } }, 'a refusal changes nothing')
   await remove(id)
 })

@@ -11,16 +11,15 @@ import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
-import { listOf, NestedImage, nestedImage, NullableString, type Site } from './nested.ts'
+import { GivenName, listOf, NestedImage, nestedImage, NullableString, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 const Image = Type.Object({
   ...NestedImage.properties, source_type: Type.String(), compatibility_mode: Type.Boolean(), min_ram: Type.Union([Type.Integer(), Type.Null()]),
   disk_size: Type.Integer({ description: 'MB.' }), virtual_size: Type.Integer({ description: 'MB.' }), licence_name: NullableString, ancestor: Type.Null(),
 }, { title: 'Image' })
-const Line = Type.String({ maxLength: 255 })
 const Update = Type.Object({
-  name: Type.Optional(Line), username: Type.Optional(Line), description: Type.Optional(Type.String({ maxLength: 65_536 })),
+  name: Type.Optional(GivenName), username: Type.Optional(GivenName), description: Type.Optional(Type.Union([Type.String({ maxLength: 65_536 }), Type.Null()])),
   arch: Type.Optional(Type.Enum(['i686', 'x86_64'])), status: Type.Optional(Type.Enum(['available', 'deprecated'])),
   public: Type.Optional(Type.Boolean()), compatibility_mode: Type.Optional(Type.Boolean()),
   min_ram: Type.Optional(Type.Union([Type.Integer({ minimum: 1, maximum: 2_147_483_647 }), Type.Null()], { description: 'MB.' })),
@@ -42,7 +41,8 @@ export function addImageRoutes(server: ApiServer, { tables, site, compute }: Res
       if (isRefusal(image)) return image
       const { name, username, description, arch, status, public: isPublic, compatibility_mode, min_ram } = body
       if (status !== undefined && !CHANGEABLE.includes(image.status)) return refuse('resource_conflict', `${image.id} is ${image.status}: its status cannot be changed`)
-      const asked = { name, username, description, arch, status, public: isPublic, compatibility_mode, min_ram }
+      const text = (given: string | null | undefined) => given === null ? '' : given
+      const asked = { name: text(name), username: text(username), description: text(description), arch, status, public: isPublic, compatibility_mode, min_ram }
       const values = Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== undefined))
       if (Object.keys(values).length > 0) await change.updateTable('images').set(values).where('id', '=', image.id).execute()
       return load(change, site, caller.accountId, image.id)

@@ -13,6 +13,8 @@ export interface Site { readonly baseUrl: string, readonly domain: string }
 
 /** Text or null. */
 export const NullableString = Type.Union([Type.String(), Type.Null()])
+/** A name in a request. Clients clear one with null, too. */
+export const GivenName = Type.Union([Type.String({ maxLength: 255 }), Type.Null()], { description: 'Null is the same as an empty text.' })
 const Time = Type.String({ description: 'UTC, such as 2026-11-20T15:04:05Z.' })
 /** A time, or null. */
 export const NullableTime = Type.Union([Time, Type.Null()])
@@ -89,7 +91,8 @@ export function nestedServerType(site: Site, row: ServerTypeRow): Static<typeof 
 
 export const NestedImage = representation('NestedImage', 'image', {
   name: Type.String(), username: Type.String(), status: Type.String(), locked: Type.Boolean(), description: Type.String(), source: Type.String(),
-  source_trigger: Type.String(), arch: Type.String(), created_at: Time, official: Type.Boolean(), public: Type.Boolean(), owner: NullableString,
+  source_trigger: Type.String(), arch: Type.String(), created_at: Time, official: Type.Boolean(), public: Type.Boolean(),
+  owner: Type.String({ description: 'The id of an account. Empty: an image of the region.' }),
 })
 export interface ImageRow {
   readonly id: string
@@ -111,7 +114,7 @@ export function nestedImage(site: Site, row: ImageRow): Static<typeof NestedImag
   return {
     ...head(site, 'image', 'images', row.id),
     name, username, status, locked, description, source, source_trigger, arch, created_at: formatTime(row.created_at), official, public: row.public,
-    owner: row.account_id,
+    owner: row.account_id ?? '',
   }
 }
 
@@ -160,7 +163,7 @@ export function nestedServerGroup(site: Site, row: ServerGroupRow): Static<typeo
 
 export const NestedCloudIp = representation('NestedCloudIp', 'cloud_ip', {
   name: Type.String(), public_ip: Type.String(), public_ipv4: Type.String(), public_ipv6: Type.String(), fqdn: Type.String(), status: Type.String(),
-  reverse_dns: NullableString, mode: Type.Literal('nat'),
+  reverse_dns: Type.String({ description: 'Empty: none.' }), mode: Type.Literal('nat'),
 })
 export interface CloudIpRow {
   readonly id: string
@@ -173,8 +176,8 @@ export interface CloudIpRow {
 export function nestedCloudIp(site: Site, row: CloudIpRow): Static<typeof NestedCloudIp> {
   const { name, public_ipv4, public_ipv6, status, reverse_dns } = row
   return {
-    ...head(site, 'cloud_ip', 'cloud_ips', row.id), name, public_ip: public_ipv4, public_ipv4, public_ipv6, fqdn: cloudIpFqdn(site.domain, public_ipv4), status, reverse_dns,
-    mode: 'nat',
+    ...head(site, 'cloud_ip', 'cloud_ips', row.id), name, public_ip: public_ipv4, public_ipv4, public_ipv6, fqdn: cloudIpFqdn(site.domain, public_ipv4), status,
+    reverse_dns: reverse_dns ?? '', mode: 'nat',
   }
 }
 

@@ -19,7 +19,7 @@ const ServerGroup = Type.Object({
 }, { title: 'ServerGroup' })
 const Members = Type.Array(Type.Object({ server: Type.String() }), { maxItems: 1000 })
 const Change = Type.Object({
-  name: Type.Optional(Type.String({ maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$' })),
+  name: Type.Optional(Type.Union([Type.String({ maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$' }), Type.Null()])),
   description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
 })
 const Create = Type.Object({ ...Change.properties, servers: Type.Optional(Members) })
@@ -48,7 +48,7 @@ export function addServerGroupRoutes(server: ApiServer, { tables, site }: Resour
     reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
       const group = await lockGroup(change, caller.accountId, params.id)
       if (isRefusal(group)) return group
-      const values = { ...body.name !== undefined && { name: body.name }, ...body.description !== undefined && { description: body.description ?? '' } }
+      const values = { ...body.name !== undefined && { name: body.name ?? '' }, ...body.description !== undefined && { description: body.description ?? '' } }
       if (Object.keys(values).length > 0) await change.updateTable('server_groups').set(values).where('id', '=', params.id).execute()
       if (body.name !== undefined) await markChanged(change, await membersOf(change, params.id)) // guests see the name
       return load(change, site, caller.accountId, params.id)

@@ -20,6 +20,7 @@ import { userDataFault } from '../model/user-data.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import {
+  GivenName,
   listOf, NestedAccount, nestedAccount, NestedCloudIp, nestedCloudIp, NestedImage, nestedImage, NestedInterface, nestedInterface, NestedServer, nestedServer,
   NestedServerGroup,
   nestedServerGroup, NestedServerType, nestedServerType, NestedZone, nestedZone, NullableString, NullableTime, type Site,
@@ -31,32 +32,31 @@ const Links = {
   cloud_ips: Type.Array(NestedCloudIp), interfaces: Type.Array(NestedInterface), server_groups: Type.Array(NestedServerGroup),
   snapshots: Type.Array(NestedImage), volumes: Type.Array(Type.Object({}), { description: 'Always empty: volumes belong to another document of the interface.' }),
 }
-const Collected = Type.Object({ ...NestedServer.properties, ...Links }, { title: 'CollectedServer' })
+const Collected = Type.Object({ ...NestedServer.properties, ...Links, compatibility_mode: Type.Boolean() }, { title: 'CollectedServer' })
 /** The full form. */
 export const Server = Type.Object({
   ...Collected.properties,
   user_data: Type.Union([Type.String(), Type.Null()], { description: 'Base64, as it was sent.' }),
-  compatibility_mode: Type.Boolean(), disk_encrypted: Type.Boolean(),
+  disk_encrypted: Type.Boolean(),
   console_url: NullableString, console_token: Type.Union([Type.String(), Type.Null()], { description: 'Null but in the response of activate_console.' }), console_token_expires: NullableTime,
   snapshots_schedule: NullableString, snapshots_schedule_next_at: NullableTime, snapshots_retention: NullableString,
 }, { title: 'Server' })
 
-const Name = Type.String({ maxLength: 255 })
 const UserData = Type.Union([Type.String({ maxLength: 32_768 }), Type.Null()], { description: 'Base64 of at most 16,384 bytes. Line breaks are allowed.' })
 const GroupIds = Type.Array(Type.String(), { maxItems: 250 })
 const Create = Type.Object({
   image: Type.String({ description: 'An id or a handle.' }),
-  name: Type.Optional(Name),
+  name: Type.Optional(GivenName),
   server_type: Type.Optional(Type.String({ description: 'An id or a handle. Default: the smallest type.' })),
   zone: Type.Optional(Type.String({ description: 'An id or a handle. Default: the zone with the most free RAM.' })),
   user_data: Type.Optional(UserData),
   server_groups: Type.Optional(GroupIds),
-  cloud_ip: Type.Optional(Type.Union([Type.Boolean(), Type.String()], { description: 'true: a new cloud IP; or the id of an unmapped one.' })),
+  cloud_ip: Type.Optional(Type.Union([Type.Boolean(), Type.String()], { description: 'true, also as text: a new cloud IP; or the id of an unmapped one.' })),
   disk_encrypted: Type.Optional(Type.Boolean()),
   compatibility_mode: Type.Optional(Type.Boolean()),
 })
 const Update = Type.Object({
-  name: Type.Optional(Name), server_groups: Type.Optional(GroupIds), user_data: Type.Optional(UserData), compatibility_mode: Type.Optional(Type.Boolean()),
+  name: Type.Optional(GivenName), server_groups: Type.Optional(GroupIds), user_data: Type.Optional(UserData), compatibility_mode: Type.Optional(Type.Boolean()),
 })
 
 const TAGS = ['Servers']
@@ -75,7 +75,7 @@ export function addServerRoutes(server: ApiServer, { tables, site, compute }: Re
     reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
       const id = await createServer(change, compute, caller.accountId, {
         image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: body.user_data ?? null,
-        serverGroups: body.server_groups, cloudIp: body.cloud_ip ?? false,
+        serverGroups: body.server_groups, cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
         diskEncrypted: body.disk_encrypted ?? false, compatibilityMode: body.compatibility_mode,
       })
       return isRefusal(id) ? id : load(change, site, caller.accountId, id)
@@ -129,7 +129,7 @@ async function update(change: Change, { id, account_id }: Selectable<Tables['ser
   const [first, ...others] = [...fault === undefined ? [] : [fault], ...await missingGroups(change, account_id, groupIds)]
   if (first !== undefined) return refuse('unprocessable_entity', first, ...others)
   const values = {
-    ...name !== undefined && { name }, ...user_data !== undefined && { user_data }, ...compatibility_mode !== undefined && { compatibility_mode },
+    ...name !== undefined && { name: name ?? '' }, ...user_data !== undefined && { user_data }, ...compatibility_mode !== undefined && { compatibility_mode },
   }
   if (Object.keys(values).length > 0) await change.updateTable('servers').set(values).where('id', '=', id).execute()
   if (server_groups !== undefined) {
@@ -186,15 +186,15 @@ function collect(site: Site, row: Row): Static<typeof Collected> {
     zone: nestedZone(site, { id: row.zone_id, handle: row.zone_handle }),
     cloud_ips: row.cloud_ips.map((cloudIp) => nestedCloudIp(site, cloudIp)), interfaces: row.interfaces.map((one) => nestedInterface(site, one)),
     server_groups: row.server_groups.map((group) => nestedServerGroup(site, group)),
-    snapshots: row.snapshots.map((image) => nestedImage(site, image)), volumes: [],
+    snapshots: row.snapshots.map((image) => nestedImage(site, image)), volumes: [], compatibility_mode: row.compatibility_mode,
   }
 }
 
 function represent(site: Site, row: Row): Static<typeof Server> {
-  const { user_data, compatibility_mode, disk_encrypted, console_token_expires: expires } = row
+  const { user_data, disk_encrypted, console_token_expires: expires } = row
   const hasConsole = expires !== null && expires > new Date()
   return {
-    ...collect(site, row), user_data, compatibility_mode, disk_encrypted,
+    ...collect(site, row), user_data, disk_encrypted,
     console_url: hasConsole ? `https://console.${site.domain}/${row.id}` : null, console_token: null, console_token_expires: hasConsole ? formatTime(expires) : null,
     snapshots_schedule: null, snapshots_schedule_next_at: null, snapshots_retention: null,
   }

@@ -32,7 +32,7 @@ const SECRETS: RegionSecrets = { digests: new Map([[CLIENT.id, digest(CLIENT.sec
 
 /** The environment of the demo's imds-api. It always has a database of its own, whatever `env` names. */
 export function demoEnvironment(env: Readonly<Record<string, string | undefined>>, directory: string): Readonly<Record<string, string | undefined>> {
-  return { ...env, IMDS_REGION: REGION.name, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: join(directory, 'api') }
+  return { ...env, IMDS_REGION: REGION.name, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: join(directory, 'api'), IMDS_API_AUDIT_FILE: join(directory, 'audit') }
 }
 
 /** Makes the database and applies the demo's region to it. Returns what is wrong with the environment. */

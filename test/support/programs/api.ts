@@ -184,7 +184,7 @@ export function writeRegion(directory: string, region: RegionFile = aRegion()): 
 
 /** Starts imds-api with an environment, on a database that has its region. */
 export async function startProcess(t: Test, env: Readonly<Record<string, string>>): Promise<TestImdsApi> {
-  const child = spawn(process.execPath, [IMDS_API], { env: { ...programEnvironment(), ...env }, stdio: ['ignore', 'pipe', 'inherit'] })
+  const child = spawn(process.execPath, [IMDS_API], { env: { ...programEnvironment(), IMDS_API_AUDIT_FILE: '/dev/null', ...env }, stdio: ['ignore', 'pipe', 'inherit'] })
   const stop = async () => {
     if (child.exitCode === null && child.signalCode === null) {
       child.kill('SIGTERM')

@@ -29,6 +29,7 @@ import { buildOperatorServer } from './operator.ts'
 import { LazyStore } from './publish/lazy-store.ts'
 import { OutboxPublisher } from './publish/outbox-publisher.ts'
 import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
+import { addApiClientRoutes } from './resources/api-clients.ts'
 import { addCatalogRoutes } from './resources/catalog.ts'
 import { addCloudIpRoutes } from './resources/cloud-ips.ts'
 import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/collaborations.ts'
@@ -196,6 +197,7 @@ export async function buildApiServer(
     void api.register((one: ApiServer, _none: object, added: () => void) => {
       one.addHook('onRequest', buildAccountChoice(tables, true))
       addChosenAccountRoute(one, parts)
+      addApiClientRoutes(one, parts, tokens)
       addCatalogRoutes(one, parts)
       addImageRoutes(one, parts)
       addServerRoutes(one, parts)

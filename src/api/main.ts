@@ -31,6 +31,9 @@ const program = new Command('imds-api')
   .helpOption('-h, --help', 'print this text')
   .option('--check', 'compare the tables of the database with this version, and change nothing')
   .addHelpText('after', `
+The secret of an account's first API client comes from the region file (secret_file). Clients that are created later have none: POST
+/1.0/api_clients/ID/reset_secret returns the first one, and each new one.
+
 Environment variables, with their defaults (docs/configuration.md describes them; IMDS_STORE and its companions are those of imdsctl):
 ${Object.entries(API_SETTINGS).map(([name, value]) => `  ${name.padEnd(30)}${value ?? ''}`.trimEnd()).join('\n')}`)
   .showHelpAfterError('(imds-api --help lists the commands)')

@@ -33,9 +33,10 @@ const EXAMPLES = [
   [executed('docs/api.md', 'accounts'), ['account Analytical Engines', '1 account', 'account Analytical Engines', 'user Ada Lovelace', '1 user', 'user Ada Lovelace']],
   [executed('docs/api.md', 'users'), ['user Ada Lovelace', 'unprocessable_entity 1']],
   [executed('docs/api.md', 'account-changes'), ['account Analytical Engines', 'unprocessable_entity 2']],
+  [executed('docs/api.md', 'api-clients'), ['Bearer', 'api_client backup', '2 api_client', 'api_client backup']],
   [executed('docs/api.md', 'collaborations'), ['collaboration pending', '1 collaboration', 'collaboration cancelled']],
   [executed('docs/api.md', 'errors'), ['unprocessable_entity 2', 'unprocessable_entity 1', 'resource_not_found 1']],
-  [executed('docs/api.md', 'commands'), /^no difference\nthe tables are those of this version\n2 servers will be published again\nUsage: imds-api/],
+  [executed('docs/api.md', 'commands'), /^no difference\nthe tables are those of this version\n2 servers will be published again\nUsage: imds-api[^]*api_clients\/ID\/reset_secret/],
 ] as const
 
 /** What the table above says of a line of JSON. */

@@ -1,10 +1,11 @@
 /**
- * Access tokens: opaque, random, in the database as SHA-256. A token that was checked is remembered for CACHE_MS, so a revocation reaches every process
- * within that time.
+ * Access tokens: opaque, random, in the database as SHA-256. A token that was checked is remembered for CACHE_MS. So a revocation reaches every process within
+ * that time, and the one that made it at once (`forget`).
  */
 import type { Kysely } from 'kysely'
 import { LRUCache } from 'lru-cache'
 import type { Tables } from '../database/tables.ts'
+import { SCOPES_OF_GROUP } from './scopes.ts'
 import { digest, newToken } from './secrets.ts'
 
 /**
@@ -32,6 +33,8 @@ export class AccessTokens {
   readonly #now: () => number
   readonly #steady: () => number
   readonly #known: LRUCache<string, { readonly identity: Identity, readonly expiresAtMs: number }>
+  /** How often `forget` was called: a check that began before must not be remembered. */
+  #forgotten = 0
 
   constructor(tables: Kysely<Tables>, now: () => number, steady: () => number) {
     this.#tables = tables
@@ -51,28 +54,36 @@ export class AccessTokens {
     return token
   }
 
-  /** Checks a token. One of a revoked client or family is unknown. */
+  /** Checks a token. One of a revoked client or family is unknown. One of a client has at most the scopes that the client may have now. */
   async check(token: string): Promise<TokenCheck> {
     const known = this.#known.get(token)
     if (known !== undefined) return known.expiresAtMs > this.#now() ? { kind: 'valid', identity: known.identity } : { kind: 'expired' }
     const start = this.#steady() // the cache counts from before the query, whose result may be old when it arrives
+    const forgotten = this.#forgotten
     const row = await this.#tables.selectFrom('access_tokens')
       .leftJoin('api_clients', 'api_clients.id', 'access_tokens.client_id')
       .leftJoin('token_families', 'token_families.id', 'access_tokens.family_id')
       .select([
         'access_tokens.client_id', 'access_tokens.account_id', 'access_tokens.scopes', 'access_tokens.expires_at', 'token_families.application_id', 'token_families.user_id',
+        'api_clients.permissions_group',
       ])
       .where('access_tokens.sha256', '=', digest(token)).where('api_clients.revoked_at', 'is', null).where('token_families.revoked_at', 'is', null)
       .executeTakeFirst()
     if (row === undefined) return { kind: 'unknown' }
-    const { client_id, account_id, application_id, user_id, scopes } = row
+    const { client_id, account_id, application_id, user_id, scopes, permissions_group: group } = row
     const identity: Identity = client_id === null
       ? { kind: 'user', clientId: application_id!, userId: user_id!, scopes }
-      : { kind: 'client', clientId: client_id, accountId: account_id!, scopes }
+      : { kind: 'client', clientId: client_id, accountId: account_id!, scopes: SCOPES_OF_GROUP[group!].filter((scope) => scopes.includes(scope)) }
     const expiresAtMs = row.expires_at.getTime()
     if (expiresAtMs <= this.#now()) return { kind: 'expired' }
-    this.#known.set(token, { identity, expiresAtMs }, { start })
+    if (forgotten === this.#forgotten) this.#known.set(token, { identity, expiresAtMs }, { start })
     return { kind: 'valid', identity }
+  }
+
+  /** Forgets what was checked: call it after a change of what somebody may do. */
+  forget(): void {
+    this.#forgotten++
+    this.#known.clear()
   }
 
   /** Deletes tokens that expired a day ago. */

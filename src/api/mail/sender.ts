@@ -44,7 +44,8 @@ export class InvitationSender {
   readonly #stopping = new AbortController()
   #running: Promise<void> = Promise.resolve()
   #postponed = new Map<string, Postponed>()
-  #reported: readonly string[] = []
+  /** Without mail: the invitations that were reported. */
+  readonly #reported = new Set<string>()
   #isDatabaseAway = false
 
   constructor(parts: InvitationSenderParts) {
@@ -65,9 +66,11 @@ export class InvitationSender {
     const { signal } = this.#stopping
     while (!signal.aborted) {
       try {
-        const waiting = await this.#waiting()
-        if (this.#parts.mail === undefined) this.#report(waiting)
-        else for (const id of waiting) if (!this.#hasToStop()) await this.#send(id)
+        for (const id of await this.#waiting()) {
+          if (this.#hasToStop()) break
+          if (this.#parts.mail === undefined) this.#report(id)
+          else await this.#send(id)
+        }
         this.#isDatabaseAway = false
       } catch (error) {
         if (!this.#isDatabaseAway) this.#parts.log.warn({ reason: (error as Error).message }, 'invitations cannot be read from the database: retrying')
@@ -86,17 +89,15 @@ export class InvitationSender {
   async #waiting(): Promise<readonly string[]> {
     const now = Date.now()
     this.#postponed = new Map([...this.#postponed].filter(([, { atMs }]) => atMs + FORGET_MS > now)) // answered or sent since
-    const later = [...this.#postponed].filter(([, { atMs }]) => atMs > now).map(([id]) => id)
+    const later = [...this.#reported, ...[...this.#postponed].filter(([, { atMs }]) => atMs > now).map(([id]) => id)]
     const rows = await this.#parts.tables.selectFrom('collaborations').select('id').where('status', '=', 'pending').where('invited_at', 'is', null)
       .where(sql<boolean>`id <> all(${later})`).orderBy('created_at').orderBy('id').limit(BATCH).execute()
     return rows.map(({ id }) => id)
   }
 
-  #report(waiting: readonly string[]): void {
-    for (const id of waiting.filter((one) => !this.#reported.includes(one))) {
-      this.#parts.log.warn({ collaboration: id }, 'the invitation is not sent, since IMDS_API_SMTP is not set. It is sent once it is set')
-    }
-    this.#reported = waiting
+  #report(id: string): void {
+    this.#parts.log.warn({ collaboration: id }, 'the invitation is not sent, since IMDS_API_SMTP is not set. It is sent once it is set')
+    this.#reported.add(id)
   }
 
   /** Sends an invitation, unless another process is at it, or it was sent or answered meanwhile. */

@@ -37,6 +37,9 @@ export interface ApiServerSettings {
 /** A request's body: user_data of 16 KiB in base64, and the rest of a server with room. */
 const BODY_LIMIT = 1 << 18
 
+/** What the record's schema (metadata/schema.ts), of which requests have parts, adds to JSON Schema. */
+const KEYWORDS = ['hint']
+
 /** Builds a server without routes. */
 export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): ApiServer {
   const options = {
@@ -50,6 +53,7 @@ export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): Ap
     ajv: {
       customOptions: {
         allErrors: true, coerceTypes: false, removeAdditional: false, useDefaults: false,
+        keywords: KEYWORDS,
         formats: Object.fromEntries(Object.entries(FORMATS).map(([name, { isValid }]) => [name, isValid])),
       },
     },
@@ -141,14 +145,23 @@ function refusalOf(error: FastifyError): Refusal {
 /** The faults of a body, one a place: `port_translators.0.incoming must be integer`. Of a union the alternatives are joined by "or". */
 function formatFaults(validation: NonNullable<FastifyError['validation']>): string[] {
   const messages = new Map<string, string[]>()
-  for (const { instancePath, keyword, message = '', params } of validation) {
-    if (keyword === 'anyOf') continue // its alternatives are faults too
+  for (const { instancePath, keyword, message = '', params, ...error } of validation) {
+    if (keyword === 'anyOf' || keyword === 'propertyNames') continue // what it consists of is a fault too
     const missing = params['missingProperty']
     const place = [...instancePath.split('/').slice(1), ...typeof missing === 'string' ? [missing] : []].join('.')
-    const text = keyword === 'const' ? `must be ${JSON.stringify(params['allowedValue'])}` : keyword === 'format' ? FORMATS[String(params['format'])]?.fault ?? message : message
+    const text = 'propertyName' in error ? `${message} in a name` : formatFault(keyword, params) ?? message
     messages.set(place, [...messages.get(place) ?? [], typeof missing === 'string' ? 'is missing' : text])
   }
   return [...messages].map(([place, list]) => `${place === '' ? 'the body' : place} ${[...new Set(list)].join(' or ').replaceAll(' or must be ', ' or ')}`)
+}
+
+function formatFault(keyword: string, params: Readonly<Record<string, unknown>>): string | undefined {
+  switch (keyword) {
+    case 'const': return `must be ${JSON.stringify(params['allowedValue'])}`
+    case 'enum': return `must be ${(params['allowedValues'] as readonly unknown[]).map((value) => JSON.stringify(value)).join(' or ')}`
+    case 'format': return FORMATS[String(params['format'])]?.fault
+    default: return undefined
+  }
 }
 
 /** Connection errors: the codes of the operating system, and PostgreSQL's classes 08 and 57 (it shuts down). */

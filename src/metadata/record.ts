@@ -78,8 +78,8 @@ interface Shape {
   readonly maxProperties?: number
 }
 
-/** Names with a meaning in JavaScript objects. */
-const UNSAFE_NAMES = ['__proto__', 'constructor', 'prototype']
+/** Names with a meaning in JavaScript objects. A record cannot have an entry of a map with such a name: it is left out. */
+export const UNSAFE_NAMES = ['__proto__', 'constructor', 'prototype']
 
 /**
  * Copies the parts of an untrusted value that the schema has: fields, entries of maps and items of lists. It copies at most one more entry than the

@@ -8,6 +8,10 @@ import { DEFAULT_NETWORK, ID, ID_RULE, NAME } from './identifiers.ts'
 
 /** The number of the schema that this version reads and writes. */
 export const SCHEMA = 1
+/** How many server groups a record may have. */
+export const SERVER_GROUPS_MAX = 256
+/** How many cloud IPs an interface of a record may have. */
+export const CLOUD_IPS_MAX = 64
 
 /** RFC 3339. publish.lua checks the same. */
 export const TIME = '^\\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\\d|3[01])T([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)$'
@@ -55,7 +59,7 @@ const Interface = Type.Object({
     default: [], maxItems: 64, description: 'The instance owns every address in it, since a guest with SLAAC chooses and changes its addresses.',
   }),
   dhcpv6: Type.Boolean({ default: false, description: 'Whether DHCPv6 serves ipv6Addresses. The tree shows them only then, because cloud-init turns DHCPv6 on when it sees any.' }),
-  cloudIps: Type.Array(CloudIp, { default: [], maxItems: 64 }),
+  cloudIps: Type.Array(CloudIp, { default: [], maxItems: CLOUD_IPS_MAX }),
 }, { description: 'A network interface. The first one is device 0.' })
 
 const ServerGroup = Type.Object({ id: id('The id of the server group.'), name: text('a name on one line', { pattern: '^[^\\x00-\\x1f\\x7f]{1,255}$', description: 'The name, as guests see it in `security-groups`.' }) },
@@ -68,13 +72,20 @@ const PublicKey = Type.Object({
   }),
 }, { description: 'The SSH key of one user.' })
 
-const Options = Type.Object({
+/** The schema of the metadata options. */
+export const OptionsSchema = Type.Object({
   httpEndpoint: oneOf(['enabled', 'disabled'], 'enabled', 'disabled: every request gets 403.'),
   httpTokens: oneOf(['optional', 'required'], 'optional', 'Whether requests need a session token.'),
   httpPutResponseHopLimit: Type.Integer({ minimum: 1, maximum: 64, default: 1, description: 'How many hops the response with a session token may travel.' }),
   httpProtocolIpv6: oneOf(['enabled', 'disabled'], 'disabled', 'Whether requests over IPv6 are served.'),
   instanceMetadataTags: oneOf(['enabled', 'disabled'], 'disabled', 'Whether the tree shows the tags.'),
 }, { default: {}, description: 'The metadata options of the instance, with EC2\'s names and defaults.' })
+
+/** The schema of the tags. */
+export const TagsSchema = Type.Record(Type.String(), Type.String({ maxLength: 256 }), {
+  default: {}, maxProperties: 50, propertyNames: { maxLength: 128 },
+  description: 'Key to value, with EC2\'s limits. The tree shows tags if options.instanceMetadataTags is enabled.',
+})
 
 const BlockDeviceName = Type.String({ pattern: '^(ami|root|swap|ebs[0-9]{1,3}|ephemeral[0-9]{1,3})$' })
 const BlockDevice = text('a device name, with or without /dev/', { pattern: '^(/dev/)?[A-Za-z0-9][A-Za-z0-9/_-]{0,62}$' })
@@ -96,16 +107,13 @@ export const InstanceSchema = Type.Object({
   zone: Type.Object({ id: id('Its id.'), handle: text('a handle', { pattern: NAME, description: '`placement/availability-zone` in the tree.' }) }, { description: 'The zone of the instance.' }),
   region: text('the name of a region', { pattern: NAME, description: 'The region of the store.' }),
   interfaces: Type.Array(Interface, { minItems: 1, maxItems: 32 }),
-  serverGroups: Type.Array(ServerGroup, { default: [], maxItems: 256 }),
+  serverGroups: Type.Array(ServerGroup, { default: [], maxItems: SERVER_GROUPS_MAX }),
   publicKeys: Type.Array(PublicKey, { default: [], maxItems: 256 }),
-  tags: Type.Record(Type.String(), Type.String({ maxLength: 256 }), {
-    default: {}, maxProperties: 50, propertyNames: { maxLength: 128 },
-    description: 'Key to value, with EC2\'s limits. The tree shows tags if options.instanceMetadataTags is enabled.',
-  }),
+  tags: TagsSchema,
   blockDevices: Type.Record(BlockDeviceName, BlockDevice, {
     default: {}, maxProperties: 256, description: 'Name of a virtual device (ami, root, swap, ebs1, ephemeral0) to device.',
   }),
-  options: Options,
+  options: OptionsSchema,
   userData: Type.Optional(UserData),
   sealedAt: Type.Optional(text('a time such as 2026-11-20T15:04:05Z (RFC 3339)', {
     pattern: TIME, maxLength: 35,

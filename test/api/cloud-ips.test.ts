@@ -185,6 +185,44 @@ t.test('a cloud IP of a group is one of each member, and members that join or le
   t.match(await call('GET', `cloud_ips/${id}`), { body: { status: 'unmapped', server_group: null } }, 'a delete of its group unmaps it')
 })
 
+t.test('a server is in at most 256 groups and has at most 64 cloud IPs, as its record can hold: 422', async (t) => {
+  const [server, other] = [await aServer(), await aServer()]
+  await tables.insertInto('server_groups').values(Array.from({ length: 255 }, (_, i) => ({ id: `grp-many-${String(i)}`, account_id: ONE, name: '', description: '', is_default: false }))).execute()
+  await tables.insertInto('server_group_members').expression((eb) => eb.selectFrom('server_groups').select(['id', eb.val(server.id).as('server_id')]).where('id', 'like', 'grp-many-%')).execute()
+  const [group, from] = [await create('server_groups'), await create('server_groups')]
+  const members = (...ids: string[]) => ({ servers: ids.map((id) => ({ server: id })) })
+  const tooMany = refused(422, 'unprocessable_entity', `${server.id} would be in 257 server groups: the most are 256`)
+  t.strictSame(await call('POST', `server_groups/${group.id}/add_servers`, members(other.id, server.id)), tooMany)
+  t.strictSame(await call('POST', 'server_groups', members(other.id, server.id)), tooMany)
+  t.equal((await call('POST', `server_groups/${from.id}/add_servers`, members(other.id))).status, 202)
+  t.strictSame((await call('GET', `server_groups/${group.id}`)).body.servers, [], 'a refusal changes nothing')
+  const groups = ((await call('GET', `servers/${server.id}`)).body['server_groups'] as Body[]).map(({ id }) => id)
+  t.equal(groups.length, 256)
+  t.equal((await call('PUT', `servers/${other.id}`, { server_groups: groups })).status, 200, 'so many are possible')
+  for (const request of [['PUT', `servers/${other.id}`, {}], ['POST', 'servers', { image: 'img-deb12' }]] as const) {
+    t.strictSame(await call(request[0], request[1], { ...request[2], server_groups: [...groups, group.id] }), refused(422, 'unprocessable_entity', 'server_groups must NOT have more than 256 items'))
+  }
+  await tables.insertInto('server_group_members').values({ server_group_id: from.id, server_id: other.id }).execute() // 257: as an earlier version could
+  t.equal((await call('POST', `server_groups/${from.id}/move_servers`, { ...members(other.id), destination: group.id })).status, 422)
+  t.equal((await call('POST', `server_groups/${from.id}/remove_servers`, members(other.id))).status, 202)
+  t.equal((await call('POST', `server_groups/${groups[0]!}/move_servers`, { ...members(other.id), destination: group.id })).status, 202, 'a move leaves their number')
+
+  const [direct, byGroup] = [await aServer({ server_groups: [group.id] }), await create('cloud_ips')]
+  await tables.insertInto('cloud_ips').values(Array.from({ length: 63 }, (_, i) => ({
+    id: `cip-many-${String(i)}`, account_id: ONE, name: '', public_ipv4: `m4-${String(i)}`, public_ipv6: `m6-${String(i)}`, reverse_dns: null, port_translators: '[]', status: 'mapped' as const,
+    interface_id: direct.interfaces[0]!.id, server_group_id: null,
+  }))).execute()
+  t.equal((await call('POST', `cloud_ips/${byGroup.id}/map`, { destination: group.id })).status, 202, 'the 64th')
+  const { id: last } = await create('cloud_ips')
+  const tooManyIps = refused(422, 'unprocessable_entity', `${direct.id} would have 65 cloud IPs: the most are 64`)
+  for (const destination of [direct.id, direct.interfaces[0]!.id, group.id]) t.strictSame(await call('POST', `cloud_ips/${last}/map`, { destination }), tooManyIps, destination)
+  t.equal((await call('POST', `cloud_ips/${last}/map`, { destination: from.id })).status, 202)
+  t.strictSame(await call('POST', `server_groups/${from.id}/add_servers`, members(direct.id)), tooManyIps)
+  t.strictSame(await call('PUT', `servers/${direct.id}`, { server_groups: [group.id, from.id] }), tooManyIps)
+  for (const { id } of [server, other, direct]) await call('DELETE', `servers/${id}`)
+  await tables.deleteFrom('cloud_ips').where('id', 'like', 'cip-many-%').execute()
+})
+
 /** Makes a request while a transaction is open, and commits only when the request waits for it (or was answered, which it must not be). */
 async function during(change: Parameters<typeof inOpenTransaction>[0], request: () => ReturnType<typeof call>) {
   return inOpenTransaction(change, async (commit) => {

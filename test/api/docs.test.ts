@@ -22,6 +22,7 @@ const EXAMPLES = [
   [executed('docs/api.md', 'function'), []],
   [executed('docs/api.md', 'token'), ['Bearer']],
   [executed('docs/api.md', 'servers'), ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server']],
+  [executed('docs/api.md', 'metadata-options'), ['server web-1', 'server web-1']],
   [executed('docs/api.md', 'actions'), ['server web-1', 'server web-1', 'server web-1']],
   [executed('docs/api.md', 'cloud-ips'), ['cloud_ip mapped', 'cloud_ip mapped', 'cloud_ip unmapped', 'cloud_ip unmapped']],
   [executed('docs/api.md', 'server-groups'), ['server_group front', 'server_group back', 'server_group back', 'server_group idle', 'server_group idle', '2 server_group']],

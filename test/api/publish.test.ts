@@ -60,6 +60,20 @@ t.test('publishing', async (t) => {
     t.equal(String((await store.get(id))?.userData), 'change 5')
   })
 
+  t.test('metadata options and tags are published, and absent from a record whose server has none', async (t) => {
+    const [plain, { id }] = [await create(), await create({ metadata_options: { http_tokens: 'required' }, tags: { Name: 'web' } })]
+    aPublisher(t, api, store)
+    await until(async () => await isPublished(id) && await isPublished(plain.id), 'the servers to be published')
+    const options = { httpEndpoint: 'enabled', httpTokens: 'required', httpPutResponseHopLimit: 1, httpProtocolIpv6: 'disabled', instanceMetadataTags: 'disabled' }
+    t.match(await recordOf(id), { options, tags: { Name: 'web' } })
+    t.notMatch(Object.keys((await recordOf(plain.id))!), ['options', 'tags'])
+    await update(id, { metadata_options: { http_endpoint: 'disabled', http_put_response_hop_limit: 3, http_protocol_ipv6: 'enabled', instance_metadata_tags: 'enabled' }, tags: { 'é 1': 'x\n', 2: '' } })
+    await until(() => isPublished(id), 'the change to be published')
+    const record = (await store.get(id))!.document as object & Record<'options' | 'tags', unknown>
+    t.strictSame(record.options, { httpEndpoint: 'disabled', httpTokens: 'required', httpPutResponseHopLimit: 3, httpProtocolIpv6: 'enabled', instanceMetadataTags: 'enabled' })
+    t.strictSame(record.tags, { 'é 1': 'x\n', 2: '' })
+  })
+
   t.test('a server is creating, and its cloud IP reserved, until its record is in the store', async (t) => {
     const { id, status, cloud_ips: [reserved] } = await create({ cloud_ip: true })
     t.equal(status, 'creating')

@@ -31,6 +31,9 @@ const create = async (body: object = {}, account?: typeof ONE | typeof TWO) => {
 const revisionOf = async (id: string) => (await tables.selectFrom('servers').select('revision').where('id', '=', id).executeTakeFirstOrThrow()).revision
 const refused = (status: number, error_name: string, ...errors: string[]) => ({ status, body: { error_name, errors } })
 
+/** The metadata options of a server that names none. */
+const OPTIONS = { http_endpoint: 'enabled', http_tokens: 'optional', http_put_response_hop_limit: 1, http_protocol_ipv6: 'disabled', instance_metadata_tags: 'disabled' }
+
 t.test('a new server in its full, collected and nested form', async (t) => {
   const data = 'IyEvYmluL3No\nCg==\n' // with line breaks, as the CLI writes it
   const given = { image: 'debian-12', name: 'web 1', server_type: '4gb.ssd', zone: 'gb1-b', user_data: data, cloud_ip: true, disk_encrypted: true, compatibility_mode: true }
@@ -48,7 +51,7 @@ t.test('a new server in its full, collected and nested form', async (t) => {
   }
   const full = {
     ...collected, user_data: data, disk_encrypted: true, console_url: null, console_token: null, console_token_expires: null, snapshots_schedule: null,
-    snapshots_schedule_next_at: null, snapshots_retention: null,
+    snapshots_schedule_next_at: null, snapshots_retention: null, metadata_options: OPTIONS, tags: {},
   }
   t.strictSame(body, full)
   t.strictSame(await call('GET', `servers/${id}`), { status: 200, body: full })
@@ -130,6 +133,46 @@ t.test('an update changes only the fields that it has; only what guests see make
   t.strictSame(await call('PUT', `servers/${id}`, { name: 'c', user_data: '?', server_groups: ['grp-zzzzz'] }), refused(422, 'unprocessable_entity', 'user_data must be base64', 'server_groups: grp-zzzzz does not exist'))
   t.strictSame(await call('PUT', `servers/${id}`, { name: 1, server_groups: [2] }), refused(422, 'unprocessable_entity', 'name must be string or null', 'server_groups.0 must be string'))
   t.match(await call('GET', `servers/${id}`), { body: { name: 'b', user_data: 'Yg==' } }, 'a refusal changes nothing')
+  await remove(id)
+})
+
+t.test('metadata options and tags: given at the creation, changed one by one, and published', async (t) => {
+  const { id, ...created } = await create({ metadata_options: { http_tokens: 'required', unknown: 1 }, tags: { Name: 'web', 'a key': '' } })
+  t.match(created, { metadata_options: { ...OPTIONS, http_tokens: 'required' }, tags: { Name: 'web', 'a key': '' } })
+  t.strictSame(created['metadata_options'], { ...OPTIONS, http_tokens: 'required' })
+  const before = await revisionOf(id)
+  const changed = await call('PUT', `servers/${id}`, { metadata_options: { instance_metadata_tags: 'enabled', http_put_response_hop_limit: 64 } })
+  t.strictSame(changed.body['metadata_options'], { ...OPTIONS, http_tokens: 'required', instance_metadata_tags: 'enabled', http_put_response_hop_limit: 64 })
+  t.equal(await revisionOf(id), before + 1)
+  t.strictSame((await call('PUT', `servers/${id}`, { tags: { Name: 'db' } })).body['tags'], { Name: 'db' }, 'tags are replaced as a whole')
+  t.equal(await revisionOf(id), before + 2)
+  t.match(await call('PUT', `servers/${id}`, { metadata_options: {}, tags: {} }), { status: 200, body: { metadata_options: { http_tokens: 'required' } } })
+  t.strictSame((await call('GET', `servers/${id}`)).body['tags'], {})
+  const collected = ((await call('GET', 'servers')).body as unknown as Server[]).find((server) => server.id === id)
+  t.notOk('tags' in collected!, 'only the full form has them')
+  await remove(id)
+})
+
+t.test('metadata options and tags that a record cannot have are refused: at the creation and as a change', async (t) => {
+  const { id } = await create()
+  const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`key-${String(i)}`, '']))
+  const refusedBy = async (body: object, ...errors: string[]) => {
+    t.strictSame(await call('POST', 'servers', { image: 'img-deb12', ...body }), refused(422, 'unprocessable_entity', ...errors))
+    t.strictSame(await call('PUT', `servers/${id}`, body), refused(422, 'unprocessable_entity', ...errors))
+  }
+  await refusedBy({ metadata_options: { http_endpoint: 'on', http_tokens: 1, http_put_response_hop_limit: 65, http_protocol_ipv6: null, instance_metadata_tags: '' } },
+    'metadata_options.http_endpoint must be "enabled" or "disabled"', 'metadata_options.http_tokens must be "optional" or "required"', 'metadata_options.http_put_response_hop_limit must be <= 64',
+    'metadata_options.http_protocol_ipv6 must be "enabled" or "disabled"', 'metadata_options.instance_metadata_tags must be "enabled" or "disabled"')
+  for (const [limit, error] of [[0, 'must be >= 1'], [1.5, 'must be integer'], ['1', 'must be integer']] as const) {
+    await refusedBy({ metadata_options: { http_put_response_hop_limit: limit } }, `metadata_options.http_put_response_hop_limit ${error}`)
+  }
+  for (const value of [null, [], 'x']) await refusedBy({ metadata_options: value, tags: value }, 'metadata_options must be object', 'tags must be object')
+  await refusedBy({ tags: { a: 1, b: 'x'.repeat(257), ['k'.repeat(129)]: '' } }, 'tags must NOT have more than 128 characters in a name', 'tags.a must be string', 'tags.b must NOT have more than 256 characters')
+  await refusedBy({ tags: many(51) }, 'tags must NOT have more than 50 properties')
+  await refusedBy({ tags: { constructor: 'x' } }, 'tags must have keys without line breaks, and none of __proto__, constructor, prototype')
+  await refusedBy({ tags: { 'a\nb': 'x' }, user_data: '?' }, 'user_data must be base64', 'tags must have keys without line breaks, and none of __proto__, constructor, prototype')
+  const largest = { ...many(48), ['😀'.repeat(128)]: '😀'.repeat(256), '': '\n' }
+  t.strictSame((await call('PUT', `servers/${id}`, { tags: largest })).body['tags'], largest)
   await remove(id)
 })
 

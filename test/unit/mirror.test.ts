@@ -38,6 +38,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/database/open.ts': 'api/database',
   'api/database/outbox.ts': 'api/publish',
   'api/database/prepared.ts': 'api/cloud-ips',
+  'api/database/record-limits.ts': 'api/cloud-ips',
   'api/database/transaction.ts': 'api/publish',
   'api/demo.ts': 'api/demo',
   'api/mail/sender.ts': 'api/mail',

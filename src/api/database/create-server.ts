@@ -1,11 +1,13 @@
 /** Creates a server: finds what it asks for, places it on a hypervisor, gives it addresses and keys, and enqueues it for publishing. */
 import { sql } from 'kysely'
 import { isRefusal, refuse, type Refusal } from '../refusal.ts'
+import { tagsFault, type MetadataOptions } from '../model/metadata-options.ts'
 import { userDataFault } from '../model/user-data.ts'
 import { allocateAddress, nextId } from './allocate.ts'
 import { requestAction, type ComputeMode } from './compute-actions.ts'
 import { createCloudIp } from './create-cloud-ip.ts'
 import { lockAccount, usageOf } from './limits.ts'
+import { refuseBeyondRecord } from './record-limits.ts'
 import type { Change } from './transaction.ts'
 
 /** What a server is created with. `image`, `serverType` and `zone`: ids or handles. */
@@ -19,6 +21,8 @@ export interface NewServer {
   readonly cloudIp: boolean | string
   readonly diskEncrypted: boolean
   readonly compatibilityMode: boolean | undefined
+  readonly metadataOptions: MetadataOptions | undefined
+  readonly tags: Readonly<Record<string, string>>
 }
 
 /** Returns the id of the new server. Locks the account, and the hypervisors of its zone. */
@@ -37,12 +41,13 @@ export async function createServer(change: Change, compute: ComputeMode, account
     id, account_id: accountId, name: asked.name, status: 'creating', image_id: found.image.id, server_type_id: found.serverType.id, zone_id: place.zone_id, hypervisor: place.name,
     user_data: asked.userData, compatibility_mode: asked.compatibilityMode ?? found.image.compatibility_mode, disk_encrypted: asked.diskEncrypted,
     started_at: null, deleted_at: null, publish_fault: null,
+    metadata_options: asked.metadataOptions === undefined ? null : JSON.stringify(asked.metadataOptions), tags: JSON.stringify(asked.tags),
   }).execute()
   if (found.groupIds.length > 0) await change.insertInto('server_group_members').values(found.groupIds.map((server_group_id) => ({ server_group_id, server_id: id }))).execute()
   await copyKeys(change, accountId, id)
   const interfaceId = await createInterface(change, id)
   if (isRefusal(interfaceId)) return interfaceId
-  const refusal = await reserveCloudIp(change, accountId, interfaceId, asked.cloudIp)
+  const refusal = await reserveCloudIp(change, accountId, interfaceId, asked.cloudIp) ?? await refuseBeyondRecord(change, [id])
   if (refusal !== undefined) return refusal
   await requestAction(change, compute, id, { kind: 'create' })
   return id
@@ -57,8 +62,7 @@ interface Parts {
 
 /** Finds what the request names, or refuses it with everything that does not exist. */
 async function findParts(change: Change, accountId: string, asked: NewServer): Promise<Parts | Refusal> {
-  const fault = asked.userData === null ? undefined : userDataFault(asked.userData)
-  const faults = fault === undefined ? [] : [fault]
+  const faults = [asked.userData === null ? undefined : userDataFault(asked.userData), tagsFault(asked.tags)].filter((fault) => fault !== undefined)
   const image = await change.selectFrom('images').select(['id', 'compatibility_mode'])
     .where((where) => where.and([
       where.or([where('id', '=', asked.image), where('handle', '=', asked.image)]), where.or([where('public', '=', true), where('account_id', '=', accountId)]),

@@ -5,6 +5,7 @@ import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import { SCHEMA } from '../../metadata/schema.ts'
 import type { ServerStatus } from '../database/tables.ts'
 import type { Reader } from '../database/transaction.ts'
+import { completeOptions, recordOptions } from '../model/metadata-options.ts'
 import { cloudIpFqdn } from '../model/names.ts'
 import { decodeUserData } from '../model/user-data.ts'
 
@@ -61,6 +62,8 @@ export async function compose(database: Reader, region: RegionNames, id: string)
     })),
     serverGroups: row.groups.map(({ id: group, name }) => ({ id: group, name: name === '' ? group : name })),
     publicKeys: row.keys.map(({ user_id, key }) => ({ user: user_id, key })),
+    ...row.metadata_options !== null && { options: recordOptions(completeOptions({}, row.metadata_options)) },
+    ...Object.keys(row.tags).length > 0 && { tags: row.tags },
     ...row.sealed_at !== null && { sealedAt: row.sealed_at.toISOString() },
     hypervisors: [row.hypervisor, ...row.migrating_to === null ? [] : [row.migrating_to]],
   }

@@ -13,6 +13,7 @@ import { freeAddresses } from '../database/allocate.ts'
 import { changeAccount } from '../database/change-account.ts'
 import { createCloudIp } from '../database/create-cloud-ip.ts'
 import { markChanged } from '../database/outbox.ts'
+import { refuseBeyondRecord } from '../database/record-limits.ts'
 import { prepareOne } from '../database/prepared.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
@@ -102,8 +103,9 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: Reso
       const destination = await findDestination(change, caller.accountId, body.destination)
       if (isRefusal(destination)) return destination
       await change.updateTable('cloud_ips').set({ ...destination, status: 'mapped' }).where('id', '=', params.id).execute()
-      await markChanged(change, await serversAt(change, destination))
-      return load(change, site, caller.accountId, params.id)
+      const servers = await serversAt(change, destination)
+      await markChanged(change, servers)
+      return await refuseBeyondRecord(change, servers) ?? load(change, site, caller.accountId, params.id)
     })))
 
   server.post('/cloud_ips/:id/unmap', { schema: { summary: 'Unmap a cloud IP', tags: TAGS, params: Params, response: { 202: CloudIp } } }, async ({ caller, params }, reply) =>

@@ -5,6 +5,7 @@ import Type, { type Static } from 'typebox'
 import { nextId } from '../database/allocate.ts'
 import { changeAccount } from '../database/change-account.ts'
 import { markChanged } from '../database/outbox.ts'
+import { refuseBeyondRecord } from '../database/record-limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
@@ -104,7 +105,7 @@ async function addMembers(change: Change, accountId: string, groupId: string, id
   if (missing !== undefined) return refuse('unprocessable_entity', missing, ...others)
   await change.insertInto('server_group_members').values(ids.map((server_id) => ({ server_group_id: groupId, server_id }))).onConflict((conflict) => conflict.doNothing()).execute()
   await markChanged(change, ids)
-  return undefined
+  return refuseBeyondRecord(change, ids)
 }
 
 async function removeMembers(change: Change, groupId: string, ids: readonly string[]): Promise<Refusal | undefined> {

@@ -9,12 +9,15 @@
 import type { InferResult, Selectable } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
+import { SERVER_GROUPS_MAX, TagsSchema } from '../../metadata/schema.ts'
 import { requestAction } from '../database/compute-actions.ts'
 import { changeAccount } from '../database/change-account.ts'
 import { createServer } from '../database/create-server.ts'
 import { markChanged } from '../database/outbox.ts'
+import { refuseBeyondRecord } from '../database/record-limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
+import { completeOptions, GivenOptionsSchema, MetadataOptionsSchema, tagsFault } from '../model/metadata-options.ts'
 import { formatTime } from '../model/time.ts'
 import { userDataFault } from '../model/user-data.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
@@ -33,6 +36,7 @@ const Links = {
   snapshots: Type.Array(NestedImage), volumes: Type.Array(Type.Object({}), { description: 'Always empty: volumes belong to another document of the interface.' }),
 }
 const Collected = Type.Object({ ...NestedServer.properties, ...Links, compatibility_mode: Type.Boolean() }, { title: 'CollectedServer' })
+const Tags = { ...TagsSchema, description: 'An extension. At most 50, with EC2\'s limits. The guest sees them if metadata_options.instance_metadata_tags is enabled.' }
 /** The full form. */
 export const Server = Type.Object({
   ...Collected.properties,
@@ -40,10 +44,12 @@ export const Server = Type.Object({
   disk_encrypted: Type.Boolean(),
   console_url: NullableString, console_token: Type.Union([Type.String(), Type.Null()], { description: 'Null but in the response of activate_console.' }), console_token_expires: NullableTime,
   snapshots_schedule: NullableString, snapshots_schedule_next_at: NullableTime, snapshots_retention: NullableString,
+  metadata_options: MetadataOptionsSchema, tags: Tags,
 }, { title: 'Server' })
 
 const UserData = Type.Union([Type.String({ maxLength: 32_768 }), Type.Null()], { description: 'Base64 of at most 16,384 bytes. Line breaks are allowed.' })
-const GroupIds = Type.Array(Type.String(), { maxItems: 250 })
+const GroupIds = Type.Array(Type.String(), { maxItems: SERVER_GROUPS_MAX })
+const Extensions = { metadata_options: Type.Optional(GivenOptionsSchema), tags: Type.Optional(Tags) }
 const Create = Type.Object({
   image: Type.String({ description: 'An id or a handle.' }),
   name: Type.Optional(GivenName),
@@ -54,9 +60,11 @@ const Create = Type.Object({
   cloud_ip: Type.Optional(Type.Union([Type.Boolean(), Type.String()], { description: 'true, also as text: a new cloud IP; or the id of an unmapped one.' })),
   disk_encrypted: Type.Optional(Type.Boolean()),
   compatibility_mode: Type.Optional(Type.Boolean()),
+  ...Extensions,
 })
 const Update = Type.Object({
   name: Type.Optional(GivenName), server_groups: Type.Optional(GroupIds), user_data: Type.Optional(UserData), compatibility_mode: Type.Optional(Type.Boolean()),
+  ...Extensions,
 })
 
 const TAGS = ['Servers']
@@ -77,6 +85,7 @@ export function addServerRoutes(server: ApiServer, { tables, site, compute }: Re
         image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: body.user_data ?? null,
         serverGroups: body.server_groups, cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
         diskEncrypted: body.disk_encrypted ?? false, compatibilityMode: body.compatibility_mode,
+        metadataOptions: body.metadata_options === undefined ? undefined : completeOptions(body.metadata_options, {}), tags: body.tags ?? {},
       })
       return isRefusal(id) ? id : load(change, site, caller.accountId, id)
     })))
@@ -122,22 +131,25 @@ export async function lockServer(change: Change, accountId: string, id: string):
   return ['deleting', 'deleted'].includes(row.status) ? refuse('resource_conflict', `${id} is ${row.status}`) : row
 }
 
-async function update(change: Change, { id, account_id }: Selectable<Tables['servers']>, body: Static<typeof Update>): Promise<Refusal | undefined> {
-  const { name, user_data, compatibility_mode, server_groups } = body
+async function update(change: Change, present: Selectable<Tables['servers']>, body: Static<typeof Update>): Promise<Refusal | undefined> {
+  const { id, account_id } = present
+  const { name, user_data, compatibility_mode, server_groups, metadata_options, tags } = body
   const groupIds = [...new Set(server_groups)]
-  const fault = typeof user_data === 'string' ? userDataFault(user_data) : undefined
-  const [first, ...others] = [...fault === undefined ? [] : [fault], ...await missingGroups(change, account_id, groupIds)]
+  const faults = [typeof user_data === 'string' ? userDataFault(user_data) : undefined, tagsFault(tags ?? {})].filter((fault) => fault !== undefined)
+  const [first, ...others] = [...faults, ...await missingGroups(change, account_id, groupIds)]
   if (first !== undefined) return refuse('unprocessable_entity', first, ...others)
   const values = {
     ...name !== undefined && { name: name ?? '' }, ...user_data !== undefined && { user_data }, ...compatibility_mode !== undefined && { compatibility_mode },
+    ...metadata_options !== undefined && { metadata_options: JSON.stringify(completeOptions(metadata_options, present.metadata_options ?? {})) },
+    ...tags !== undefined && { tags: JSON.stringify(tags) },
   }
   if (Object.keys(values).length > 0) await change.updateTable('servers').set(values).where('id', '=', id).execute()
   if (server_groups !== undefined) {
     await change.deleteFrom('server_group_members').where('server_id', '=', id).execute()
     if (groupIds.length > 0) await change.insertInto('server_group_members').values(groupIds.map((server_group_id) => ({ server_group_id, server_id: id }))).execute()
   }
-  if (user_data !== undefined || server_groups !== undefined) await markChanged(change, [id])
-  return undefined
+  if ([user_data, server_groups, metadata_options, tags].some((value) => value !== undefined)) await markChanged(change, [id])
+  return server_groups === undefined ? undefined : refuseBeyondRecord(change, [id])
 }
 
 /** Locks server groups against a delete, and names those that the account does not have. */
@@ -197,5 +209,6 @@ function represent(site: Site, row: Row): Static<typeof Server> {
     ...collect(site, row), user_data, disk_encrypted,
     console_url: hasConsole ? `https://console.${site.domain}/${row.id}` : null, console_token: null, console_token_expires: hasConsole ? formatTime(expires) : null,
     snapshots_schedule: null, snapshots_schedule_next_at: null, snapshots_retention: null,
+    metadata_options: completeOptions({}, row.metadata_options ?? {}), tags: row.tags,
   }
 }

@@ -1,0 +1,44 @@
+/**
+ * The metadata options and the tags of a server, which are extensions of the interface. Their rules are those of the record (docs/record.md); options have
+ * names as the interface writes them.
+ */
+import Type, { type Static } from 'typebox'
+import Value from 'typebox/value'
+import { UNSAFE_NAMES } from '../../metadata/record.ts'
+import { OptionsSchema, TagsSchema } from '../../metadata/schema.ts'
+
+const { httpEndpoint, httpTokens, httpPutResponseHopLimit, httpProtocolIpv6, instanceMetadataTags } = OptionsSchema.properties
+/** The schema of all options. */
+export const MetadataOptionsSchema = Type.Object({
+  http_endpoint: httpEndpoint, http_tokens: httpTokens, http_put_response_hop_limit: httpPutResponseHopLimit, http_protocol_ipv6: httpProtocolIpv6,
+  instance_metadata_tags: instanceMetadataTags,
+}, { title: 'MetadataOptions', description: 'An extension. What the guest gets from the metadata service: EC2\'s options.' })
+/** All options of a server. */
+export type MetadataOptions = Static<typeof MetadataOptionsSchema>
+
+/** The schema of options in a request. */
+export const GivenOptionsSchema = Type.Partial(MetadataOptionsSchema)
+
+/** All options: the given ones, else the present ones, else the defaults. Leaves out what is no option. */
+export function completeOptions(given: Static<typeof GivenOptionsSchema>, present: object): MetadataOptions {
+  return Value.Clean(MetadataOptionsSchema, Value.Default(MetadataOptionsSchema, { ...present, ...given })) as MetadataOptions
+}
+
+/** The options as a record has them. */
+export function recordOptions(options: MetadataOptions): Static<typeof OptionsSchema> {
+  return {
+    httpEndpoint: options.http_endpoint, httpTokens: options.http_tokens, httpPutResponseHopLimit: options.http_put_response_hop_limit,
+    httpProtocolIpv6: options.http_protocol_ipv6, instanceMetadataTags: options.instance_metadata_tags,
+  }
+}
+
+const [KEY_OF_RECORD] = Object.keys(TagsSchema.patternProperties)
+
+/** What is wrong with tags that have the form of the schema; undefined: nothing. A record would lose such tags. */
+export function tagsFault(tags: Readonly<Record<string, unknown>>): string | undefined {
+  const isKey = new RegExp(KEY_OF_RECORD!, 'u')
+  if (!Object.keys(tags).every((key) => isKey.test(key) && !UNSAFE_NAMES.includes(key))) {
+    return `tags must have keys without line breaks, and none of ${UNSAFE_NAMES.join(', ')}`
+  }
+  return Object.entries(tags).flat().every((text) => (text as string).isWellFormed()) ? undefined : 'tags must not have half of a surrogate pair'
+}

@@ -32,6 +32,7 @@ const JSON_FILES = [
   'src/api/model/{time,user-data}.ts', // a column or a field that may be null
   'src/api/auth/secrets.ts', // a client without a secret
   'src/api/auth/{token-endpoint,token-families,tokens}.ts', // a callback; and what was not used or not revoked
+  'src/api/compute/{caller,server}.ts', // a closed connection without a certificate; and a representation that has null
   'src/api/{refusal,server}.ts', // what a callback or a handler gives, which may be null
 ]
 const DEFAULT_EXPORT = { selector: 'ExportDefaultDeclaration', message: 'name what you export' }

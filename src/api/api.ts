@@ -19,12 +19,17 @@ import { Grants } from './auth/grants.ts'
 import { addTokenEndpoint } from './auth/token-endpoint.ts'
 import { TokenFamilies } from './auth/token-families.ts'
 import { AccessTokens } from './auth/tokens.ts'
+import { buildComputeServer } from './compute/server.ts'
+import { Waiters } from './compute/waiters.ts'
 import type { ApiConfig } from './config.ts'
+import { COMPUTE_CHANNEL } from './database/compute-actions.ts'
+import { purgeActions, readQueue } from './database/compute-queue.ts'
 import { migrate } from './database/migrate.ts'
+import { NotificationListener } from './database/notifications.ts'
 import { openDatabase, type Database } from './database/open.ts'
 import { InvitationSender } from './mail/sender.ts'
 import { buildSmtp } from './mail/smtp.ts'
-import { buildApiMetrics } from './metrics.ts'
+import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
 import { buildOperatorServer } from './operator.ts'
 import { LazyStore } from './publish/lazy-store.ts'
 import { OutboxPublisher } from './publish/outbox-publisher.ts'
@@ -43,7 +48,7 @@ import { addServerActionRoutes } from './resources/server-actions.ts'
 import { addServerGroupRoutes } from './resources/server-groups.ts'
 import { addServerRoutes } from './resources/servers.ts'
 import { addUserRoutes } from './resources/users.ts'
-import { buildServer, type ApiServer } from './server.ts'
+import { buildServer, type ApiServer, type ApiServerSettings } from './server.ts'
 
 /** A running imds-api. `failed` resolves when it cannot go on. */
 export interface Api {
@@ -57,6 +62,7 @@ export interface Api {
 }
 
 const PURGE_INTERVAL_MS = 3_600_000
+const COMPUTE_POLL_MS = 2_000
 const CLOSE_TIMEOUT_MS = 5_000
 /** A stop does not wait longer for a store that is just being connected. */
 const STORE_CLOSE_TIMEOUT_MS = 500
@@ -94,13 +100,17 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       done()
     })
     const operatorServer = buildOperatorServer({ database, publisher, registry: metrics.registry })
-    stops.push(() => Promise.all([closeServer(operatorServer), closeServer(server), publisher.stop(), sender.stop()]))
+    const compute = buildCompute(config, database, metrics, log)
+    stops.push(() => Promise.all([closeServer(operatorServer), closeServer(server), publisher.stop(), sender.stop(), compute.stop()]))
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
     const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
     publisher.start()
     sender.start()
+    await compute.start()
     const purge = setInterval(() => {
-      auth.purge().catch((error: unknown) => { log.warn({ reason: (error as Error).message }, 'expired tokens were not deleted; retrying in an hour') })
+      Promise.all([auth.purge(), purgeActions(database.tables)]).catch((error: unknown) => {
+        log.warn({ reason: (error as Error).message }, 'expired tokens and old actions were not deleted; retrying in an hour')
+      })
     }, PURGE_INTERVAL_MS)
     stops.push(() => {
       clearInterval(purge)
@@ -115,6 +125,43 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     await stop()
     throw error
   }
+}
+
+interface Service { start(): Promise<void>, stop(): Promise<void> }
+
+/** The compute interface; where actions are not reported, only a warning of those that wait. */
+function buildCompute({ compute, computeListener }: ApiConfig, database: Database, metrics: ApiMetrics, log: Logger): Service {
+  const { tables } = database
+  if (compute === 'none') {
+    return {
+      start: async () => {
+        const { waiting } = await readQueue(tables)
+        if (waiting > 0) log.warn({ actions: waiting }, 'actions wait for the compute system, and IMDS_API_COMPUTE is none: set it to reported, or they wait for ever')
+      },
+      stop: () => Promise.resolve(),
+    }
+  }
+  const { listen: place, tls, retrySeconds } = computeListener
+  const waiters = new Waiters()
+  const listener = new NotificationListener(() => connect(database), COMPUTE_CHANNEL, (hypervisor) => { waiters.wake(hypervisor) })
+  const server = buildComputeServer({ tables, waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted: metrics.actionFinished, log }, readTls(tls))
+  let listened = Promise.resolve()
+  return {
+    start: async () => {
+      const [listening] = await listenAt(server, [place], 'IMDS_API_COMPUTE_LISTEN')
+      listened = listener.run()
+      log.info({ compute: formatPlace(listening!) }, 'hypervisors can fetch actions')
+    },
+    stop: async () => {
+      await Promise.all([closeServer(server), listener.stop()])
+      await listened
+    },
+  }
+}
+
+/** The texts of the files. Rejects with the name of one that cannot be read. */
+function readTls(files: ApiConfig['computeListener']['tls']): ApiServerSettings['tls'] {
+  return files === undefined ? undefined : { cert: readFileSync(files.certificate, 'utf8'), key: readFileSync(files.key, 'utf8'), ca: readFileSync(files.clientCa, 'utf8') }
 }
 
 function openAuditOrFail(file: string | undefined, log: Logger): AuditStream {

@@ -6,6 +6,7 @@ import { Address4, Address6 } from 'ip-address'
 import { LOG_LEVELS, type LogLevel } from '../log.ts'
 import { formatHostPort, formatPlace, isLoopback, parseAddressPort, parseUnixSocket, type HostPort, type Place } from '../runtime/host-port.ts'
 import { parseStoreSettings, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from '../store/settings.ts'
+import { COMPUTE_SETTINGS, parseComputeListener, type ComputeListener } from './compute/settings.ts'
 import type { ComputeMode } from './database/compute-actions.ts'
 import type { DatabaseSettings } from './database/open.ts'
 import { parseMailSettings, type MailSettings } from './mail/settings.ts'
@@ -33,6 +34,8 @@ export interface ApiConfig {
   readonly auditFile: string | undefined
   /** How actions on servers are carried out. */
   readonly compute: ComputeMode
+  /** Used with `reported`. */
+  readonly computeListener: ComputeListener
   readonly logLevel: LogLevel
 }
 
@@ -63,6 +66,7 @@ export const API_SETTINGS = {
   IMDS_API_INVITATION_URL: undefined,
   IMDS_API_AUDIT_FILE: undefined,
   IMDS_API_COMPUTE: 'none',
+  ...COMPUTE_SETTINGS,
   IMDS_API_LOG_LEVEL: 'info',
 } as const satisfies Record<string, string | undefined>
 
@@ -72,7 +76,7 @@ const HEADER_NAME = /^[a-z0-9!#$%&'*+.^_`|~-]+$/
 /** In IMDS_API_TRUSTED_PROXIES: every process that can connect to a unix socket. */
 export const UNIX_PROXIES = 'unix:'
 
-const COMPUTE_MODES: readonly ComputeMode[] = ['none']
+const COMPUTE_MODES: readonly ComputeMode[] = ['none', 'reported']
 
 type Variable = keyof typeof API_SETTINGS
 type Environment = Readonly<Record<string, string | undefined>>
@@ -120,15 +124,17 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
   const auditFile = read('IMDS_API_AUDIT_FILE')
   if (auditFile?.startsWith('/') === false) fault('IMDS_API_AUDIT_FILE', 'must be an absolute path')
   const compute = oneOf(COMPUTE_MODES, 'IMDS_API_COMPUTE')
+  const computeListener = parseComputeListener(read, fault)
   const logLevel = oneOf(LOG_LEVELS, 'IMDS_API_LOG_LEVEL')
 
   if (faults.length > 0 || operator === undefined || baseUrl === undefined || database === undefined || store === undefined
-    || compute === undefined || logLevel === undefined) {
+    || compute === undefined || computeListener === undefined || logLevel === undefined) {
     return { ok: false, faults }
   }
   const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_API_') && !(variable in API_SETTINGS))
   const value = Object.freeze({
-    listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds, refreshTokenSeconds, otpHeaders, mail, auditFile, compute, logLevel,
+    listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds, refreshTokenSeconds, otpHeaders, mail, auditFile,
+    compute, computeListener, logLevel,
   })
   return { ok: true, value, unknown }
 }

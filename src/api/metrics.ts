@@ -2,7 +2,9 @@
 import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client'
 import { sql } from 'kysely'
 import { VERSION } from '../version.ts'
+import { readQueue, type QueueState } from './database/compute-queue.ts'
 import type { Database } from './database/open.ts'
+import type { Outcome } from './database/tables.ts'
 import type { InvitationOutcome } from './mail/sender.ts'
 import type { PublishOutcome } from './publish/outbox-publisher.ts'
 
@@ -12,6 +14,7 @@ export interface ApiMetrics {
   readonly answered: (route: string, method: string, status: number) => void
   readonly published: (outcome: PublishOutcome) => void
   readonly invited: (outcome: InvitationOutcome) => void
+  readonly actionFinished: (outcome: Outcome) => void
 }
 
 const OUTCOMES: readonly PublishOutcome[] = ['published', 'unchanged', 'removed', 'stale', 'invalid', 'address-owned', 'failed']
@@ -33,9 +36,14 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
     name: 'imds_api_invitations_total', registers, labelNames: ['result'] as const, help: 'Attempts to send an invitation by mail: sent, failed (it is tried again).',
   })
   for (const result of ['sent', 'failed'] as const) invitations.inc({ result }, 0)
-  let reading: Promise<Outbox | undefined> | undefined
-  /** All metrics of a scrape share one query. Undefined: the database is unreachable. */
-  const read = () => reading ??= readOutbox(tables).catch(() => undefined).finally(() => { reading = undefined })
+  const actions = new Counter({
+    name: 'imds_api_compute_outcomes_total', registers, labelNames: ['outcome'] as const, help: 'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
+  })
+  for (const outcome of ['succeeded', 'failed'] as const) actions.inc({ outcome }, 0)
+  let reading: Promise<Outbox & QueueState | undefined> | undefined
+  const readAll = async () => ({ ...await readOutbox(tables), ...await readQueue(tables) })
+  /** All metrics of a scrape share these queries. Undefined: the database is unreachable. */
+  const read = () => reading ??= readAll().catch(() => undefined).finally(() => { reading = undefined })
   const gauge = (name: string, help: string, value: () => number | undefined | Promise<number | undefined>) => new Gauge({
     name, help, registers,
     async collect() {
@@ -48,6 +56,10 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
   gauge('imds_api_outbox_servers', 'Servers that wait to be published.', async () => (await read())?.length)
   gauge('imds_api_outbox_age_seconds', 'How long the oldest change has waited to be published; 0: none waits.', async () => (await read())?.age)
   gauge('imds_api_refused_servers', 'Servers whose record the store refuses. Their guests see the last published state.', async () => (await read())?.faulty)
+  gauge('imds_api_compute_actions', 'Actions on servers that wait for their outcome.', async () => (await read())?.waiting)
+  gauge('imds_api_compute_age_seconds', 'How long the oldest of them has waited; 0: none waits.', async () => (await read())?.age)
+  gauge('imds_api_compute_unfetched_seconds', 'How long an action that its hypervisor could fetch has not been fetched; 0: none waits for that.',
+    async () => (await read())?.unfetched)
   gauge('imds_api_database_connections', 'Open connections of the pool to the database.', () => pool.totalCount)
   gauge('imds_api_database_waiting', 'Requests that wait for a connection to the database.', () => pool.waitingCount)
   return {
@@ -55,16 +67,17 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
     answered: (route, method, status) => { requests.inc({ route, method, status }) },
     published: (result) => { publishes.inc({ result }) },
     invited: (result) => { invitations.inc({ result }) },
+    actionFinished: (outcome) => { actions.inc({ outcome }) },
   }
 }
 
 interface Outbox { readonly length: number, readonly age: number, readonly faulty: number }
 
 /** The servers that wait, the age of the oldest change in seconds, and how many of the servers the store refuses. */
-async function readOutbox(tables: Database['tables']): Promise<Outbox | undefined> {
+async function readOutbox(tables: Database['tables']): Promise<Outbox> {
   const { rows: [row] } = await sql<Outbox>`
     select count(distinct server_id) as length, coalesce(extract(epoch from now() - min(created_at)), 0)::float as age,
       count(distinct server_id) filter (where retry_at is not null) as faulty
     from outbox`.execute(tables)
-  return row
+  return row!
 }

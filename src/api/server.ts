@@ -27,9 +27,9 @@ declare module 'fastify' {
   }
 }
 
-/** Settings of a server. `tls`: PEM texts. */
+/** Settings of a server. `tls`: PEM texts. With `ca`, clients need a certificate of one of these authorities. */
 export interface ApiServerSettings {
-  readonly tls: { readonly cert: string, readonly key: string } | undefined
+  readonly tls: { readonly cert: string, readonly key: string, readonly ca?: string } | undefined
   readonly trustedProxies: readonly string[]
   readonly log: Logger
 }
@@ -58,7 +58,7 @@ export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): Ap
       },
     },
   } as const
-  const server = (tls === undefined ? fastify(options) : fastify({ ...options, https: tls })) as unknown as ApiServer
+  const server = (tls === undefined ? fastify(options) : fastify({ ...options, https: { ...tls, requestCert: tls.ca !== undefined } })) as unknown as ApiServer
   server.decorateReply('refuse', function (this: FastifyReply, refusal: Refusal) {
     return this.code(statusOf(refusal.name)).send(bodyOf(refusal))
   })

@@ -13,7 +13,7 @@ import type { Change, Reader } from './transaction.ts'
 
 /** How actions are carried out (IMDS_API_COMPUTE). */
 export type ComputeMode = 'none' | 'reported'
-/** PostgreSQL's channel that wakes the hypervisors' requests in all processes. */
+/** PostgreSQL's channel that wakes the requests of a hypervisor, which is the payload, in all processes. */
 export const COMPUTE_CHANNEL = 'imds_compute'
 
 /** An action to ask for. `imageId`: the snapshot that is made or deleted. `consoleToken`: opens the console. */
@@ -31,7 +31,7 @@ export async function requestAction(change: Change, compute: ComputeMode, server
   // Guests read the record while the compute system works: it is published now, and again afterwards.
   if (kind === 'create') await enqueue(change, [serverId])
   if (kind === 'delete') await markChanged(change, [serverId])
-  await sql`select pg_notify(${COMPUTE_CHANNEL}, '')`.execute(change)
+  await sql`select pg_notify(${COMPUTE_CHANNEL}, hypervisor) from servers where id = ${serverId}`.execute(change)
 }
 
 /** The state of a server once the actions that wait have succeeded: what the next action starts from. */

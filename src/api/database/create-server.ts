@@ -7,6 +7,7 @@ import { allocateAddress, nextId } from './allocate.ts'
 import { requestAction, type ComputeMode } from './compute-actions.ts'
 import { createCloudIp } from './create-cloud-ip.ts'
 import { lockAccount, usageOf } from './limits.ts'
+import { freeHypervisors } from './placement.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 import type { Change } from './transaction.ts'
 
@@ -34,7 +35,7 @@ export async function createServer(change: Change, compute: ComputeMode, account
   if (used + found.serverType.ram > account.ram_limit) {
     return refuse('account_limit_reached', `the account uses ${String(used)} MB of RAM and its limit is ${String(account.ram_limit)}: ${String(found.serverType.ram)} MB more are too much`)
   }
-  const place = await findPlace(change, found.zoneId, found.serverType.ram)
+  const place = (await freeHypervisors(change, found.zoneId)).find(({ free }) => free >= found.serverType.ram)
   if (place === undefined) return refuse('insufficient_capacity', `no hypervisor ${found.zoneId === undefined ? 'of the region' : 'of the zone'} has ${String(found.serverType.ram)} MB of RAM free`)
   const id = await nextId(change, 'srv')
   await change.insertInto('servers').values({
@@ -88,18 +89,6 @@ async function findParts(change: Change, accountId: string, asked: NewServer): P
   const [first, ...others] = faults
   if (first !== undefined || image === undefined || serverType === undefined) return refuse('unprocessable_entity', first ?? '', ...others)
   return { image, serverType, zoneId: zone?.id, groupIds: found.map(({ id }) => id) }
-}
-
-/** The hypervisor with the most free RAM. Locks the hypervisors, so that two creates do not fill one together. */
-async function findPlace(change: Change, zoneId: string | undefined, ram: number): Promise<{ readonly name: string, readonly zone_id: string } | undefined> {
-  const all = change.selectFrom('hypervisors').select(['name', 'zone_id', 'ram']).orderBy('name').forUpdate()
-  const hypervisors = await (zoneId === undefined ? all : all.where('zone_id', '=', zoneId)).execute()
-  const { rows } = await sql<{ hypervisor: string, used: number }>`
-    select hypervisor, sum(ram) as used from servers join server_types on server_types.id = servers.server_type_id where deleted_at is null group by
-    hypervisor`.execute(change)
-  const used = new Map(rows.map((row) => [row.hypervisor, row.used]))
-  const free = hypervisors.map((hypervisor) => ({ ...hypervisor, free: hypervisor.ram - (used.get(hypervisor.name) ?? 0) })).sort((a, b) => b.free - a.free)
-  return free.find((hypervisor) => hypervisor.free >= ram)
 }
 
 /** Keys of every user of the account as they are now: the owner and the accepted collaborators. Later changes go into new servers only. */

@@ -220,6 +220,8 @@ interface ComputeActions {
   console_token: Nullable<string>
   requested_at: Default<Date>
   given_out_at: Nullable<Date>
+  /** The hypervisor that got it last. */
+  given_to: Nullable<string>
   finished_at: Nullable<Date>
   outcome: Nullable<Outcome>
   fault: Nullable<string>

@@ -12,11 +12,12 @@
  *   an unreachable store   everything waits, and is tried again for ever with back-off
  */
 import { sql, type Kysely } from 'kysely'
-import pg from 'pg'
+import type pg from 'pg'
 import type { Logger } from 'pino'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { StoreUnavailable, type Publisher, type PutRefusal } from '../../store/publisher.ts'
 import { finishServer } from '../database/finish-server.ts'
+import { NotificationListener } from '../database/notifications.ts'
 import { OUTBOX_CHANNEL } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change } from '../database/transaction.ts'
@@ -54,16 +55,18 @@ const STOP_TIMEOUT_MS = 1_000
 export class OutboxPublisher {
   readonly #parts: OutboxPublisherParts
   readonly #stopping = new AbortController()
+  /** The poll covers the time without a connection. */
+  readonly #listener: NotificationListener
   #isInitialised = false
   #wake: () => void = () => { /* nobody waits */ }
   #isWoken = false
-  #listener: pg.Client | undefined
   #running: Promise<unknown> = Promise.resolve()
   /** The last reason for which the store or the database could not be used; undefined: they can. */
   #problem: string | undefined
 
   constructor(parts: OutboxPublisherParts) {
     this.#parts = parts
+    this.#listener = new NotificationListener(parts.connect, OUTBOX_CHANNEL, () => { this.#signal() })
   }
 
   /** Why nothing can be published now; undefined: it can. */
@@ -72,14 +75,14 @@ export class OutboxPublisher {
   }
 
   start(): void {
-    this.#running = Promise.all([this.#run(), this.#listen()])
+    this.#running = Promise.all([this.#run(), this.#listener.run()])
   }
 
   /** Ends after the publishes in flight, but waits for a store that does not answer only this long: the next start publishes them again. */
   async stop(): Promise<void> {
     this.#stopping.abort()
     this.#signal()
-    await this.#listener?.end().catch(() => { /* closed already */ })
+    await this.#listener.stop()
     await Promise.race([this.#running, sleep(STOP_TIMEOUT_MS, undefined, { ref: false })])
   }
 
@@ -192,26 +195,6 @@ export class OutboxPublisher {
     } catch (error) {
       if (error instanceof StoreUnavailable || this.#hasToStop()) throw error // a stop closes the store, which is no fault of this server
       return { kind: 'failed', reason: (error as Error).message } as const
-    }
-  }
-
-  /** Wakes the publisher at every notification. Listens again when the connection breaks; the poll covers the gap. */
-  async #listen(): Promise<void> {
-    while (!this.#hasToStop()) {
-      try {
-        const client = await this.#parts.connect()
-        this.#listener = client
-        const ended = new Promise<void>((resolve) => {
-          client.on('end', resolve).on('error', () => { resolve() })
-        })
-        client.on('notification', () => { this.#signal() })
-        await client.query(`listen ${OUTBOX_CHANNEL}`)
-        this.#signal()
-        if (this.#hasToStop()) await client.end() // `stop` came before this connection
-        await ended
-      } catch { /* the database is unreachable, which #run reports */ }
-      await this.#listener?.end().catch(() => { /* closed already */ })
-      await this.#sleep(POLL_MS)
     }
   }
 

@@ -37,7 +37,7 @@ export function addServerActionRoutes(server: ApiServer, { tables, site, compute
       if (isRefusal(done)) return reply.refuse(done)
       const { member, extras: { imageId, consoleToken } } = done
       if (imageId !== undefined) void reply.header('Link', `<${site.baseUrl}/1.0/images/${imageId}>; rel=snapshot`)
-      return reply.code(202).send(consoleToken === undefined ? member : { ...member, console_token: consoleToken })
+      return reply.answer(202, consoleToken === undefined ? member : { ...member, console_token: consoleToken })
     })
   }
 }

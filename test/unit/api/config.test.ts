@@ -19,7 +19,7 @@ test('the minimal configuration has the documented defaults', () => {
   expect(valueOf(FILES)).toEqual({
     listen: [{ host: '127.0.0.1', port: 8170 }], operator: { host: '127.0.0.1', port: 9170 }, baseUrl: 'http://127.0.0.1:8170', tls: undefined, trustedProxies: [],
     database: { kind: 'embedded', stateDirectory: '/var/lib/imds-api' }, store: expect.objectContaining({ url: 'file:/srv/imds', userDataMaxBytes: 16_384 }) as unknown, accessTokenSeconds: 7200, refreshTokenSeconds: 2_592_000,
-    otpHeaders: ['x-service-otp', 'x-brightbox-otp'], mail: undefined, compute: 'none', logLevel: 'info',
+    otpHeaders: ['x-service-otp', 'x-brightbox-otp'], mail: undefined, compute: 'none', computeListener: { listen: { host: '127.0.0.1', port: 8171 }, tls: undefined, retrySeconds: 60 }, logLevel: 'info',
   })
   expect(Object.isFrozen(valueOf(FILES))).toBe(true)
 })
@@ -76,7 +76,8 @@ test.each<[string, Record<string, string>, RegExp]>([
   ['a life of tokens that is no number', { IMDS_API_ACCESS_TOKEN_SECONDS: '2h' }, /^IMDS_API_ACCESS_TOKEN_SECONDS/],
   ['the name of a header', { IMDS_API_OTP_HEADERS: 'X-Service-OTP,X OTP' }, /^IMDS_API_OTP_HEADERS "x otp" is not the name of a header$/],
   ['a list without a header', { IMDS_API_OTP_HEADERS: ' , ' }, /^IMDS_API_OTP_HEADERS must be the names of one or more headers, such as X-Service-OTP$/],
-  ['a compute system', { IMDS_API_COMPUTE: 'kvm' }, /^IMDS_API_COMPUTE must be one of none$/],
+  ['a compute system', { IMDS_API_COMPUTE: 'kvm' }, /^IMDS_API_COMPUTE must be one of none, reported$/],
+  ['the address of the compute interface', { IMDS_API_COMPUTE_LISTEN: '0.0.0.0:8171' }, /^IMDS_API_COMPUTE_LISTEN 0.0.0.0:8171 must be a loopback address/],
   ['a log level', { IMDS_API_LOG_LEVEL: 'loud' }, /^IMDS_API_LOG_LEVEL must be one of fatal/],
 ])('%s that is wrong is named, and nothing else', (_what, env, fault) => {
   expect(faultsOf(env)).toEqual([expect.stringMatching(fault)])

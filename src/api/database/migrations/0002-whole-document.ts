@@ -91,6 +91,7 @@ const STATEMENTS = [
     console_token text,
     requested_at timestamptz not null default now(),
     given_out_at timestamptz,
+    given_to text,
     finished_at timestamptz,
     outcome text check (outcome in ('succeeded', 'failed')),
     fault text,

@@ -1,0 +1,62 @@
+/** Requests that wait for something to happen to a hypervisor. What happens after `watch` and before `wait` is not lost. */
+
+/** One request that waits. */
+export interface Waiter {
+  /** Resolves at the next wake since the last `wait` (or `watch`), or after a time. */
+  wait(timeoutMs: number): Promise<void>
+  /** Forgets the request. */
+  end(): void
+}
+
+/** The requests of all hypervisors. */
+export class Waiters {
+  readonly #wakes = new Map<string, Set<() => void>>()
+  #isClosed = false
+
+  /** True once nobody has to wait any more. */
+  get isClosed(): boolean {
+    return this.#isClosed
+  }
+
+  /** Adds a request of a hypervisor. */
+  watch(hypervisor: string): Waiter {
+    const wakes = this.#wakes.get(hypervisor) ?? new Set()
+    this.#wakes.set(hypervisor, wakes)
+    let isWoken = false
+    let resume = () => { /* does not wait */ }
+    const wake = () => {
+      isWoken = true
+      resume()
+    }
+    wakes.add(wake)
+    return {
+      wait: async (timeoutMs) => {
+        if (!isWoken && !this.#isClosed) {
+          await new Promise<void>((resolve) => {
+            const timer = setTimeout(resolve, timeoutMs)
+            resume = () => {
+              clearTimeout(timer)
+              resolve()
+            }
+          })
+        }
+        isWoken = false
+      },
+      end: () => {
+        wakes.delete(wake)
+        if (wakes.size === 0 && this.#wakes.get(hypervisor) === wakes) this.#wakes.delete(hypervisor)
+      },
+    }
+  }
+
+  /** Wakes the requests of a hypervisor; of all, if the name is empty. */
+  wake(hypervisor: string): void {
+    for (const [name, wakes] of this.#wakes) if (hypervisor === '' || hypervisor === name) for (const wake of wakes) wake()
+  }
+
+  /** Wakes every request, for good. */
+  close(): void {
+    this.#isClosed = true
+    this.wake('')
+  }
+}

@@ -1,0 +1,91 @@
+/** What the compute system decides about a server: where it runs, and whether guests still get its user-data. */
+import type { Kysely } from 'kysely'
+import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import { isWorkedOn, wakeHypervisor } from './compute-queue.ts'
+import { lockAccount } from './limits.ts'
+import { markChanged } from './outbox.ts'
+import { freeHypervisors } from './placement.ts'
+import type { ServerStatus, Tables } from './tables.ts'
+import { inTransaction, type Change, type Reader } from './transaction.ts'
+
+/** Where a server is. `revision`: of its record, for imdsctl wait. */
+export interface Placement {
+  readonly id: string
+  readonly status: ServerStatus
+  readonly hypervisor: string
+  readonly migrating_to: string | null
+  readonly sealed_at: Date | null
+  readonly revision: number
+}
+/** True for a hypervisor that the caller may act for. */
+export type MayActFor = (hypervisor: string) => boolean
+
+/** Finds a server of the caller: on the hypervisor that has it, or on the one to which it migrates. */
+export async function findPlacement(database: Reader, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
+  const row = await database.selectFrom('servers').select(['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision']).where('id', '=', id)
+    .where('deleted_at', 'is', null).executeTakeFirst()
+  return row === undefined || ![row.hypervisor, row.migrating_to].some((name) => name !== null && mayActFor(name)) ? notFound(`the server ${id}`) : row
+}
+
+/** Begins a live migration: the record names both hypervisors, and no action is given out until its end. To the same hypervisor again: changes nothing. */
+export async function beginMigration(
+  database: Kysely<Tables>, id: string, to: string, mayActFor: MayActFor, retrySeconds: number,
+): Promise<Placement | Refusal> {
+  return changePlacement(database, id, mayActFor, async (change, { status, hypervisor, migrating_to: current }) => {
+    if (current === to) return {}
+    if (current !== null) return refuse('resource_conflict', `${id} migrates to ${current}: end or cancel that first`)
+    if (status !== 'active' && status !== 'inactive') return refuse('resource_conflict', `${id} is ${status}`)
+    if (await isWorkedOn(change, id, retrySeconds)) return refuse('resource_conflict', `${hypervisor} carries out an action of ${id}: report its outcome first`)
+    const { zone_id, ram } = await change.selectFrom('servers').innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
+      .select(['zone_id', 'ram']).where('servers.id', '=', id).executeTakeFirstOrThrow()
+    const target = (await freeHypervisors(change, zone_id)).find(({ name }) => name === to)
+    if (target === undefined || to === hypervisor) return refuse('unprocessable_entity', `to: ${to} is not another hypervisor of the zone of ${id}`)
+    return target.free < ram ? refuse('insufficient_capacity', `${to} has ${String(target.free)} MB of RAM free, and ${id} needs ${String(ram)}`) : { migrating_to: to }
+  })
+}
+
+/** Ends a live migration: the server is on the other hypervisor. */
+export async function endMigration(database: Kysely<Tables>, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
+  return changePlacement(database, id, mayActFor, async (change, { migrating_to: to }) => {
+    if (to === null) return refuse('resource_conflict', `${id} does not migrate`)
+    await wakeHypervisor(change, to)
+    return { hypervisor: to, migrating_to: null }
+  })
+}
+
+/** Cancels a live migration: the server stays where it is. */
+export async function cancelMigration(database: Kysely<Tables>, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
+  return changePlacement(database, id, mayActFor, async (change, { hypervisor, migrating_to: to }) => {
+    if (to === null) return refuse('resource_conflict', `${id} does not migrate`)
+    await wakeHypervisor(change, hypervisor)
+    return { migrating_to: null }
+  })
+}
+
+/** Seals the user-data: from the next record on no guest gets it. The first seal keeps its time. */
+export async function sealUserData(database: Kysely<Tables>, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
+  return changePlacement(database, id, mayActFor, (_change, { sealed_at }) => Promise.resolve(sealed_at === null ? { sealed_at: new Date() } : {}))
+}
+
+type Values = Partial<Pick<Placement, 'hypervisor' | 'migrating_to' | 'sealed_at'>>
+
+/** Changes a server and its record in one transaction, which waits for other changes of its account. No values: nothing has to change. */
+async function changePlacement(
+  database: Kysely<Tables>, id: string, mayActFor: MayActFor, decide: (change: Change, server: Placement) => Promise<Values | Refusal>,
+): Promise<Placement | Refusal> {
+  return inTransaction(database, async (change) => {
+    const account = await change.selectFrom('servers').select('account_id').where('id', '=', id).executeTakeFirst()
+    if (account === undefined) return notFound(`the server ${id}`)
+    await lockAccount(change, account.account_id)
+    await change.selectFrom('servers').select('id').where('id', '=', id).forUpdate().execute()
+    const server = await findPlacement(change, id, mayActFor)
+    if (isRefusal(server)) return server
+    const values = await decide(change, server)
+    if (isRefusal(values)) return values
+    if (Object.keys(values).length > 0) {
+      await change.updateTable('servers').set(values).where('id', '=', id).execute()
+      await markChanged(change, [id])
+    }
+    return change.selectFrom('servers').select(['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision']).where('id', '=', id).executeTakeFirstOrThrow()
+  })
+}

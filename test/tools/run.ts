@@ -18,7 +18,7 @@ const PACKAGES: Readonly<Record<string, string>> = {
   'redis-server': 'redis-server', 'redis-cli': 'redis-tools', jq: 'jq', 'cloud-init': 'cloud-init', ip: 'iproute2', nft: 'nftables', promtool: 'prometheus',
   'systemd-analyze': 'systemd', curl: 'curl', setpriv: 'util-linux', ping: 'iputils-ping', openssl: 'openssl', script: 'bsdutils', python3: 'python3', strace: 'strace',
   '/usr/lib/dracut/modules.d/30ignition/ignition': 'ignition', '/usr/lib/postgresql/15/bin/postgres': 'postgresql-15',
-  '/usr/lib/python3/dist-packages/requests_oauthlib': 'python3-requests-oauthlib', '/usr/lib/python3/dist-packages/libcloud': 'python3-libcloud',
+  '/usr/lib/python3/dist-packages/requests_oauthlib': 'python3-requests-oauthlib', '/usr/lib/python3/dist-packages/libcloud': 'python3-libcloud', oathtool: 'oathtool',
 }
 
 interface Count { passed: number, failed: number, skipped: number }

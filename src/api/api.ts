@@ -35,6 +35,7 @@ import { LazyStore } from './publish/lazy-store.ts'
 import { OutboxPublisher } from './publish/outbox-publisher.ts'
 import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
 import { addApiClientRoutes } from './resources/api-clients.ts'
+import { addApplicationRoutes } from './resources/applications.ts'
 import { addCatalogRoutes } from './resources/catalog.ts'
 import { addCloudIpRoutes } from './resources/cloud-ips.ts'
 import { addCollaborationRoutes, addUserCollaborationRoutes } from './resources/collaborations.ts'
@@ -245,6 +246,7 @@ export async function buildApiServer(
       one.addHook('onRequest', buildAccountChoice(tables, true))
       addChosenAccountRoute(one, parts)
       addApiClientRoutes(one, parts, tokens)
+      addApplicationRoutes(one, parts, tokens)
       addCatalogRoutes(one, parts)
       addImageRoutes(one, parts)
       addServerRoutes(one, parts)

@@ -57,6 +57,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/region/credentials.ts': 'api/region',
   'api/resources/accounts.ts': 'api/accounts',
   'api/resources/api-clients.ts': 'api/api-clients',
+  'api/resources/applications.ts': 'api/applications',
   'api/resources/catalog.ts': 'api/catalog',
   'api/resources/cloud-ips.ts': 'api/cloud-ips',
   'api/resources/collaborations.ts': 'api/collaborations',

@@ -1,0 +1,121 @@
+/**
+ * OAuth applications: programs with which users sign in, such as a dashboard or a command line. They belong to an account as API clients do, but act for
+ * the users that sign in.
+ *
+ * An application is created without a secret: reset_secret gives it its first one, and each later one. DELETE revokes an application. Nobody can sign in
+ * with it any more, the tokens that its users have end at once, and it stays readable with `revoked_at`, but is in no list.
+ */
+import type { InferResult, Selectable } from 'kysely'
+import Type, { type Static } from 'typebox'
+import { digest, newSecret } from '../auth/secrets.ts'
+import { revokeFamilies } from '../auth/token-families.ts'
+import type { AccessTokens } from '../auth/tokens.ts'
+import { nextId } from '../database/allocate.ts'
+import { changeAccount } from '../database/change-account.ts'
+import type { Tables } from '../database/tables.ts'
+import type { Change, Reader } from '../database/transaction.ts'
+import { formatOptionalTime, formatTime } from '../model/time.ts'
+import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import type { ApiServer } from '../server.ts'
+import { head, listOf, NestedAccount, nestedAccount, NullableTime, representation, type Site } from './nested.ts'
+import type { ResourceParts } from './parts.ts'
+
+const Collected = representation('CollectedApplication', 'application', {
+  name: Type.String(), description: Type.String(), created_at: Type.String(), revoked_at: NullableTime, account: NestedAccount,
+})
+const Application = Type.Object({
+  ...Collected.properties, secret: Type.Union([Type.String(), Type.Null()], { description: 'null, except in the response of reset_secret.' }),
+}, { title: 'Application' })
+const Body = Type.Object({
+  name: Type.Optional(Type.String({ maxLength: 255, format: 'line' })),
+  description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
+})
+
+const TAGS = ['Applications']
+const Params = Type.Object({ id: Type.String() })
+
+/** Adds the six endpoints. A deletion empties the cache of `tokens`. */
+export function addApplicationRoutes(server: ApiServer, { tables, site }: ResourceParts, tokens: AccessTokens): void {
+  server.get('/applications', { schema: { summary: 'List applications', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) => {
+    const rows = selectApplications(tables, caller.accountId).where('applications.revoked_at', 'is', null)
+    return (await rows.orderBy('applications.created_at').orderBy('applications.id').execute()).map((row) => collect(site, row))
+  })
+
+  server.get('/applications/:id', { schema: { summary: 'Get an application', tags: TAGS, params: Params, response: { 200: Application } } }, async ({ caller, params }, reply) =>
+    reply.answer(200, await load(tables, site, caller.accountId, params.id)))
+
+  server.post('/applications', {
+    schema: { summary: 'Create an application', description: 'It has no secret yet: reset_secret returns its first one.', tags: TAGS, body: Body, response: { 201: Application } },
+  }, async ({ caller: { accountId }, body: { name = '', description } }, reply) =>
+    reply.answer(201, await changeAccount(tables, accountId, async (change) => {
+      const id = await nextId(change, 'app')
+      await change.insertInto('applications').values({ id, account_id: accountId, name, description: description ?? '', secret_sha256: null }).execute()
+      return load(change, site, accountId, id)
+    })))
+
+  const changing = { tags: TAGS, params: Params, response: { 200: Application } }
+  server.put('/applications/:id', { schema: { summary: 'Change an application', ...changing, body: Body } }, async ({ caller: { accountId }, params: { id }, body }, reply) =>
+    reply.answer(200, await changeAccount(tables, accountId, async (change) => {
+      const current = await lock(change, accountId, id)
+      if (isRefusal(current)) return current
+      const { name = current.name, description = current.description } = body
+      await change.updateTable('applications').set({ name, description: description ?? '' }).where('id', '=', id).execute()
+      return load(change, site, accountId, id)
+    })))
+
+  server.delete('/applications/:id', {
+    schema: { summary: 'Delete an application', description: 'The tokens of its users end at once. It stays readable, with revoked_at.', ...changing },
+  }, async ({ caller: { accountId }, params: { id } }, reply) => {
+    const result = await changeAccount(tables, accountId, async (change) => {
+      const current = await lock(change, accountId, id)
+      if (isRefusal(current)) return current
+      await change.updateTable('applications').set({ revoked_at: new Date(), secret_sha256: null }).where('id', '=', id).execute()
+      await revokeFamilies(change, 'application_id', [id])
+      return load(change, site, accountId, id)
+    }, 'DELETE /applications/ID')
+    tokens.forget()
+    return reply.answer(200, result)
+  })
+
+  server.post('/applications/:id/reset_secret', {
+    schema: { summary: 'Get a new secret for an application', description: 'The response is the only one that has it. Tokens that were issued before stay valid.', ...changing },
+  }, async ({ caller: { accountId }, params: { id } }, reply) =>
+    reply.answer(200, await changeAccount(tables, accountId, async (change) => {
+      const current = await lock(change, accountId, id)
+      if (isRefusal(current)) return current
+      const secret = newSecret()
+      await change.updateTable('applications').set({ secret_sha256: digest(secret) }).where('id', '=', id).execute()
+      const application = await load(change, site, accountId, id)
+      return isRefusal(application) ? application : { ...application, secret }
+    }, 'POST /applications/ID/reset_secret')))
+}
+
+/** Loads an application that is not deleted, and locks its row. */
+async function lock(change: Change, accountId: string, id: string): Promise<Selectable<Tables['applications']> | Refusal> {
+  const row = await change.selectFrom('applications').selectAll().where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
+  if (row === undefined) return notFound(`the application ${id}`)
+  return row.revoked_at === null ? row : refuse('resource_conflict', `${id} is deleted`)
+}
+
+function selectApplications(database: Reader, accountId: string) {
+  return database.selectFrom('applications').innerJoin('accounts', 'accounts.id', 'applications.account_id')
+    .select([
+      'applications.id', 'applications.name', 'applications.description', 'applications.created_at', 'applications.revoked_at',
+      'accounts.id as account_id', 'accounts.name as account_name', 'accounts.status as account_status',
+    ])
+    .where('applications.account_id', '=', accountId)
+}
+
+type Row = InferResult<ReturnType<typeof selectApplications>>[number]
+
+async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Application> | Refusal> {
+  const row = await selectApplications(database, accountId).where('applications.id', '=', id).executeTakeFirst()
+  return row === undefined ? notFound(`the application ${id}`) : { ...collect(site, row), secret: null }
+}
+
+function collect(site: Site, row: Row): Static<typeof Collected> {
+  return {
+    ...head(site, 'application', 'applications', row.id), name: row.name, description: row.description, created_at: formatTime(row.created_at),
+    revoked_at: formatOptionalTime(row.revoked_at), account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),
+  }
+}

@@ -31,6 +31,7 @@ const RESOURCES: Readonly<Record<string, string>> = {
   server_groups: await create('server_groups', {}),
   config_maps: await create('config_maps', { data: {} }),
   database_servers: DATABASE_SERVER,
+  applications: await create('applications', {}),
   collaborations: await create('collaborations', { email: 'new@example.com', role: 'admin' }),
 }
 

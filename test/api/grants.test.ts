@@ -1,11 +1,14 @@
 /** How users sign in: the grants password and refresh_token of applications, one-time passwords, families of tokens, and the limit of failures. */
 import { createHook } from 'node:async_hooks'
+import { once } from 'node:events'
+import { request, type IncomingMessage } from 'node:http'
+import { join } from 'node:path'
 import { Secret, TOTP } from 'otpauth'
 import t from 'tap'
 import { claimSignIn } from '../../src/api/database/credentials.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
 import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, TOTP_SECRET, TWO } from '../support/fixtures/region.ts'
-import { anApi, basic } from '../support/programs/api.ts'
+import { anApi, basic, PROXY } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 /** Ada has two-factor authentication, Grace has not, and Joan has no password. */
@@ -287,6 +290,32 @@ t.test('after 10 failures of a user or a client from one address, it gets 429 th
   for (let i = 0; i < 10; i++) t.equal((await post({ grant_type: 'client_credentials' }, { headers: wrong, address })).status, 401)
   for (const from of [{ headers: wrong, address }, { client: CLIENT_OF[ONE], address }]) t.equal((await post({ grant_type: 'client_credentials' }, from)).status, 429)
   t.equal((await post({ grant_type: 'client_credentials' }, { client: CLIENT_OF[ONE], address: other })).status, 200)
+})
+
+t.test('behind a trusted proxy the limit is that of each client, and nobody else can name an address', async (t) => {
+  const wrong = { authorization: basic(CLIENT_OF[ONE], 'wrong') }
+  const statusOf = async (address: string, forwarded: string, headers: object = {}) =>
+    (await post({ grant_type: 'client_credentials' }, { client: CLIENT_OF[ONE], address, headers: { 'x-forwarded-for': forwarded, ...headers } })).status
+  const [one, other, direct] = [newAddress(), newAddress(), newAddress()]
+  for (let i = 0; i < 10; i++) t.equal(await statusOf(PROXY, one, wrong), 401)
+  t.strictSame([await statusOf(PROXY, one), await statusOf(PROXY, other)], [429, 200])
+  for (let i = 0; i < 10; i++) t.equal(await statusOf(direct, newAddress(), wrong), 401)
+  t.equal(await statusOf(direct, newAddress()), 429)
+})
+
+t.test('clients of a unix socket, which have no address, get tokens and share one limit', async (t) => {
+  const path = join(api.directory, 'api.sock')
+  await api.server.listen({ path })
+  const statusOf = async (secret: string) => {
+    const sent = request({ socketPath: path, path: '/token', method: 'POST', headers: { authorization: basic(CLIENT_OF[ONE], secret), 'content-type': 'application/x-www-form-urlencoded' } })
+    sent.end('grant_type=client_credentials')
+    const [response] = await once(sent, 'response') as [IncomingMessage]
+    response.resume()
+    return response.statusCode
+  }
+  t.equal(await statusOf(secretOf(CLIENT_OF[ONE])), 200)
+  for (let i = 0; i < 10; i++) t.equal(await statusOf('wrong'), 401)
+  t.equal(await statusOf(secretOf(CLIENT_OF[ONE])), 429)
 })
 
 t.test('successes, and right passwords without a code, are not limited', async (t) => {

@@ -47,7 +47,8 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
       },
     }, async ({ headers, ip, body }, reply) => {
       const code = otpHeaders.map((name) => headers[name]).find((value) => typeof value === 'string' && value !== '') as string | undefined
-      const outcome = await grants.grant({ credentials: parseBasic(headers.authorization), address: ip, code, body })
+      const address = (ip as string | undefined) ?? '' // a client of a unix socket has none
+      const outcome = await grants.grant({ credentials: parseBasic(headers.authorization), address, code, body })
       if (outcome.kind !== 'granted') return refuseOutcome(reply, outcome, otpHeaders)
       const { accessToken, refreshToken, scopes } = outcome
       return reply.header('X-Oauth-Scopes', formatScopes(scopes)).send({

@@ -66,6 +66,9 @@ export interface TestApi {
 /** Options of `anApi`. `region`: the region file. `accessTokenSeconds`: default 7200. `compute`: default none. `now`: the clock of tokens, default the real one. */
 export interface ApiOptions { readonly region?: RegionFile, readonly accessTokenSeconds?: number, readonly compute?: ComputeMode, readonly now?: () => number }
 
+/** The trusted proxy of `anApi`. */
+export const PROXY = '192.0.2.250'
+
 /** Builds the API on a new database with a region. */
 export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 7200, compute = 'none', now = () => Date.now() }: ApiOptions = {}): Promise<TestApi> {
   const directory = await temporaryDirectory(t)
@@ -79,7 +82,7 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   const auth = buildAuth(database.tables, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now)
   const audit: AuditLine[] = []
   const audited = { write: (line: string) => { audit.push(JSON.parse(line) as AuditLine) } }
-  const config = { tls: undefined, trustedProxies: [], accessTokenSeconds, otpHeaders: ['x-service-otp', 'x-brightbox-otp'], compute }
+  const config = { tls: undefined, trustedProxies: [PROXY], accessTokenSeconds, otpHeaders: ['x-service-otp', 'x-brightbox-otp'], compute }
   const server = await buildApiServer(config, database, auth, { baseUrl: BASE_URL, domain: region.domain }, audited, log)
   t.teardown(() => server.close())
   const token = async (client: string) => {

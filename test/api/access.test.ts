@@ -32,6 +32,7 @@ const RESOURCES: Readonly<Record<string, string>> = {
   config_maps: await create('config_maps', { data: {} }),
   database_servers: DATABASE_SERVER,
   applications: await create('applications', {}),
+  api_clients: await create('api_clients', {}),
   collaborations: await create('collaborations', { email: 'new@example.com', role: 'admin' }),
 }
 

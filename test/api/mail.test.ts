@@ -135,7 +135,9 @@ t.test('an invitation that was on its way when the sender stopped is sent after 
   const { sender, outcomes } = startSender(t, smtp.port)
   const { id } = await invite()
   await until(() => smtp.held === 1, 'the mail to be on its way')
-  await sender.stop()
+  let isStopped = false
+  void sender.stop().then(() => { isStopped = true })
+  await until(() => isStopped, 'the sender to stop before the mail server times out', 15_000)
   t.strictSame([outcomes, await invitedAt(id)], [[], null])
   smtp.hold = undefined
   startSender(t, smtp.port)

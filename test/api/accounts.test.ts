@@ -32,6 +32,26 @@ t.test('PUT changes each field of the document, and answers the full form', asyn
   t.strictSame((await put(before)).body, before, 'what GET returned can be sent back')
 })
 
+t.test('both forms have the links and the usage of servers, cloud IPs, server groups and API clients', async (t) => {
+  const before = await read()
+  const server = (await api.call('POST', '/1.0/servers', { image: 'img-deb12', server_type: 'typ-large' })).body as Body & { server_groups: Body[] }
+  const cloudIp = (await api.call('POST', '/1.0/cloud_ips', { name: 'www' })).body as Body
+  const group = (await api.call('POST', '/1.0/server_groups', { name: 'web' })).body as Body
+  const made = (await api.call('POST', '/1.0/api_clients', { name: 'x' })).body as Body
+  const nested = (resource: Body, fields: readonly string[]) => Object.fromEntries(['id', 'resource_type', 'url', ...fields].map((field) => [field, resource[field]]))
+  const byId = (list: unknown, one: object) => [...list as Body[], one as Body].sort((a, b) => String(a['id']) < String(b['id']) ? -1 : 1)
+  const expected = {
+    servers_used: 1, ram_used: 4096, cloud_ips_used: 1,
+    servers: [nested(server, ['name', 'status', 'locked', 'hostname', 'fqdn', 'created_at', 'started_at', 'deleted_at'])],
+    cloud_ips: [nested(cloudIp, ['name', 'public_ip', 'public_ipv4', 'public_ipv6', 'fqdn', 'status', 'reverse_dns', 'mode'])],
+    server_groups: byId(before['server_groups'], nested(group, ['name', 'description', 'created_at', 'default', 'fqdn'])),
+    clients: byId(before['clients'], nested(made, ['name', 'description', 'permissions_group', 'revoked_at'])),
+  }
+  t.strictSame(await read(), { ...before, ...expected })
+  const [collected] = (await api.call('GET', '/1.0/accounts')).body as Body[]
+  for (const [field, value] of Object.entries(expected)) t.strictSame(collected![field], value, `${field} in the collected form`)
+})
+
 t.test('another telephone number leaves the verified one as it is', async (t) => {
   const { verified_telephone, telephone_verified, verified_at } = await read()
   t.match((await put({ telephone_number: '+442079460999' })).body, { telephone_number: '+442079460999', verified_telephone, telephone_verified, verified_at })

@@ -104,6 +104,28 @@ t.test('applications come from the file, and are pruned with the tokens of their
   t.strictSame(await tables.selectFrom('token_families').select('id').where('id', '=', id).execute(), [])
 })
 
+t.test('a secret that was reset stays, until the file has another', async (t) => {
+  const { api_clients: [client, ...others] } = aRegion()
+  const secretOf = async () => (await tables.selectFrom('api_clients').select('secret_sha256').where('id', '=', client!.id).executeTakeFirstOrThrow()).secret_sha256!.toString()
+  await tables.updateTable('api_clients').set({ secret_sha256: Buffer.from('reset') }).where('id', '=', client!.id).execute()
+  t.strictSame(await apply(api.database, aRegion()), [])
+  t.equal(await secretOf(), 'reset')
+  t.strictSame(await apply(api.database, aRegion({ api_clients: [{ ...client!, secret_file: 'other.secret' }, ...others] })), [`~ api client ${client!.id}: secret_sha256`])
+  t.not(await secretOf(), 'reset')
+  t.strictSame(await apply(api.database, aRegion()), [`~ api client ${client!.id}: secret_sha256`])
+})
+
+t.test('clients and applications that were made with the API are pruned only with their account', async (t) => {
+  const { accounts, api_clients } = aRegion()
+  const more = { accounts: [...accounts, { ...accounts[1]!, id: 'acc-more4', collaborators: [] }], api_clients: [...api_clients, { id: 'cli-more4', account: 'acc-more4', name: 'of the file' }] }
+  await apply(api.database, aRegion(more))
+  const made = { account_id: 'acc-more4', name: '', description: '', secret_sha256: null }
+  await tables.insertInto('api_clients').values([{ ...made, id: 'cli-api01', permissions_group: 'full', revoked_at: null }, { ...made, id: 'cli-api02', permissions_group: 'full', revoked_at: new Date() }]).execute()
+  await tables.insertInto('applications').values({ ...made, id: 'app-api01' }).execute()
+  t.strictSame(await apply(api.database, aRegion({ ...more, api_clients }), true), ['- api client cli-more4'])
+  t.strictSame(await apply(api.database, aRegion(), true), ['- account acc-more4'])
+})
+
 /** The id that the sequence gives after another one. */
 function nextAfter(id: string): string {
   for (let number = 1; number < 100; number++) if (formatId('grp', number) === id) return formatId('grp', number + 1)

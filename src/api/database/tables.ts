@@ -104,6 +104,8 @@ interface ApiClients {
   description: string
   permissions_group: 'full' | 'storage'
   secret_sha256: Buffer | null
+  /** The secret of the region file that was applied last. */
+  secret_file_sha256: Nullable<Buffer>
   created_at: Default<Date>
   revoked_at: Date | null
 }
@@ -114,6 +116,8 @@ interface Applications {
   name: string
   description: string
   secret_sha256: Buffer | null
+  /** The secret of the region file that was applied last. */
+  secret_file_sha256: Nullable<Buffer>
   created_at: Default<Date>
   revoked_at: Nullable<Date>
 }

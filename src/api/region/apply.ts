@@ -23,6 +23,8 @@ type AnyTables = Record<string, Record<string, unknown>>
 const SEEN_BY_GUESTS = ['region', 'zones', 'server_types']
 /** The advisory lock of applying a file. Any fixed number that nothing else has (database/embedded.ts). */
 const LOCK = 8_171
+/** Tables with rows that no region file brought. An account is deleted with them. */
+const MADE_WITH_THE_API = ['api_clients', 'applications']
 const FOREIGN_KEY_VIOLATION = '23503'
 
 /** A row that cannot be deleted because others refer to it. */
@@ -54,7 +56,7 @@ export async function applyRegion(change: Change, file: RegionFile, prune: boole
 
 function wantedRows(file: RegionFile, secrets: RegionSecrets, credentials: readonly Credentials[]): readonly Wanted[] {
   const zoneIds = new Map(file.zones.map(({ id, handle }) => [handle, id]))
-  const secretOf = (id: string) => secrets.digests.has(id) ? { secret_sha256: secrets.digests.get(id) } : {}
+  const secretOf = (id: string) => secrets.digests.has(id) ? { secret_sha256: secrets.digests.get(id), secret_file_sha256: secrets.digests.get(id) } : {}
   const table = (name: string, rows: readonly Row[], key: readonly string[] = ['id'], isPruned = true, initial: Row = {}): Wanted => ({ table: name, key, rows, isPruned, initial })
   return [
     table('region', [{ only_row: true, name: file.name, domain: file.domain, library_ftp_host: file.library_ftp_host ?? `ftp.library.${file.domain}` }], ['only_row'], false),
@@ -105,31 +107,42 @@ async function applyTable(change: Change, { table, key, rows, initial }: Wanted)
       lines.push(`+ ${label(table)} ${nameOf(row)}`)
       continue
     }
-    const different = Object.keys(row).filter((column) => text(row[column]) !== text(before[column]))
+    const different = differenceOf(row, before)
     if (different.length === 0) continue
     const values = Object.fromEntries(different.map((column) => [column, row[column]]))
     let update = database.updateTable(table).set('updated_at' in before ? { ...values, updated_at: new Date() } : values)
     for (const column of key) update = update.where(column, '=', row[column])
     await update.execute()
-    lines.push(`~ ${label(table)} ${nameOf(row)}: ${different.map((column) => isSecret(column) ? column : `${column} ${text(before[column])} -> ${text(row[column])}`).join(', ')}`)
+    lines.push(`~ ${label(table)} ${nameOf(row)}: ${different.filter((column) => column !== 'secret_file_sha256').map((column) => isSecret(column) ? column : `${column} ${text(before[column])} -> ${text(row[column])}`).join(', ')}`)
   }
   return lines
 }
 
+/** The columns to write. A secret only if the file has another than before: a client keeps the one that reset_secret gave it. */
+function differenceOf(row: Row, before: Row): readonly string[] {
+  const different = Object.keys(row).filter((column) => text(row[column]) !== text(before[column]))
+  return different.includes('secret_file_sha256') ? different : different.filter((column) => column !== 'secret_sha256')
+}
+
+/** Of API clients and applications, only those are deleted that a region file brought: others were made with the API. */
 async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted): Promise<string[]> {
   if (!isPruned) return []
   const database = change as unknown as Transaction<AnyTables>
   const keyOf = (row: Row) => key.map((column) => String(row[column])).join(' ')
   const kept = new Set(rows.map(keyOf))
+  const given = new Set((await change.selectFrom('given_ids').select('id').execute()).map(({ id }) => id))
   const lines: string[] = []
   for (const row of await database.selectFrom(table).selectAll().execute()) {
+    if (MADE_WITH_THE_API.includes(table) && !given.has(String(row['id']))) continue
     if (row['source_server_id'] != null) continue // a snapshot, which no file has
     if (kept.has(keyOf(row))) continue
     let remove = database.deleteFrom(table)
     for (const column of key) remove = remove.where(column, '=', row[column])
     try {
       if (table === 'accounts') await sql`delete from server_groups where account_id = ${row['id']} and is_default`.execute(change)
-      if (table === 'accounts') await sql`delete from collaborations where account_id = ${row['id']}`.execute(change)
+      if (table === 'accounts') {
+        for (const made of [...MADE_WITH_THE_API, 'collaborations']) await sql`delete from ${sql.table(made)} where account_id = ${row['id']}`.execute(change)
+      }
       if (table === 'database_servers') await unmapCloudIps(change, [String(row['id'])])
       if (table === 'users') {
         await sql`delete from collaborations where user_id = ${row['id']}`.execute(change)

@@ -10,9 +10,11 @@ const STATEMENTS = [
     name text not null,
     description text not null,
     secret_sha256 bytea,
+    secret_file_sha256 bytea,
     created_at timestamptz not null default now(),
     revoked_at timestamptz
   )`,
+  'alter table api_clients add secret_file_sha256 bytea',
   'create index applications_account on applications (account_id)',
   `create table token_families (
     id bigint generated always as identity primary key,

@@ -76,12 +76,41 @@ t.test('an update changes only the fields that it has; an empty reverse_dns clea
 
 t.test('all faults of a cloud IP are named at once', async (t) => {
   t.strictSame(await call('POST', 'cloud_ips', { name: 1, reverse_dns: 'no host', port_translators: [{ protocol: 'icmp', incoming: 'x', outgoing: 0 }] }), refused(422, 'unprocessable_entity',
-    'name must be string', 'reverse_dns must be null or "" or must match pattern "^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\\.)+[A-Za-z]{2,63}\\.?$"',
+    'name must be string or null', 'reverse_dns must be null or "" or a host name such as www.example.com, in ASCII',
     'port_translators.0.protocol must be "tcp" or "udp"', 'port_translators.0.incoming must be integer or must match pattern "^[0-9]{1,5}$"', 'port_translators.0.outgoing must be >= 1 or string'))
   const both = { protocol: 'tcp', incoming: 80, outgoing: 80 }
   t.strictSame(await call('POST', 'cloud_ips', { port_translators: [both, { ...both, incoming: '70000' }, { ...both, incoming: '0', outgoing: '99999' }, both] }), refused(422, 'unprocessable_entity',
     'port_translators.1 must have ports from 1 to 65535', 'port_translators.2 must have ports from 1 to 65535', 'port_translators.3 has the protocol and incoming port of an earlier one'))
   t.match(await call('POST', 'cloud_ips', { port_translators: [both, { ...both, protocol: 'udp' }] }), { status: 201 })
+})
+
+t.test('each port and protocol that is taken, and each that is not', async (t) => {
+  const { id } = await create('cloud_ips')
+  const put = (...translators: object[]) => call('PUT', `cloud_ips/${id}`, { port_translators: translators })
+  const one = { protocol: 'tcp', incoming: 80, outgoing: 8080 }
+  for (const [port, given] of [[1, 1], [65_535, 65_535], ['1', 1], ['443', 443], ['00443', 443], ['65535', 65_535], [443.0, 443]] as const) {
+    for (const field of ['incoming', 'outgoing']) {
+      const { status, body } = await put({ ...one, [field]: port })
+      t.strictSame([status, body['port_translators']], [200, [{ ...one, [field]: given }]], `${field} ${JSON.stringify(port)}`)
+    }
+  }
+  for (const port of [0, 65_536, -1, 1.5, '0', '65536', '99999', '-1', '1.0', '4e2', '0x50', ' 80', '80 ', '', 'http', '100000', '８０', null, true, [], {}]) {
+    for (const field of ['incoming', 'outgoing']) t.equal((await put({ ...one, [field]: port })).status, 422, `${field} ${JSON.stringify(port)}`)
+  }
+  for (const protocol of ['TCP', 'icmp', 'http', '', null, 6]) t.equal((await put({ ...one, protocol })).status, 422, JSON.stringify(protocol))
+  for (const field of ['protocol', 'incoming', 'outgoing']) {
+    t.match(await put({ ...one, [field]: undefined }), refused(422, 'unprocessable_entity', `port_translators.0.${field} is missing`))
+  }
+  for (const twice of [one, { ...one, incoming: '80' }, { ...one, outgoing: 1 }]) {
+    t.strictSame(await put(one, twice), refused(422, 'unprocessable_entity', 'port_translators.1 has the protocol and incoming port of an earlier one'))
+  }
+  const many = Array.from({ length: 100 }, (_, i) => ({ ...one, incoming: i + 1 }))
+  t.strictSame((await put(...many)).body['port_translators'], many)
+  t.equal((await put(...many, { ...one, incoming: 101 })).status, 422)
+  t.strictSame((await put({ ...one, protocol: 'udp', more: 1 }, one)).body['port_translators'], [{ ...one, protocol: 'udp' }, one], 'unknown fields are left out')
+  t.match(await call('PUT', `cloud_ips/${id}`, { name: null }), { status: 200, body: { name: '' } })
+  for (const port_translators of [null, {}, 'x']) t.equal((await call('PUT', `cloud_ips/${id}`, { port_translators })).status, 422)
+  await call('DELETE', `cloud_ips/${id}`)
 })
 
 t.test('a mapped cloud IP cannot be mapped or deleted, and a free one not unmapped', async (t) => {

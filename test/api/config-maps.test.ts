@@ -25,6 +25,7 @@ t.test('a config map in its full and collected form; every response is 200', asy
   const { status, body } = await call('POST', 'config_maps', { name: 'example.test', data: { setting: 45 } })
   t.equal(status, 200)
   t.match(body.id, /^cfg-[0-9a-z]{5}$/)
+  t.match(api.audit.at(-1), { method: 'POST', route: '/1.0/config_maps', id: body.id, set: ['name', 'data'] })
   const collected = { id: body.id, resource_type: 'config_map', url: `${BASE_URL}/1.0/config_maps/${body.id}`, name: 'example.test' }
   const full = { ...collected, data: { setting: 45 } }
   t.strictSame(body, full)
@@ -38,9 +39,12 @@ t.test('a config map in its full and collected form; every response is 200', asy
     t.strictSame(await call(method, `config_maps/${body.id}`, method === 'PUT' ? {} : undefined), refused(404, 'resource_not_found', `the config map ${body.id} does not exist`), method)
   }
   t.strictSame((await call('GET', 'config_maps')).body, [])
-  const nameless = await call('POST', 'config_maps', { data: {} })
-  t.match(nameless, { status: 200, body: { name: '', data: {} } })
-  await call('DELETE', `config_maps/${nameless.body.id}`)
+  for (const name of [{}, { name: null }]) {
+    const nameless = await call('POST', 'config_maps', { ...name, data: {} })
+    t.match(nameless, { status: 200, body: { name: '', data: {} } })
+    t.match(await call('PUT', `config_maps/${nameless.body.id}`, name), { status: 200, body: { name: '' } })
+    await call('DELETE', `config_maps/${nameless.body.id}`)
+  }
 })
 
 t.test('data comes back as it was sent: keys in their order, exact numbers, any text', async (t) => {
@@ -83,10 +87,10 @@ t.test('what is no config map is refused with every fault', async (t) => {
   t.strictSame(await call('POST', 'config_maps', {}), refused(422, 'unprocessable_entity', 'data is missing'))
   t.strictSame(await send('POST', 'config_maps', ''), { status: 422, type: 'application/json; charset=utf-8', text: '{"error_name":"unprocessable_entity","errors":["data is missing"]}' })
   for (const data of ['text', 1, null, [], true]) {
-    t.strictSame(await call('POST', 'config_maps', { name: 1, data }), refused(422, 'unprocessable_entity', 'name must be string', 'data must be object'), JSON.stringify(data))
+    t.strictSame(await call('POST', 'config_maps', { name: 1, data }), refused(422, 'unprocessable_entity', 'name must be string or null', 'data must be object'), JSON.stringify(data))
   }
   const { body: { id } } = await call('POST', 'config_maps', { data: {} })
-  t.strictSame(await call('PUT', `config_maps/${id}`, { name: 'x'.repeat(256), data: null }), refused(422, 'unprocessable_entity', 'name must NOT have more than 255 characters', 'data must be object'))
+  t.strictSame(await call('PUT', `config_maps/${id}`, { name: 'x'.repeat(256), data: null }), refused(422, 'unprocessable_entity', 'name must NOT have more than 255 characters or null', 'data must be object'))
   const deep = `{"data":{"a":${'['.repeat(99)}${']'.repeat(99)}}}`
   t.match(await send('POST', 'config_maps', deep), { status: 422, text: '{"error_name":"unprocessable_entity","errors":["data must have at most 99 levels of objects and arrays; it has 100"]}' })
   t.match(await send('POST', 'config_maps', `{"data":{"a":${'['.repeat(3_000_000)}${']'.repeat(3_000_000)}}}`), { status: 422 })

@@ -8,10 +8,18 @@ interface Format { readonly isValid: (text: string) => boolean, readonly fault: 
 export const TELEPHONE_PATTERN = '^\\+[1-9][0-9]{6,14}$'
 const TELEPHONE = new RegExp(TELEPHONE_PATTERN)
 
+/** RFC 1123, 2.1, and RFC 1035, 2.3.4; at least two labels. Names in other scripts are in their ASCII form (xn--...). */
+function isHostName(text: string): boolean {
+  const name = text.replace(/\.$/, '')
+  const labels = name.split('.')
+  return name.length <= 253 && labels.length > 1 && labels.every((label) => /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/i.test(label)) && !/^\d+$/.test(labels.at(-1)!)
+}
+
 /** Every format, by its name. */
 export const FORMATS: Readonly<Record<string, Format>> = {
   'country-code': { isValid: isCountryCode, fault: 'must be a two-letter code of ISO 3166-1' },
   'eu-vat-number': { isValid: (text) => parseVatNumber(text) !== undefined, fault: 'must be a valid EU VAT number, with the prefix of its country' },
+  'host-name': { isValid: isHostName, fault: 'must be a host name such as www.example.com, in ASCII' },
   line: { isValid: (text) => !/\p{Cc}/u.test(text), fault: 'must not contain control characters' },
   telephone: { isValid: (text) => TELEPHONE.test(text), fault: 'must be a telephone number of E.164, such as +442079460000' },
 }

@@ -19,7 +19,7 @@ import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import {
-  listOf, NestedAccount, nestedAccount, NestedCloudIp, nestedCloudIp,
+  GivenName, listOf, NestedAccount, nestedAccount, NestedCloudIp, nestedCloudIp,
   NestedDatabaseServer, nestedDatabaseServer, NestedInterface, nestedInterface, NestedServer, nestedServer, NestedServerGroup,
   nestedServerGroup,
   type Site,
@@ -32,8 +32,8 @@ const GivenPort = Type.Union([Port, Type.String({ pattern: '^[0-9]{1,5}$' })])
 const Protocol = Type.Union([Type.Literal('tcp'), Type.Literal('udp')])
 const PortTranslators = Type.Array(Type.Object({ protocol: Protocol, incoming: Port, outgoing: Port }))
 const Change = Type.Object({
-  name: Type.Optional(Type.String({ maxLength: 255 })),
-  reverse_dns: Type.Optional(Type.Union([Type.Null(), Type.Literal(''), Type.String({ maxLength: 253, pattern: '^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\\.)+[A-Za-z]{2,63}\\.?$' })])),
+  name: Type.Optional(GivenName),
+  reverse_dns: Type.Optional(Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'host-name' })], { description: 'Null and an empty text clear it.' })),
   port_translators: Type.Optional(Type.Array(Type.Object({ protocol: Protocol, incoming: GivenPort, outgoing: GivenPort }), { maxItems: 100 })),
 })
 const None = Type.Null({ description: 'Always null: load balancers belong to another document of the interface.' })
@@ -133,7 +133,7 @@ function valuesOf(
   const [first, ...others] = faults
   if (first !== undefined) return refuse('unprocessable_entity', first, ...others)
   return {
-    ...name !== undefined && { name },
+    ...name !== undefined && { name: name ?? '' },
     ...reverse_dns !== undefined && { reverse_dns: reverse_dns === '' ? null : reverse_dns },
     ...translators !== undefined && { port_translators: JSON.stringify(translators) },
   }

@@ -1,4 +1,5 @@
 /** Config maps: a name and an object of any content, which comes back as it was sent. */
+import type { FastifyReply } from 'fastify'
 import type { Kysely } from 'kysely'
 import Type from 'typebox'
 import { nextId } from '../database/allocate.ts'
@@ -6,9 +7,9 @@ import { changeAccount } from '../database/change-account.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Reader } from '../database/transaction.ts'
 import { BODY_MAX_BYTES, parseData } from '../model/config-data.ts'
-import { notFound, refuse, type Refusal } from '../refusal.ts'
+import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
-import { head, listOf, representation, type Site } from './nested.ts'
+import { GivenName, head, listOf, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 declare module 'fastify' {
@@ -21,7 +22,7 @@ declare module 'fastify' {
 const Collected = representation('CollectedConfigMap', 'config_map', { name: Type.String() })
 const Data = Type.Object({}, { description: 'At most 1,048,576 bytes of JSON, with at most 99 levels. It comes back as it was sent, numbers and the order of keys included.' })
 const ConfigMap = Type.Object({ ...Collected.properties, data: Data }, { title: 'ConfigMap' })
-const Name = Type.Optional(Type.String({ maxLength: 255, description: 'Default: empty.' }))
+const Name = Type.Optional(GivenName)
 
 const TAGS = ['Config maps']
 const Params = Type.Object({ id: Type.String() })
@@ -55,14 +56,14 @@ function addRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
       .map((row) => collect(site, row)))
 
   server.get('/config_maps/:id', { schema: { summary: 'Get a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } } }, async ({ caller, params }, reply) =>
-    reply.type(JSON_TYPE).answer(200, await load(tables, site, caller.accountId, params.id)))
+    send(reply, await load(tables, site, caller.accountId, params.id)))
 
   server.post('/config_maps', {
     schema: { summary: 'Create a config map', tags: TAGS, body: Type.Object({ name: Name, data: Data }), response: { 200: ConfigMap } },
   }, async ({ caller, body, bodyText }, reply) => {
     const data = parseData(bodyText, body.data)
     if (!data.ok) return reply.refuse(refuse('unprocessable_entity', data.fault))
-    return reply.type(JSON_TYPE).answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+    return send(reply, await changeAccount(tables, caller.accountId, async (change) => {
       const id = await nextId(change, 'cfg')
       await change.insertInto('config_maps').values({ id, account_id: caller.accountId, name: body.name ?? '', data: data.text }).execute()
       return load(change, site, caller.accountId, id)
@@ -77,8 +78,8 @@ function addRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
   }, async ({ caller, params, body: { name, data: given }, bodyText }, reply) => {
     const data = given === undefined ? undefined : parseData(bodyText, given)
     if (data?.ok === false) return reply.refuse(refuse('unprocessable_entity', data.fault))
-    const values = { ...name !== undefined && { name }, ...data !== undefined && { data: data.text } }
-    return reply.type(JSON_TYPE).answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+    const values = { ...name !== undefined && { name: name ?? '' }, ...data !== undefined && { data: data.text } }
+    return send(reply, await changeAccount(tables, caller.accountId, async (change) => {
       if (Object.keys(values).length > 0) {
         await change.updateTable('config_maps').set(values).where('id', '=', params.id).where('account_id', '=', caller.accountId).execute()
       }
@@ -87,22 +88,29 @@ function addRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
   })
 
   server.delete('/config_maps/:id', { schema: { summary: 'Delete a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } } }, async ({ caller, params }, reply) =>
-    reply.type(JSON_TYPE).answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+    send(reply, await changeAccount(tables, caller.accountId, async (change) => {
       const last = await load(change, site, caller.accountId, params.id)
       await change.deleteFrom('config_maps').where('id', '=', params.id).where('account_id', '=', caller.accountId).execute()
       return last
     })))
 }
 
-const JSON_TYPE = 'application/json; charset=utf-8'
+/** The full form as JSON text. */
+interface Member { readonly id: string, readonly text: string }
 
 function collect(site: Site, { id, name }: { readonly id: string, readonly name: string }) {
   return { ...head(site, 'config_map', 'config_maps', id), name }
 }
 
-/** The full form as JSON text: the data is never parsed again. */
-async function load(database: Reader | Kysely<Tables>, site: Site, accountId: string, id: string): Promise<string | Refusal> {
+/** The text of the database is never parsed again. */
+async function load(database: Reader | Kysely<Tables>, site: Site, accountId: string, id: string): Promise<Member | Refusal> {
   const row = await database.selectFrom('config_maps').select((eb) => ['id', 'name', eb.cast<string>('data', 'text').as('data')])
     .where('id', '=', id).where('account_id', '=', accountId).executeTakeFirst()
-  return row === undefined ? notFound(`the config map ${id}`) : `${JSON.stringify(collect(site, row)).slice(0, -1)},"data":${row.data}}`
+  return row === undefined ? notFound(`the config map ${id}`) : { id, text: `${JSON.stringify(collect(site, row)).slice(0, -1)},"data":${row.data}}` }
+}
+
+function send(reply: FastifyReply, result: Member | Refusal): FastifyReply {
+  if (isRefusal(result)) return reply.refuse(result)
+  reply.answeredId = result.id
+  return reply.code(200).type('application/json; charset=utf-8').send(result.text)
 }

@@ -10,6 +10,7 @@ import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { buildLog, standardOutput } from '../log.ts'
 import { StartFailure } from '../runtime/listen.ts'
+import { superviseBy } from '../runtime/systemd.ts'
 import { VERSION } from '../version.ts'
 import { startApi } from './api.ts'
 import { API_SETTINGS, parseApiConfig, type ApiConfig } from './config.ts'
@@ -85,6 +86,7 @@ async function serve(): Promise<void> {
   }
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => { void end(0) })
   process.on('SIGHUP', () => { api.reopenAudit() })
+  superviseBy(process.env, log)
   void api.failed.then((reason) => {
     if (stopping) return
     log.fatal({ reason }, 'imds-api cannot continue')

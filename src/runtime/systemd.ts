@@ -1,6 +1,6 @@
 /**
  * The interface to systemd: the sockets that it passes to the daemon, so that a restart refuses no connection (sd_listen_fds(3)), and notifications that
- * the daemon is ready and that its event loop runs (sd_notify(3)). Node has no unix datagram sockets, so the program systemd-notify sends the
+ * a service is ready and that its event loop runs (sd_notify(3)). Node has no unix datagram sockets, so the program systemd-notify sends the
  * notifications; the unit needs NotifyAccess=all. Without systemd this does nothing.
  */
 import { spawn } from 'node:child_process'
@@ -18,12 +18,12 @@ export function inheritedSockets(env: Readonly<Record<string, string | undefined
   return Array.from({ length: Number(env['LISTEN_FDS'] ?? 0) }, (_, i) => ({ fd: FIRST_FD + i, name: names[i] ?? '' }))
 }
 
-/** Notifies systemd that the daemon is ready, and then regularly that its event loop runs, if `env` asks for it. */
+/** Notifies systemd that the service is ready, and then regularly that its event loop runs, if `env` asks for it. */
 export function superviseBy(env: Readonly<Record<string, string | undefined>>, log: Logger): void {
   if (env['NOTIFY_SOCKET'] === undefined) return
   let isBroken = false
   const warn = (details: object) => {
-    if (!isBroken) log.warn(details, 'cannot notify systemd of the daemon\'s state')
+    if (!isBroken) log.warn(details, 'cannot notify systemd of the state of this service')
     isBroken = true
   }
   const notify = (state: string) => {

@@ -1,6 +1,7 @@
 /**
  * imds-api as its package installs it: imds-api.service in its sandbox, on a host that systemd boots, with the embedded PostgreSQL.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { bootHost, withoutSystemd } from '../support/netns/booted-host.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -8,8 +9,9 @@ import { executed, read } from '../tools/documents.ts'
 
 t.setTimeout(300_000) // as under `tap run`: here are a build and a boot
 
-t.test('imds-api.service serves in its sandbox, survives a kill, and stops with PostgreSQL', { skip: withoutSystemd() }, async (t) => {
-  const { shell, systemctl } = await bootHost(t, [])
+t.test('imds-api.service serves in its sandbox, survives a kill and a blocked event loop, and stops cleanly', { skip: withoutSystemd() }, async (t) => {
+  const host = await bootHost(t, [])
+  const { shell, systemctl } = host
   const deploy = '/opt/imds/lib/node_modules/imds/deploy'
   await shell(`mkdir ${deploy}`)
   for (const file of ['imds-api.env', 'region.example.yaml']) await shell(`cat > ${deploy}/${file}`, read(`deploy/${file}`))
@@ -28,6 +30,19 @@ t.test('imds-api.service serves in its sandbox, survives a kill, and stops with 
   const pid = await shell('systemctl show --property=MainPID --value imds-api')
   await shell(`kill -9 ${pid}`)
   await until(async () => await shell('systemctl show --property=MainPID --value imds-api') !== pid, 'systemd to restart imds-api')
+  await isReady()
+  await create()
+  t.same((await shell('systemctl show --property=Type --property=NRestarts --property=WatchdogUSec imds-api')).trim().split('\n').sort(), ['NRestarts=1', 'Type=notify', 'WatchdogUSec=30s'])
+
+  await host.dropIn('imds-api.service', '[Service]\nWatchdogSec=5')
+  await systemctl('restart', 'imds-api') // Node writes its cache at the end of a process
+  t.match(await shell('find /var/cache/imds-api -type f -user imds-api | head -n 1'), '/var/cache/imds-api/')
+  t.match(await shell('stat -c "%U %a" /var/cache/imds-api'), 'imds-api 700')
+  await sleep(7_000) // longer than WatchdogSec
+  t.equal(await shell('systemctl show --property=NRestarts --value imds-api'), '0\n', 'imds-api notifies the watchdog')
+  const blocked = await shell('systemctl show --property=MainPID --value imds-api')
+  await shell(`kill -STOP ${blocked}`) // its event loop stands still
+  await until(async () => await shell('systemctl show --property=NRestarts --value imds-api') === '1\n', 'the watchdog to restart imds-api', 60_000)
   await isReady()
   await create()
   await systemctl('stop', 'imds-api')

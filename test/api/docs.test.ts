@@ -38,6 +38,7 @@ const EXAMPLES = [
   [executed('docs/api.md', 'api-clients'), ['Bearer', 'api_client backup', '2 api_client', 'api_client backup']],
   [executed('docs/api.md', 'applications'), ['Mobile', 'application Tablet', 'application Tablet', '1 application']],
   [executed('docs/api.md', 'collaborations'), ['collaboration pending', '1 collaboration', 'collaboration cancelled']],
+  [executed('docs/api.md', 'user-side'), ['user Ada Lovelace', '0 ', 'resource_not_found 1']],
   [executed('docs/api.md', 'errors'), ['unprocessable_entity 2', 'unprocessable_entity 1', 'resource_not_found 1']],
   [executed('docs/api.md', 'commands'), /^no difference\nthe tables are those of this version\n2 servers will be published again\nUsage: imds-api[^]*api_clients\/ID\/reset_secret/],
 ] as const

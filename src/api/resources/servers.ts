@@ -36,7 +36,10 @@ const Links = {
   snapshots: Type.Array(NestedImage), volumes: Type.Array(Type.Object({}), { description: 'Always empty: volumes belong to another document of the interface.' }),
 }
 const Collected = Type.Object({ ...NestedServer.properties, ...Links, compatibility_mode: Type.Boolean() }, { title: 'CollectedServer' })
-const Tags = { ...TagsSchema, description: 'An extension. At most 50, with EC2\'s limits. The guest sees them if metadata_options.instance_metadata_tags is enabled.' }
+const Tags = {
+  ...TagsSchema, default: undefined, // Fastify would write it into each response
+  description: 'An extension. At most 50, with EC2\'s limits. The guest sees them if metadata_options.instance_metadata_tags is enabled.',
+}
 /** The full form. */
 export const Server = Type.Object({
   ...Collected.properties,
@@ -44,7 +47,7 @@ export const Server = Type.Object({
   disk_encrypted: Type.Boolean(),
   console_url: NullableString, console_token: Type.Union([Type.String(), Type.Null()], { description: 'Null but in the response of activate_console.' }), console_token_expires: NullableTime,
   snapshots_schedule: NullableString, snapshots_schedule_next_at: NullableTime, snapshots_retention: NullableString,
-  metadata_options: MetadataOptionsSchema, tags: Tags,
+  metadata_options: Type.Optional(MetadataOptionsSchema), tags: Type.Optional(Tags),
 }, { title: 'Server' })
 
 const UserData = Type.Union([Type.String({ maxLength: 32_768 }), Type.Null()], { description: 'Base64 of at most 16,384 bytes. Line breaks are allowed.' })
@@ -202,6 +205,7 @@ function collect(site: Site, row: Row): Static<typeof Collected> {
   }
 }
 
+/** Extensions are there only if the server uses them: gobrightbox's tests reject fields that the interface does not have. */
 function represent(site: Site, row: Row): Static<typeof Server> {
   const { user_data, disk_encrypted, console_token_expires: expires } = row
   const hasConsole = expires !== null && expires > new Date()
@@ -209,6 +213,7 @@ function represent(site: Site, row: Row): Static<typeof Server> {
     ...collect(site, row), user_data, disk_encrypted,
     console_url: hasConsole ? `https://console.${site.domain}/${row.id}` : null, console_token: null, console_token_expires: hasConsole ? formatTime(expires) : null,
     snapshots_schedule: null, snapshots_schedule_next_at: null, snapshots_retention: null,
-    metadata_options: completeOptions({}, row.metadata_options ?? {}), tags: row.tags,
+    ...row.metadata_options !== null && { metadata_options: completeOptions({}, row.metadata_options) },
+    ...Object.keys(row.tags).length > 0 && { tags: row.tags },
   }
 }

@@ -3,6 +3,7 @@
  * destination if and only if they are not free, no answer is a 500, and the store equals the composition of the database.
  */
 import t from 'tap'
+import { SERVER_ACTIONS } from '../../src/api/model/server-actions.ts'
 import { compose } from '../../src/api/publish/compose.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { random } from '../support/fixtures/generated-records.ts'
@@ -38,6 +39,7 @@ async function step(next: () => number): Promise<{ method: Method, path: string,
     ['POST', 'cloud_ips', {}], ['DELETE', `cloud_ips/${cloudIp}`], ['POST', `cloud_ips/${cloudIp}/unmap`], ['POST', `cloud_ips/${cloudIp}/map`, { destination: pick([server, server, group]) }],
     ['POST', `cloud_ips/${cloudIp}/map`, { destination: pick([server, group, group]) }], ['POST', 'server_groups', { name: pick(['', 'web']), ...members }], ['PUT', `server_groups/${group}`, { name: pick(['', 'renamed']) }],
     ['DELETE', `server_groups/${group}`], ['POST', `server_groups/${group}/add_servers`, members], ['POST', `server_groups/${group}/remove_servers`, { servers: [{ server }] }],
+    ['POST', `servers/${server}/${pick(SERVER_ACTIONS)!}`], ['POST', `servers/${server}/stop`],
     ['POST', `server_groups/${group}/move_servers`, { servers: [{ server }], destination: other }],
   ])!
   return { method, path, answer: await api.call(method, `/1.0/${path}`, body, account) }
@@ -74,7 +76,7 @@ async function problems(): Promise<string[]> {
 async function differences(store: Publisher): Promise<string[]> {
   const rows = await tables.selectFrom('servers').select(['id', 'status']).execute()
   const alive = rows.filter(({ status }) => status !== 'deleted').map(({ id }) => id)
-  const found = rows.filter(({ status }) => !['active', 'deleted'].includes(status)).map(({ id, status }) => `${id} is ${status}`)
+  const found = rows.filter(({ status }) => !['active', 'inactive', 'deleted'].includes(status)).map(({ id, status }) => `${id} is ${status}`)
   const listed = (await store.list()).map(({ id }) => id)
   found.push(...listed.filter((id) => !alive.includes(id)).map((id) => `${id} is in the store only`))
   for (const id of alive) {

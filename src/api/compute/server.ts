@@ -70,6 +70,7 @@ export function buildComputeServer({ tables, waiters, retrySeconds, pollMs, coun
 
   server.get('/hypervisors/:hypervisor/actions', {
     preHandler: checkHypervisor,
+    exposeHeadRoute: false, // it would give out actions that nobody reads
     schema: { params: OfHypervisor, querystring: Type.Object({ wait: Type.Optional(Type.String({ pattern: '^[0-9]{1,2}$' })) }), response: { 200: Type.Array(Action) } },
   }, async ({ params, query, raw: { socket } }) => {
     const until = Date.now() + Math.min(Number(query.wait ?? 0), LONGEST_WAIT_SECONDS) * 1000

@@ -99,7 +99,7 @@ async function remove(change: Change, compute: ComputeMode, { id, status, locked
   if (locked) return refuse('resource_conflict', `${id} is locked: unlock it first`)
   if (['creating', 'deleting'].includes(status)) return refuse('resource_conflict', `${id} is ${status}`)
   const user = await change.selectFrom('servers').select('id').where('image_id', '=', id).where('deleted_at', 'is', null).limit(1).executeTakeFirst()
-  if (user !== undefined) return refuse('resource_conflict', `${user.id} uses ${id}`)
+  if (user !== undefined) return refuse('resource_conflict', `a server uses ${id}`) // which may be another account's, if the image is public
   await change.updateTable('images').set({ status: serverId === null ? 'deleted' : 'deleting' }).where('id', '=', id).execute()
   if (serverId !== null) await requestAction(change, compute, serverId, { kind: 'delete_image', imageId: id })
   return undefined

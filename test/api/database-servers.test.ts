@@ -4,6 +4,7 @@ import type { RegionFile } from '../../src/api/region/schema.ts'
 import { aRegion, ONE, TWO } from '../support/fixtures/region.ts'
 import { BASE_URL, nestedAccount, nestedCloudIp, TIME, zone } from '../support/fixtures/representations.ts'
 import { anApi, apply, type Method } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
 
 interface Body extends Record<string, unknown> { id: string, status: string, created_at: string, updated_at: string, public_ipv4: string, public_ipv6: string }
 
@@ -118,6 +119,19 @@ t.test('the state of a database server: which can be mapped to, changed and list
   await call('DELETE', `cloud_ips/${ip.id}`)
 })
 
+t.test('a cloud IP cannot be mapped to a database server whose deletion is under way', async (t) => {
+  const ip = await aCloudIp()
+  const deletion = await tables.startTransaction().execute()
+  await deletion.updateTable('database_servers').set({ status: 'deleting' }).where('id', '=', id).execute()
+  let isAnswered = false
+  const answer = call('POST', `cloud_ips/${ip.id}/map`, { destination: id }).finally(() => { isAnswered = true })
+  const { pool } = api.database
+  await until(async () => isAnswered || (await pool.query('select from pg_locks where not granted')).rowCount !== 0, 'the request to wait')
+  await deletion.commit().execute()
+  t.strictSame(await answer, refused(404, 'resource_not_found', `the destination ${id} does not exist`))
+  await call('DELETE', `cloud_ips/${ip.id}`)
+})
+
 t.test('a database server that the region file deletes or leaves out for --prune has no cloud IP', async (t) => {
   const ips = [await aCloudIp(), await aCloudIp()]
   for (const [change, isPruned] of [[{ status: 'deleting' }, false], [{ status: 'deleted' }, false], [undefined, true]] as const) {
@@ -131,5 +145,5 @@ t.test('a database server that the region file deletes or leaves out for --prune
     for (const ip of ips) t.match(await call('GET', `cloud_ips/${ip.id}`), { body: { status: 'unmapped', database_server: null } })
   }
   t.equal((await call('GET', 'database_servers/dbs-min02')).status, 404)
-  t.strictSame(await apply(api.database, aRegion(), true), ['- database server dbs-full1', '- database server dbs-two03', '- database server type dbt-large', '- database server type dbt-small'])
+  t.strictSame([...await apply(api.database, aRegion(), true)].sort(), ['- database server dbs-full1', '- database server dbs-two03', '- database server type dbt-large', '- database server type dbt-small'])
 })

@@ -168,6 +168,16 @@ const API_CLIENTS: readonly Row[] = [
   { client: 'go', send: 'DELETE /1.0/api_clients/{client}', status: 200 },
 ]
 
+const APPLICATIONS: readonly Row[] = [
+  { client: 'fog', send: 'POST /1.0/applications', body: { name: LONG_TEXT }, status: 201, format: FOG.application.full, match: { id: /^app-.{5}$/ }, keep: { application: 'id' } },
+  { client: 'fog', send: 'GET /1.0/applications', status: 200, format: [FOG.application.collected] },
+  { client: 'fog', send: 'GET /1.0/applications/{application}', status: 200, format: FOG.application.full },
+  { client: 'fog', send: 'PUT /1.0/applications/{application}', body: { name: `${LONG_TEXT}!` }, status: 200, format: FOG.application.full, match: { name: `${LONG_TEXT}!` } },
+  { client: 'fog', send: 'POST /1.0/applications/{application}/reset_secret', status: 200, format: FOG.application.full, match: { secret: SECRET } },
+  { client: 'fog', send: 'DELETE /1.0/applications/{application}', status: 200, format: FOG.application.full },
+  { client: 'fog', send: 'GET /1.0/applications/app-00000', status: 404 },
+]
+
 const CONFIG_MAPS: readonly Row[] = [
   { client: 'fog', send: 'POST /1.0/config_maps', body: { name: 'front', data: { a: 1 } }, status: 200, match: { data: { a: 1 } }, keep: { map: 'id' } },
   { client: 'go', send: 'GET /1.0/config_maps', status: 200 },
@@ -259,7 +269,7 @@ function matches(value: unknown, pattern: unknown): boolean {
 }
 
 const SUITES: Readonly<Record<string, readonly Row[]>> = {
-  accounts: ACCOUNTS, catalog: CATALOG, servers: SERVERS, 'cloud IPs': CLOUD_IPS, 'server groups': SERVER_GROUPS, 'API clients': API_CLIENTS, 'config maps': CONFIG_MAPS, collaborations: COLLABORATIONS, users: USERS,
+  accounts: ACCOUNTS, catalog: CATALOG, servers: SERVERS, 'cloud IPs': CLOUD_IPS, 'server groups': SERVER_GROUPS, 'API clients': API_CLIENTS, applications: APPLICATIONS, 'config maps': CONFIG_MAPS, collaborations: COLLABORATIONS, users: USERS,
 }
 
 t.test('the requests of the clients', async (t) => {

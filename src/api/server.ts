@@ -5,7 +5,8 @@
 import type {} from '@fastify/swagger' // the types of a route's documentation
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
 import { fastify, type FastifyBaseLogger, type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest, type RawServerDefault } from 'fastify'
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
 import type { Logger } from 'pino'
 import { buildNetworkTest } from '../runtime/networks.ts'
 import { UNIX_PROXIES } from './config.ts'
@@ -39,11 +40,15 @@ const BODY_LIMIT = 1 << 18
 
 /** What the record's schema (metadata/schema.ts), of which requests have parts, adds to JSON Schema. */
 const KEYWORDS = ['hint']
+/** A client may take this long to send a request, and Node looks for late ones this often. */
+const REQUEST_TIMEOUT_MS = 60_000
+const HTTP = { connectionsCheckingInterval: 1_000, requireHostHeader: false } as const
 
 /** Builds a server without routes. */
 export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): ApiServer {
   const options = {
-    logger: false, bodyLimit: BODY_LIMIT, trustProxy: trustedProxies.length === 0 ? false : buildProxyTest(trustedProxies),
+    logger: false, bodyLimit: BODY_LIMIT, requestTimeout: REQUEST_TIMEOUT_MS, return503OnClosing: false, clientErrorHandler: refuseUnreadable,
+    trustProxy: trustedProxies.length === 0 ? false : buildProxyTest(trustedProxies),
     routerOptions: { ignoreTrailingSlash: true },
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => { // a path that cannot be decoded, or with too long an id
       const refusal = error.statusCode === 400 ? refuse('bad_request', error.message) : notFound(request.url.split('?', 1)[0]!)
@@ -58,7 +63,14 @@ export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): Ap
       },
     },
   } as const
-  const server = (tls === undefined ? fastify(options) : fastify({ ...options, https: { ...tls, requestCert: tls.ca !== undefined } })) as unknown as ApiServer
+  const server = (tls === undefined
+    ? fastify({ ...options, http: HTTP })
+    : fastify({ ...options, https: { ...HTTP, ...tls, requestCert: tls.ca !== undefined } })) as unknown as ApiServer
+  server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => { server.server.emit('request', request, response) }) // unknown ones are ignored
+  server.addHook('onRequest', (request, reply, done) => {
+    if (request.headers.host === undefined && request.raw.httpVersion === '1.1') reply.refuse(refuse('bad_request', 'the header Host is missing'))
+    else done()
+  })
   server.decorateReply('refuse', function (this: FastifyReply, refusal: Refusal) {
     return this.code(statusOf(refusal.name)).send(bodyOf(refusal))
   })
@@ -86,6 +98,27 @@ export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): Ap
     return reply.refuse(refusal)
   })
   return server
+}
+
+/** Why Node could not read a request, by its code; any other is a malformed request. */
+const UNREADABLE: Readonly<Record<string, Refusal>> = {
+  ERR_HTTP_REQUEST_TIMEOUT: refuse('request_timeout', 'the request did not arrive in time'),
+  HPE_HEADER_OVERFLOW: refuse('header_fields_too_large', 'the headers are too large'),
+  HPE_CHUNK_EXTENSIONS_OVERFLOW: refuse('payload_too_large', 'the chunk extensions of the body are too large'),
+}
+
+/** Refuses a request that Node cannot read, and closes the connection. A response that has begun on it stays as it is: a second one would be a part of it. */
+function refuseUnreadable(error: NodeJS.ErrnoException, socket: Socket): void {
+  const begun = (socket as { readonly _httpMessage?: ServerResponse | null })._httpMessage?.headersSent === true // as Node's own handler does
+  if (error.code === 'ECONNRESET' || !socket.writable || begun) {
+    socket.destroy()
+    return
+  }
+  const refusal = UNREADABLE[error.code ?? ''] ?? refuse('bad_request', 'the request is not HTTP/1.1')
+  const [status, body] = [statusOf(refusal.name), JSON.stringify(bodyOf(refusal))]
+  socket.end([
+    `HTTP/1.1 ${String(status)} ${STATUS_CODES[status]!}`, 'Content-Type: application/json; charset=utf-8', `Content-Length: ${String(Buffer.byteLength(body))}`, 'Connection: close', '', body,
+  ].join('\r\n'), () => { socket.destroy() })
 }
 
 /** Whether `X-Forwarded-For` of this peer is believed. `hop` 0 is the peer of the connection; it has no address on a unix socket. */

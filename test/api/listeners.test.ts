@@ -23,6 +23,11 @@ async function start(t: Test, places: readonly Place[], settings: Partial<ApiSer
   const server = buildServer({ tls: undefined, trustedProxies: [], log: pino({ level: 'silent' }), ...settings })
   t.teardown(() => server.close())
   server.get('/ip', (request) => ({ ip: (request.ip as string | undefined) ?? 'none' }))
+  server.post('/begun', { onRequest: (_request, reply, done) => {
+    reply.raw.writeHead(200, { 'Content-Length': 8 }).write('half')
+    done()
+  } }, (request) => request.body)
+  server.post('/body', (request) => request.body)
   server.get('/slow', () => sleep(300, { done: true }))
   return { server, places: await listenAt(server, places, 'IMDS_API_LISTEN') }
 }
@@ -111,14 +116,87 @@ t.test('with a certificate every place speaks HTTPS', async (t) => {
   await t.rejects(ask(places[2]!, '/ip'), { code: 'ECONNRESET' })
 })
 
+/** Sends bytes on a new connection. Returns the responses until the server closes it, each as status, headers and JSON. */
+async function exchange(place: Place, bytes: string): Promise<{ readonly status: number, readonly headers: string, readonly body: unknown }[]> {
+  const socket = place.path === undefined ? connect(place.port, place.host) : connect(place.path)
+  socket.on('error', () => { /* the server may close it before it has read everything */ })
+  socket.write(bytes)
+  let text = ''
+  socket.setEncoding('utf8').on('data', (part: string) => { text += part })
+  await once(socket, 'close')
+  return text.split(/(?=HTTP\/1\.1 )/).filter((response) => response !== '').map((response) => {
+    const [head, body] = response.split('\r\n\r\n') as [string, string]
+    if (/^content-length: (\d+)$/im.exec(head)?.[1] !== String(Buffer.byteLength(body))) throw new Error(`another length: ${response}`)
+    return { status: Number(head.slice(9, 12)), headers: head, body: JSON.parse(body) as unknown }
+  })
+}
+
+t.test('a request that Node cannot read is refused as JSON, at every place and over TLS', async (t) => {
+  const directory = temporary(t)
+  const { places: [tcp, unix] } = await start(t, [LOOPBACK, { path: join(directory, 's') }])
+  const refusals = [
+    ['nonsense\r\n\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
+    ['GET /ip HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
+    ['GET /ip HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
+    ['POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
+    [`GET /ip HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 'header_fields_too_large', 'the headers are too large'],
+    [`POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1;${'x'.repeat(20_000)}\r\n`, 413, 'payload_too_large', 'the chunk extensions of the body are too large'],
+    ['GET /ip HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 'bad_request', 'the header Host is missing'],
+  ] as const
+  for (const place of [tcp!, unix!]) {
+    for (const [bytes, status, error_name, text] of refusals) {
+      const answers = await exchange(place, bytes)
+      t.match(answers, [{ status, headers: /content-type: application\/json/i, body: { error_name, errors: [text] } }], bytes.slice(0, 60))
+      t.match(answers[0]!.headers, /^connection: close$/im)
+      t.equal(answers.length, 1)
+    }
+  }
+  const authority = await anAuthority(directory, 'test')
+  const { certFile, keyFile } = await authority.issue('api')
+  const { places: [tls] } = await start(t, [LOOPBACK], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } })
+  t.match(await ask(tls!, '/ip', { ca: readFileSync(authority.caFile, 'utf8'), headers: { x: 'x'.repeat(20_000) } }), { error_name: 'header_fields_too_large' })
+})
+
+t.test('a request that does not arrive in time is refused as JSON, and a response that has begun stays whole', async (t) => {
+  const { server, places: [place] } = await start(t, [LOOPBACK])
+  t.equal(server.server.requestTimeout, 60_000)
+  server.server.headersTimeout = 100
+  server.server.requestTimeout = 200
+  const late = { status: 408, headers: /content-type: application\/json/i, body: { error_name: 'request_timeout', errors: ['the request did not arrive in time'] } }
+  for (const bytes of ['GET /ip HTTP/1.1\r\nHost: a\r\n', 'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{']) {
+    t.match(await exchange(place!, bytes), [late], bytes)
+  }
+  const socket = connect((place as { port: number }).port, '127.0.0.1')
+  socket.write('POST /begun HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n')
+  let text = ''
+  socket.setEncoding('utf8').on('data', (part: string) => {
+    if (text === '') socket.write('nonsense\r\n')
+    text += part
+  })
+  await once(socket, 'close')
+  t.match(text, /^HTTP\/1\.1 200 OK\r\n[^]*\r\n\r\nhalf$/, 'and nothing follows')
+})
+
+t.test('an expectation that the server does not know is ignored', async (t) => {
+  const { places: [place] } = await start(t, [LOOPBACK])
+  t.match(await exchange(place!, 'GET /ip HTTP/1.1\r\nHost: a\r\nExpect: x\r\nConnection: close\r\n\r\n'), [{ status: 200, body: { ip: '127.0.0.1' } }])
+})
+
 t.test('a stop answers the requests in flight at every place, and closes idle connections', async (t) => {
   const { server, places } = await start(t, [LOOPBACK, LOOPBACK, { path: join(temporary(t), 's') }])
   const answers = Promise.all(places.map((place) => ask(place, '/slow')))
   const idle = places.map((place) => place.path === undefined ? connect(place.port, place.host) : connect(place.path))
   for (const socket of idle) socket.resume()
   const ended = Promise.all(idle.map((socket) => once(socket, 'close')))
+  const late = places.map((place) => place.path === undefined ? connect(place.port, place.host) : connect(place.path))
   await sleep(100)
-  await server.close()
+  const closed = server.close()
+  const lateAnswers = late.map(async (socket) => {
+    socket.write('GET /ip HTTP/1.1\r\nHost: a\r\n\r\n')
+    return (await socket.toArray()).join('')
+  })
+  await closed
+  for (const answer of lateAnswers) t.match(await answer, /^HTTP\/1\.1 200 OK\r\n[^]*connection: close/i, 'a request on an open connection too')
   t.strictSame(await answers, places.map(() => ({ done: true })))
   await ended
   for (const place of places) await t.rejects(ask(place, '/ip'), { code: /ECONNREFUSED|ENOENT/ })

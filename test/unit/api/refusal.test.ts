@@ -3,7 +3,7 @@ import { bodyOf, isRefusal, notFound, refuse, statusOf, type RefusalName } from 
 
 test.each<[RefusalName, number]>([
   ['bad_request', 400], ['unauthorized', 401], ['forbidden', 403], ['account_limit_reached', 403], ['account_not_active', 403], ['account_not_verified', 403], ['insufficient_scope', 403], ['resource_not_found', 404], ['method_not_allowed', 405],
-  ['resource_conflict', 409], ['payload_too_large', 413], ['unsupported_media_type', 415], ['unprocessable_entity', 422], ['too_many_requests', 429], ['internal_server_error', 500], ['not_implemented', 501],
+  ['request_timeout', 408], ['header_fields_too_large', 431], ['resource_conflict', 409], ['payload_too_large', 413], ['unsupported_media_type', 415], ['unprocessable_entity', 422], ['too_many_requests', 429], ['internal_server_error', 500], ['not_implemented', 501],
   ['insufficient_capacity', 503], ['service_unavailable', 503],
 ])('%s is %d', (name, status) => { expect(statusOf(name)).toBe(status) })
 

@@ -40,8 +40,8 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
     name: 'imds_api_compute_outcomes_total', registers, labelNames: ['outcome'] as const, help: 'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
   })
   for (const outcome of ['succeeded', 'failed'] as const) actions.inc({ outcome }, 0)
-  let reading: Promise<Outbox & QueueState | undefined> | undefined
-  const readAll = async () => ({ ...await readOutbox(tables), ...await readQueue(tables) })
+  let reading: Promise<{ readonly outbox: Outbox, readonly queue: QueueState } | undefined> | undefined
+  const readAll = async () => ({ outbox: await readOutbox(tables), queue: await readQueue(tables) })
   /** All metrics of a scrape share these queries. Undefined: the database is unreachable. */
   const read = () => reading ??= readAll().catch(() => undefined).finally(() => { reading = undefined })
   const gauge = (name: string, help: string, value: () => number | undefined | Promise<number | undefined>) => new Gauge({
@@ -53,13 +53,13 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
     },
   })
   gauge('imds_api_ready', '1: the database answers, so requests are served.', async () => await read() === undefined ? 0 : 1)
-  gauge('imds_api_outbox_servers', 'Servers that wait to be published.', async () => (await read())?.length)
-  gauge('imds_api_outbox_age_seconds', 'How long the oldest change has waited to be published; 0: none waits.', async () => (await read())?.age)
-  gauge('imds_api_refused_servers', 'Servers whose record the store refuses. Their guests see the last published state.', async () => (await read())?.faulty)
-  gauge('imds_api_compute_actions', 'Actions on servers that wait for their outcome.', async () => (await read())?.waiting)
-  gauge('imds_api_compute_age_seconds', 'How long the oldest of them has waited; 0: none waits.', async () => (await read())?.age)
+  gauge('imds_api_outbox_servers', 'Servers that wait to be published.', async () => (await read())?.outbox.length)
+  gauge('imds_api_outbox_age_seconds', 'How long the oldest change has waited to be published; 0: none waits.', async () => (await read())?.outbox.age)
+  gauge('imds_api_refused_servers', 'Servers whose record the store refuses. Their guests see the last published state.', async () => (await read())?.outbox.faulty)
+  gauge('imds_api_compute_actions', 'Actions on servers that wait for their outcome.', async () => (await read())?.queue.waiting)
+  gauge('imds_api_compute_age_seconds', 'How long the oldest of them has waited; 0: none waits.', async () => (await read())?.queue.age)
   gauge('imds_api_compute_unfetched_seconds', 'How long an action that its hypervisor could fetch has not been fetched; 0: none waits for that.',
-    async () => (await read())?.unfetched)
+    async () => (await read())?.queue.unfetched)
   gauge('imds_api_database_connections', 'Open connections of the pool to the database.', () => pool.totalCount)
   gauge('imds_api_database_waiting', 'Requests that wait for a connection to the database.', () => pool.waitingCount)
   return {

@@ -48,7 +48,8 @@ const FAULT_RETRY_MS = 60_000
 /** PostgreSQL's codes for an error of the rows themselves: data exceptions, violated constraints, and statements that do not fit the tables. */
 const FAULT_OF_ROWS = /^(22|23|42)/
 const FIRST_BACKOFF_MS = 100
-const LONGEST_BACKOFF_MS = 10_000
+/** The longest pause before the store is tried again. */
+export const LONGEST_BACKOFF_MS = 10_000
 const STOP_TIMEOUT_MS = 1_000
 
 /** One publisher of a process. */

@@ -216,6 +216,15 @@ describe('tables that people write have every row of the code', () => {
     expect(logged.length).toBeGreaterThan(10)
     expect(logged.filter(([, text]) => !sources.some((source) => text.split(/imdsctl remove|srv-g\d|\d+/).every((part) => source.includes(part.trim()))))).toEqual([])
   })
+  test('the faults of imds-api, each with a test that exists and messages that are logged', () => {
+    const rows = rowsBelow('docs/operations.md', '## Faults of imds-api').slice(1)
+    const citations = rows.map(([, , , test]) => /^(test\/\S+): "(.+)"$/.exec(test!)?.slice(1) ?? [test])
+    expect(citations.length).toBeGreaterThan(10)
+    expect(citations.filter(([path, name]) => !CITING.some(([file, text]) => file === path && text.replaceAll('${what}', 'paused').includes(String(name))))).toEqual([])
+    const sources = CITING.filter(([path]) => path.startsWith('src/api/')).map(([, text]) => text)
+    const logged = found(rows.map(([fault, , seen]) => [fault!, seen!] as const), /\b(?:warn|error|fatal) "([^"]+)"/g)
+    expect(logged.filter(([, text]) => !sources.some((source) => source.includes(text)))).toEqual([])
+  })
   test('the refusals, with their statuses', () => {
     const rows = rowsBelow('docs/guests.md', '## Statuses').slice(1).map(([reason, status]) => `${reason!} ${status!}`)
     expect(rows.sort()).toEqual(REFUSALS.map((refusal) => `${refusal} ${String(statusOf(refusal))}`).sort())

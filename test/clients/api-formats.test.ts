@@ -37,6 +37,7 @@ const ACCOUNTS: readonly Row[] = [
   { client: 'fog', send: 'GET /1.0/accounts/{account}', status: 200, format: FOG.account.full, match: { library_ftp_password: null } },
   { client: 'fog', send: 'PUT /1.0/account', body: { name: 'Analytical Engines' }, status: 200, format: FOG.account.full },
   { client: 'fog', send: 'PUT /1.0/accounts/{account}', body: { name: 'Analytical Engines' }, status: 200, format: FOG.account.full },
+  { client: 'fog', send: 'GET /1.0/accounts/', status: 200, format: [FOG.account.collected] }, // get_account without an id
   { client: 'cli', send: 'GET /1.0/accounts?nested=false', status: 200, format: [FOG.account.collected] },
   { client: 'cli', send: 'GET /1.0/account?nested=false', status: 200, format: FOG.account.full },
   { client: 'cli', send: 'POST /1.0/accounts/{account}/reset_ftp_password', status: 200, format: FOG.account.full, match: { library_ftp_password: /./ } },
@@ -107,6 +108,17 @@ const SERVERS: readonly Row[] = [
   { client: 'cli', send: 'PUT /1.0/servers/{server}', body: { name: null, user_data: null, compatibility_mode: true }, status: 200, format: FOG.server.full, match: { name: '', user_data: null } },
   { client: 'go', send: 'DELETE /1.0/servers/{server}', status: 202 },
   { client: 'go', send: 'DELETE /1.0/cloud_ips/{cloud_ip}', status: 200 },
+  { client: 'go', send: 'POST /1.0/server_groups', body: { name: 'front', description: 'web' }, status: 202, keep: { group: 'id' } },
+  {
+    client: 'go', send: 'POST /1.0/servers', status: 202, keep: { server: 'id' },
+    body: { image: 'img-deb12', name: 'web', server_type: 'typ-small', zone: 'zon-bbbb2', user_data: 'YQ==', server_groups: ['{group}'], compatibility_mode: true, disk_encrypted: true, cloud_ip: false },
+    match: { id: /^srv-.{5}$/, zone: { handle: 'gb1-b' }, user_data: 'YQ==', server_groups: [{ name: 'front' }], compatibility_mode: true, disk_encrypted: true },
+  },
+  { client: 'go', send: 'GET /1.0/servers/{server}', status: 200, until: { status: 'active' } },
+  { client: 'go', send: 'PUT /1.0/servers/{server}', body: { name: '', user_data: '' }, status: 200, match: { name: '' } },
+  { client: 'go', send: 'POST /1.0/server_groups/{group}/remove_servers', body: { servers: [{ server: '{server}' }] }, status: 202, match: { servers: { length: 0 } } },
+  { client: 'go', send: 'DELETE /1.0/server_groups/{group}', status: 202 },
+  { client: 'go', send: 'DELETE /1.0/servers/{server}', status: 202 },
 ]
 
 const CLOUD_IPS: readonly Row[] = [

@@ -136,6 +136,8 @@ t.test('what users set themselves stays, unless the file gives it', async (t) =>
   const { users: [ada, grace] } = aRegion()
   const { ssh_key, ...own } = ada!
   await apply(api.database, aRegion())
+  await tables.updateTable('users').set({ ssh_key: 'ssh-rsa AAAA own' }).where('id', '=', own.id).execute()
+  t.strictSame(await apply(api.database, aRegion({ users: [own, grace!] })), [], 'a key that the user has set')
   await tables.updateTable('users').set({ ssh_key: null, messaging_pref: false }).where('id', '=', own.id).execute()
   t.strictSame(await apply(api.database, aRegion({ users: [own, grace!] })), [])
   t.strictSame(await apply(api.database, aRegion()), [`~ user ${own.id}: ssh_key null -> ${ssh_key!}`])

@@ -47,7 +47,7 @@ const BODIES: Readonly<Record<string, object>> = {
   'POST /server_groups/ID/move_servers': { servers: [], destination: 'grp-none1' },
 }
 /** What every account sees: what the region offers, and routes of other documents of the interface, which have no members. */
-const COMMON = /^\/(?:zones|server_types|images\/ID|load_balancers|database_snapshots|firewall_policies|volumes|database_types)(?:\/|$)/
+const COMMON = /^\/(?:zones|server_types|images\/ID|load_balancers|database_snapshots|firewall_(?:policies|rules)|volumes|database_types)(?:\/|$)/
 
 /** The user's own side: no account is chosen, and API clients are refused. */
 const OWN_SIDE = ROUTES.filter(({ path }) => path.startsWith('/user/'))

@@ -21,7 +21,7 @@ const BODIES: Readonly<Record<string, object>> = {
   'POST /server_groups/ID/move_servers': { servers: [], destination: 'grp-none1' },
 }
 /** Resources of other documents: no change of them is implemented (501), in any state. */
-const NOT_IMPLEMENTED = /^\w+ \/(?:load_balancers|database_servers|database_snapshots|firewall_policies|volumes|database_types)(?:\/?\*)?$/
+const NOT_IMPLEMENTED = /^\w+ \/(?:load_balancers|database_servers|database_snapshots|firewall_(?:policies|rules)|volumes|database_types)(?:\/?\*)?$/
 
 /** Every route that changes something, such as `PUT /servers/ID`. */
 const ROUTES = routesOf(api.server).filter(({ method }) => method !== 'GET').map(({ method, path }) => `${method} ${path}`).filter((route) => !NOT_IMPLEMENTED.test(route))

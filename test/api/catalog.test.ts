@@ -81,7 +81,7 @@ t.test('an ssh_key that is not set is empty text, and 2fa shows that a TOTP secr
 })
 
 t.test('resources of other documents: an empty list, no member, and no changes', async (t) => {
-  for (const collection of ['load_balancers', 'database_snapshots', 'firewall_policies', 'volumes']) {
+  for (const collection of ['load_balancers', 'database_snapshots', 'firewall_policies', 'firewall_rules', 'volumes']) {
     t.strictSame(await get(`/1.0/${collection}`), { status: 200, body: [] }, collection)
     t.strictSame(await get(`/1.0/${collection}/xyz-aaaaa`), notFound('xyz-aaaaa'), collection)
     const refused = { status: 501, body: { error_name: 'not_implemented', errors: [`changes of ${collection.replaceAll('_', ' ')} are not implemented`] } }

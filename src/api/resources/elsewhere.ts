@@ -6,7 +6,7 @@ import Type from 'typebox'
 import { notFound, refuse } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 
-const EMPTY = ['load_balancers', 'database_snapshots', 'firewall_policies', 'volumes'] as const
+const EMPTY = ['load_balancers', 'database_snapshots', 'firewall_policies', 'firewall_rules', 'volumes'] as const
 const UNCHANGEABLE = [...EMPTY, 'database_servers', 'database_types'] as const
 
 /** Adds the routes. */

@@ -119,7 +119,10 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     })
     log.info({ listening: listening.map(formatPlace), operator: formatHostPort(operator), region: region.name, version: VERSION }, 'listening')
     return {
-      listening, operator, stop, reopenAudit: () => { audit.reopen() },
+      listening, operator, stop, reopenAudit: () => {
+        const fault = audit.reopen()
+        if (fault !== undefined) log.error({ reason: fault.message }, 'the audit file cannot be opened again: lines are still written to the old one')
+      },
       failed: database.ended.then(() => 'PostgreSQL has ended: its log is in IMDS_API_STATE_DIR/postgres/log'),
     }
   } catch (error) {

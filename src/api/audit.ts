@@ -2,12 +2,13 @@
  * The audit lines: one JSON line on a stream of its own for each change that succeeded, with who changed what. A line has the names of the parameters that
  * the request set, and never their values. A change that was refused has no line.
  */
+import { closeSync, openSync } from 'node:fs'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { pino, type DestinationStream } from 'pino'
 import type { Caller } from './auth/account-choice.ts'
 
-/** Where the lines go. `reopen` opens the file again by its name, for a log rotation. */
-export interface AuditStream extends DestinationStream { reopen(): void }
+/** Where the lines go. `reopen` opens the file again by its name, for a log rotation. It returns why it cannot: then lines go to the old file. */
+export interface AuditStream extends DestinationStream { reopen(): Error | undefined }
 
 const STANDARD_ERROR = 2
 /** Methods that change nothing. */
@@ -19,7 +20,18 @@ export function openAudit(file: string | undefined, failed: (error: Error) => vo
   stream.on('error', failed)
   return {
     write: (line) => { stream.write(line) },
-    reopen: () => { if (file !== undefined) stream.reopen() },
+    reopen: () => file === undefined ? undefined : reopen(stream, file),
+  }
+}
+
+/** The stream is unusable after a reopen that failed, so this tries the file first. A stream that is reopened keeps the lines that wait; a new one has none. */
+function reopen(stream: ReturnType<typeof pino.destination>, file: string): Error | undefined {
+  try {
+    closeSync(openSync(file, 'a'))
+    stream.reopen()
+    return undefined
+  } catch (error) {
+    return error as Error
   }
 }
 

@@ -1,5 +1,5 @@
 /** The audit lines: who changed what. */
-import { readFileSync, renameSync } from 'node:fs'
+import { mkdirSync, readFileSync, renameSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
 import { ADA, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
@@ -54,6 +54,33 @@ t.test('the lines are in IMDS_API_AUDIT_FILE before the response, and in a new f
     return readFileSync(file, { encoding: 'utf8', flag: 'a+' }) !== ''
   }, 'a line in the new file')
   t.equal(idsIn(join(directory, 'audit.1'))[0], first)
+})
+
+t.test('after SIGHUP without a file to open, the lines go to the old one, and the log has the reason', async (t) => {
+  const directory = join(t.testdir({ log: {} }), 'log')
+  const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: join(directory, 'audit') })
+  const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
+  const create = async () => (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).status
+  const faults = () => api.log.filter(({ msg }) => msg === 'the audit file cannot be opened again: lines are still written to the old one')
+  const linesIn = (path: string) => readFileSync(path, 'utf8').trimEnd().split('\n').length
+  t.equal(await create(), 201)
+  renameSync(directory, `${directory}.1`)
+  api.process.kill('SIGHUP')
+  await until(() => faults().length === 1 || api.process.exitCode !== null, 'the error of the missing directory')
+  t.match(faults(), [{ level: 'error', reason: /ENOENT/ }])
+  t.equal(await create(), 201)
+  t.equal(linesIn(join(`${directory}.1`, 'audit')), 2)
+  mkdirSync(join(directory, 'audit'), { recursive: true })
+  api.process.kill('SIGHUP')
+  await until(() => faults().length === 2, 'the error of the directory in place of the file')
+  t.match(faults()[1], { reason: /EISDIR/ })
+  renameSync(directory, `${directory}.2`)
+  mkdirSync(directory)
+  api.process.kill('SIGHUP')
+  await until(async () => {
+    await create()
+    return readFileSync(join(directory, 'audit'), { encoding: 'utf8', flag: 'a+' }) !== ''
+  }, 'a line in the new file')
 })
 
 t.test('a full disk stops no change, and the log says that lines wait', async (t) => {

@@ -126,6 +126,17 @@ t.test('clients and applications that were made with the API are pruned only wit
   t.strictSame(await apply(api.database, aRegion(), true), ['- account acc-more4'])
 })
 
+t.test('a full pool that is widened gives the addresses that nobody has', async (t) => {
+  const narrow = { mac: ['02:24:19:00:00:04/46'], private_ipv4: ['10.9.0.4/30'], public_ipv4: ['203.0.113.4/30'], public_ipv6: ['2001:db8:1::4/126'] }
+  const wide = { mac: ['02:24:19:00:00:00/45'], private_ipv4: ['10.9.0.0/29'], public_ipv4: ['203.0.113.0/29'], public_ipv6: ['2001:db8:1::/125'] }
+  const accounts = aRegion().accounts.map((account) => ({ ...account, cloud_ips_limit: 9 }))
+  const { call, database } = await anApi(t, { region: aRegion({ accounts, address_pools: narrow }) })
+  const create = async () => [(await call('POST', '/1.0/servers', { image: 'img-deb12' })).status, (await call('POST', '/1.0/cloud_ips')).status]
+  t.strictSame([await create(), await create(), await create()], [[202, 201], [202, 201], [503, 503]])
+  t.strictSame(await apply(database, aRegion({ accounts, address_pools: wide })), Object.entries(wide).map(([kind, [range]]) => `+ address pool ${kind} ${range!}`))
+  t.strictSame([await create(), await create(), await create(), await create(), await create()], [[202, 201], [202, 201], [202, 201], [202, 201], [503, 503]])
+})
+
 /** The id that the sequence gives after another one. */
 function nextAfter(id: string): string {
   for (let number = 1; number < 100; number++) if (formatId('grp', number) === id) return formatId('grp', number + 1)

@@ -1,7 +1,7 @@
 /** Gives out ids and addresses inside of a transaction, and takes addresses back. */
 import { sql } from 'kysely'
 import { formatId, type Prefix } from '../model/ids.ts'
-import { addressAt, parseRange } from '../model/pools.ts'
+import { addressAt, overlap, parseRange, type AddressRange } from '../model/pools.ts'
 import type { PoolKind } from './tables.ts'
 import type { Change, Reader } from './transaction.ts'
 
@@ -23,18 +23,22 @@ export interface Allocated { readonly address: string, readonly prefixLength: nu
 
 /**
  * Allocates a free address for a holder: the next one after the last that was given, so that a freed one rests as long as possible. Undefined: all pools of
- * this kind are full. Holds the pool's row until the end of the transaction.
+ * this kind are full. An address of several pools (one that was widened, and its
+ * successor) is given once. Holds the rows of the pools until the end of the transaction.
  */
 export async function allocateAddress(change: Change, kind: PoolKind, holder: string): Promise<Allocated | undefined> {
-  const pools = await change.selectFrom('address_pools').selectAll().where('kind', '=', kind).orderBy('id').forUpdate().execute()
-  for (const { id, range: text, cursor } of pools) {
+  const rows = await change.selectFrom('address_pools').selectAll().where('kind', '=', kind).orderBy('id').forUpdate().execute()
+  const pools = rows.map(({ id, range: text, cursor }) => {
     const range = parseRange(kind, text)
     if (!range.ok) throw new Error(`the database has a faulty address pool: ${range.faults.join('; ')}`)
-    const number = await findFree(change, id, cursor, Number(range.value.size))
+    return { id, range: range.value, cursor }
+  })
+  for (const { id, range, cursor } of pools) {
+    const number = await findFree(change, pools.filter((other) => overlap(range, other.range)), range, cursor)
     if (number === undefined) continue
     await change.insertInto('allocations').values({ pool_id: id, number, holder }).execute()
     await change.updateTable('address_pools').set({ cursor: number + 1 }).where('id', '=', id).execute()
-    return { address: addressAt(range.value, number), prefixLength: range.value.prefixLength }
+    return { address: addressAt(range, number), prefixLength: range.prefixLength }
   }
   return undefined
 }
@@ -44,13 +48,18 @@ export async function freeAddresses(change: Change, holders: readonly string[]):
   if (holders.length > 0) await change.deleteFrom('allocations').where('holder', 'in', holders).execute()
 }
 
-/** The first number from `cursor` on, then from 0 on, that no holder has. */
-async function findFree(change: Change, pool: number, cursor: number, size: number): Promise<number | undefined> {
+interface Pool { readonly id: number, readonly range: AddressRange }
+
+/** The first number of a range, from `cursor` on, then from 0 on, whose address no holder has. `pools`: those that overlap the range, and its own. */
+async function findFree(change: Change, pools: readonly Pool[], { first, size: count }: AddressRange, cursor: number): Promise<number | undefined> {
+  const size = Number(count)
+  const isFree = sql.join(pools.map(({ id, range }) => sql`
+        not exists (select from allocations where pool_id = ${id} and allocations.number = number.number + ${String(first - range.first)}::bigint)`), sql` and `)
   for (const [from, to] of [[cursor, size], [0, Math.min(cursor, size)]] as const) {
     for (let start = from; start < to; start += WINDOW) {
       const { rows: [row] } = await sql<{ number: number }>`
         select number from generate_series(${start}::bigint, ${Math.min(start + WINDOW, to) - 1}::bigint) as number
-        where not exists (select from allocations where pool_id = ${pool} and allocations.number = number.number) order by number limit 1`.execute(change)
+        where ${isFree} order by number limit 1`.execute(change)
       if (row !== undefined) return row.number
     }
   }

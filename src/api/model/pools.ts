@@ -27,6 +27,11 @@ export function addressAt({ kind, first }: AddressRange, number: number): string
   return kind === 'public_ipv6' ? Address6.fromBigInt(value).correctForm() : Address4.fromBigInt(value).correctForm()
 }
 
+/** Whether two ranges of one kind have an address in common. */
+export function overlap(one: AddressRange, other: AddressRange): boolean {
+  return one.first < other.first + other.size && other.first < one.first + one.size
+}
+
 const FORMS: Readonly<Record<PoolKind, string>> = {
   mac: 'a range of MAC addresses such as 02:24:19:00:00:00/24',
   private_ipv4: 'an IPv4 network or span such as 10.0.0.0/16 or 10.0.0.10-10.0.0.99',

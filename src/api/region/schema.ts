@@ -12,7 +12,7 @@ import { DATABASE_SERVER_STATES } from '../model/database-server-states.ts'
 import { isCountryCode } from '../model/countries.ts'
 import { isEmailAddress } from '../model/email-address.ts'
 import { TELEPHONE_PATTERN } from '../model/formats.ts'
-import { parseRange } from '../model/pools.ts'
+import { overlap, parseRange } from '../model/pools.ts'
 import { parseSshKey } from '../model/ssh-key.ts'
 
 const Id = (prefix: string) => Type.String({ pattern: `^${prefix}-[0-9a-z]{5,6}$` })
@@ -76,6 +76,8 @@ export type RegionFile = Static<typeof RegionSchema>
 
 const CHECK = Compile(RegionSchema)
 
+const POOL_KINDS = ['mac', 'private_ipv4', 'public_ipv4', 'public_ipv6'] as const
+
 /** Parses a region file. Reports every fault at once. */
 export async function parseRegion(text: string): Promise<Parsed<RegionFile, string>> {
   const document = await parseDocument(text, 'YAML')
@@ -122,10 +124,11 @@ function references(file: RegionFile): string[] {
 
 function formats({ address_pools, accounts, users }: RegionFile): string[] {
   return [
-    ...(['mac', 'private_ipv4', 'public_ipv4', 'public_ipv6'] as const).flatMap((kind) => address_pools[kind].flatMap((range) => {
+    ...POOL_KINDS.flatMap((kind) => address_pools[kind].flatMap((range) => {
       const parsed = parseRange(kind, range)
       return parsed.ok ? [] : parsed.faults.map((fault) => `address_pools.${kind}: ${fault}`)
     })),
+    ...overlaps(address_pools),
     ...accounts.filter(({ country_code }) => !isCountryCode(country_code)).map(({ id, country_code }) => `accounts: ${id} has the country_code ${country_code}, which is not one of ISO 3166-1`),
     ...users.filter(({ email_address }) => !isEmailAddress(email_address)).map(({ id }) => `users: ${id} has an email_address that is not one`),
     ...users.flatMap(({ id, ssh_key = '' }) => {
@@ -136,4 +139,15 @@ function formats({ address_pools, accounts, users }: RegionFile): string[] {
     ...users.filter(({ password_hash }) => password_hash !== undefined && !isPasswordHash(password_hash)).map(({ id }) => `users: ${id} has a password_hash that is not one of scrypt such as $scrypt$ln=15,r=8,p=3$SALT$KEY`),
     ...users.filter(({ password_file, password_hash }) => password_file !== undefined && password_hash !== undefined).map(({ id }) => `users: ${id} has a password_file and a password_hash: keep one of them`),
   ]
+}
+
+/** An address of two ranges of one kind could be given twice. */
+function overlaps(pools: RegionFile['address_pools']): string[] {
+  return POOL_KINDS.flatMap((kind) => {
+    const ranges = [...new Set(pools[kind])].flatMap((text) => {
+      const parsed = parseRange(kind, text)
+      return parsed.ok ? [{ text, range: parsed.value }] : []
+    })
+    return ranges.flatMap((one, i) => ranges.slice(i + 1).filter((other) => overlap(one.range, other.range)).map((other) => `address_pools.${kind}: ${one.text} and ${other.text} overlap`))
+  })
 }

@@ -33,6 +33,7 @@ test.each<[string, object, string]>([
   ['a handle of an image twice', { images: [image, { ...image, id: 'img-other' }] }, 'debian-12 is given twice'],
   ['an address of mail twice', { users: [...aRegion().users, { id: 'usr-more3', name: 'x', email_address: 'ADA@example.com' }] }, 'ada@example.com is given twice'],
   ['a pool twice', { address_pools: { ...pools, public_ipv4: ['203.0.113.0/24', '203.0.113.0/24'] } }, '203.0.113.0/24 is given twice'],
+  ['a pool in another', { address_pools: { ...pools, public_ipv4: ['203.0.113.0/24', '203.0.113.9-203.0.114.1'] } }, 'address_pools.public_ipv4: 203.0.113.0/24 and 203.0.113.9-203.0.114.1 overlap'],
   ['an unknown zone', { hypervisors: [{ name: 'a', zone: 'gb1-z', ram: 1 }] }, 'hypervisors: a is in the zone gb1-z, which zones does not have'],
   ['an unknown owner', { accounts: [{ ...account, owner: 'usr-zzzzz' }, aRegion().accounts[1]] }, `accounts: ${ONE} names usr-zzzzz, which users does not have`],
   ['an unknown collaborator', { accounts: [{ ...account, collaborators: ['usr-zzzzz'] }, aRegion().accounts[1]] }, `accounts: ${ONE} names usr-zzzzz, which users does not have`],
@@ -60,6 +61,10 @@ test.each<[string, object, string]>([
 
 test('every fault is named at once', async () => {
   expect(await faultsOf({ hypervisors: [{ name: 'a', zone: 'gb1-z', ram: 1 }, { name: 'a', zone: 'gb1-y', ram: 1 }], address_pools: { ...pools, public_ipv4: ['x', 'y'] } })).toHaveLength(5)
+})
+
+test('ranges may touch, and ranges of two kinds may overlap', async () => {
+  expect(await faultsOf({ address_pools: { ...pools, private_ipv4: ['10.0.0.1-10.0.0.9', '10.0.0.10-10.0.0.19'], public_ipv4: ['10.0.0.0/24'] } })).toEqual([])
 })
 
 test('two kinds may share a handle or a name', async () => {

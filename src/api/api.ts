@@ -87,7 +87,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       log.warn({ reason: error.message }, 'the store is unreachable: requests are served, and what they change is published later')
     })
     const metrics = buildApiMetrics(database)
-    const publisher = new OutboxPublisher({ tables: database.tables, connect: () => connect(database), store, region, counted: metrics.published, log })
+    const publisher = new OutboxPublisher({ tables: database.tables, connect: () => connect(database), store, counted: metrics.published, log })
     const { mail } = config
     const sender = new InvitationSender({
       tables: database.tables, counted: metrics.invited, log,

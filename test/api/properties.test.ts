@@ -7,7 +7,7 @@ import { SERVER_ACTIONS } from '../../src/api/model/server-actions.ts'
 import { compose } from '../../src/api/publish/compose.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { random } from '../support/fixtures/generated-records.ts'
-import { aRegion, ONE, TWO } from '../support/fixtures/region.ts'
+import { ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi, type ApiAnswer, type Method } from '../support/programs/api.ts'
 
 const SEED = Number(process.env['IMDS_TEST_SEED'] ?? '12')
@@ -16,8 +16,7 @@ const STEPS = 60
 const CLIENTS = 4
 
 const ACCOUNTS = [ONE, TWO] as const
-const region = aRegion()
-const api = await anApi(t, { region })
+const api = await anApi(t)
 const { tables, pool } = api.database
 
 interface Id { readonly id: string }
@@ -80,7 +79,7 @@ async function differences(store: Publisher): Promise<string[]> {
   const listed = (await store.list()).map(({ id }) => id)
   found.push(...listed.filter((id) => !alive.includes(id)).map((id) => `${id} is in the store only`))
   for (const id of alive) {
-    const [published, composed] = [await store.get(id), await compose(tables, region, id)]
+    const [published, composed] = [await store.get(id), await compose(tables, id)]
     const document = Object.fromEntries(Object.entries(published?.document ?? {}).filter(([field]) => field !== 'userData')) // the store adds its size
     if (JSON.stringify(document) !== JSON.stringify(composed!.record)) found.push(`${id}: ${JSON.stringify(document)} is not ${JSON.stringify(composed!.record)}`)
     if (Buffer.compare(Buffer.from(published?.userData ?? []), Buffer.from(composed!.userData ?? [])) !== 0) found.push(`${id} has other user-data`)

@@ -11,7 +11,7 @@ import { OutboxPublisher, type PublishOutcome } from '../../src/api/publish/outb
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
 import { aRegion, ONE } from '../support/fixtures/region.ts'
-import { anApi, type TestApi } from '../support/programs/api.ts'
+import { anApi, apply, type TestApi } from '../support/programs/api.ts'
 import { until, type LogLine } from '../support/programs/daemon.ts'
 
 const base64 = (text: string) => Buffer.from(text).toString('base64')
@@ -58,6 +58,16 @@ t.test('publishing', async (t) => {
     await until(() => isPublished(id), 'the server to be published')
     t.strictSame(puts.filter((put) => put.id === id), [{ id, revision: 6 }])
     t.equal(String((await store.get(id))?.userData), 'change 5')
+  })
+
+  t.test('a new domain of the region reaches the records while the publisher runs', async (t) => {
+    aPublisher(t, api, store)
+    const { id } = await create()
+    await until(() => isPublished(id), 'the server to be published')
+    await apply(api.database, { ...region, domain: 'gb2.example.com' })
+    await until(() => isPublished(id), 'the server to be published again')
+    t.match(await recordOf(id), { fqdn: `${id}.gb2.example.com`, region: 'gb1', revision: 2 })
+    await apply(api.database, region)
   })
 
   t.test('metadata options and tags are published, and absent from a record whose server has none', async (t) => {
@@ -150,7 +160,7 @@ t.test('publishing', async (t) => {
   t.test('a refused record stops only its server, is reported, and is tried again', async (t) => {
     const [owned, invalid, good] = [await create(), await create(), await create()]
     const address = owned.interfaces[0]!.ipv4_address
-    const foreign = { ...(await compose(tables, region, good.id))!.record, id: 'srv-other', interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:99', ipv4Addresses: [`${address}/16`] }] }
+    const foreign = { ...(await compose(tables, good.id))!.record, id: 'srv-other', interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:99', ipv4Addresses: [`${address}/16`] }] }
     t.match(await store.put(foreign), { kind: 'published' })
     const mac = (await tables.selectFrom('interfaces').select('mac_address').where('server_id', '=', invalid.id).executeTakeFirstOrThrow()).mac_address
     await tables.updateTable('interfaces').set({ mac_address: 'nonsense' }).where('server_id', '=', invalid.id).execute()
@@ -277,7 +287,7 @@ t.test('publishing', async (t) => {
     t.equal(await deadlocks(), 0)
     await api.drained()
     for (const { id } of servers) {
-      const [composed, published] = [(await compose(tables, region, id))!, await recordOf(id)]
+      const [composed, published] = [(await compose(tables, id))!, await recordOf(id)]
       if (composed.status === 'deleted') t.equal(published, undefined)
       else t.match(published, composed.record)
     }
@@ -313,7 +323,7 @@ t.test('publishing', async (t) => {
 
   t.test('at the end the store has exactly the records that the database describes', async (t) => {
     const servers = await tables.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()
-    for (const { id } of servers) t.match(await recordOf(id), (await compose(tables, region, id))!.record)
+    for (const { id } of servers) t.match(await recordOf(id), (await compose(tables, id))!.record)
     t.strictSame((await store.list()).map(({ id }) => id), servers.map(({ id }) => id).sort())
     const { servers_used } = (await api.call('GET', `/1.0/accounts/${ONE}`)).body as { servers_used: number }
     t.equal(servers_used, servers.length)
@@ -333,7 +343,7 @@ function aPublisher(t: Test, api: TestApi, store: Store) {
   const counted: PublishOutcome[] = []
   const puts: { readonly id: string, readonly revision: number }[] = []
   const publisher = new OutboxPublisher({
-    tables: api.database.tables, region,
+    tables: api.database.tables,
     connect: async () => {
       const client = new pg.Client(api.database.connection)
       await client.connect()

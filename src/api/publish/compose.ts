@@ -21,16 +21,14 @@ export interface Composed {
   readonly fault: string | null
 }
 
-/** The region of all records. */
-export interface RegionNames { readonly name: string, readonly domain: string }
-
 /** Loads and composes a server; undefined: there is no such server. */
-export async function compose(database: Reader, region: RegionNames, id: string): Promise<Composed | undefined> {
+export async function compose(database: Reader, id: string): Promise<Composed | undefined> {
   const row = await database.selectFrom('servers')
     .innerJoin('server_types', 'server_types.id', 'servers.server_type_id').innerJoin('zones', 'zones.id', 'servers.zone_id')
+    .innerJoin('region', (join) => join.onTrue()) // read each time, since applying a file may change it
     .selectAll('servers')
     .select((eb) => [
-      'server_types.handle as type_handle', 'zones.handle as zone_handle',
+      'server_types.handle as type_handle', 'zones.handle as zone_handle', 'region.name as region_name', 'region.domain',
       jsonArrayFrom(eb.selectFrom('interfaces').select(['interfaces.id', 'interfaces.mac_address', 'interfaces.ipv4_address', 'interfaces.ipv4_prefix_length'])
         .whereRef('interfaces.server_id', '=', 'servers.id').orderBy('interfaces.created_at').orderBy('interfaces.id')).as('interfaces'),
       jsonArrayFrom(eb.selectFrom('server_groups').innerJoin('server_group_members', 'server_group_members.server_group_id', 'server_groups.id')
@@ -49,11 +47,11 @@ export async function compose(database: Reader, region: RegionNames, id: string)
     .where('servers.id', '=', id).executeTakeFirst()
   if (row === undefined) return undefined
   const formatCloudIp = ({ id: cloudIp, public_ipv4, public_ipv6 }: { readonly id: string, readonly public_ipv4: string, readonly public_ipv6: string }) =>
-    ({ id: cloudIp, publicIpv4: public_ipv4, publicIpv6: public_ipv6, fqdn: cloudIpFqdn(region.domain, public_ipv4) })
+    ({ id: cloudIp, publicIpv4: public_ipv4, publicIpv6: public_ipv6, fqdn: cloudIpFqdn(row.domain, public_ipv4) })
   const record = {
-    schema: SCHEMA, revision: row.revision, id, fqdn: `${id}.${region.domain}`, account: row.account_id,
+    schema: SCHEMA, revision: row.revision, id, fqdn: `${id}.${row.domain}`, account: row.account_id,
     serverType: { id: row.server_type_id, handle: row.type_handle }, image: row.image_id,
-    zone: { id: row.zone_id, handle: row.zone_handle }, region: region.name,
+    zone: { id: row.zone_id, handle: row.zone_handle }, region: row.region_name,
     interfaces: row.interfaces.map((one, i) => ({
       id: one.id, macAddress: one.mac_address,
       ipv4Addresses: [one.ipv4_prefix_length === null ? one.ipv4_address : `${one.ipv4_address}/${String(one.ipv4_prefix_length)}`],

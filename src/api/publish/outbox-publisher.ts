@@ -21,14 +21,13 @@ import { NotificationListener } from '../database/notifications.ts'
 import { OUTBOX_CHANNEL } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change } from '../database/transaction.ts'
-import { compose, type Composed, type RegionNames } from './compose.ts'
+import { compose, type Composed } from './compose.ts'
 
 /** What the publisher needs. `connect` returns an open connection of its own, for notifications. */
 export interface OutboxPublisherParts {
   readonly tables: Kysely<Tables>
   readonly connect: () => Promise<pg.Client>
   readonly store: Pick<Publisher, 'initialise' | 'put' | 'remove'>
-  readonly region: RegionNames
   readonly counted: (result: PublishOutcome) => void
   readonly log: Logger
 }
@@ -160,9 +159,9 @@ export class OutboxPublisher {
 
   /** Publishes a server as it is now. Returns why the store refuses it. */
   async #publish(transaction: Change, id: string): Promise<string | undefined> {
-    const { region, counted, log } = this.#parts
+    const { counted, log } = this.#parts
     for (;;) {
-      const composed = await compose(transaction, region, id)
+      const composed = await compose(transaction, id)
       if (composed === undefined || composed.status === 'deleted') return undefined
       const result = await this.#write(id, composed)
       switch (result.kind) {

@@ -83,12 +83,11 @@ export async function storeEqualsDatabase(t: Test, settings: DatabaseSettings, s
   const { tables, close } = await openDatabase(settings, true, () => { /* the next query reports it */ })
   try {
     await until(async () => (await tables.selectFrom('outbox').select('id').limit(1).execute()).length === 0, 'the outbox to be empty')
-    const region = await tables.selectFrom('region').select(['name', 'domain']).executeTakeFirstOrThrow()
     const rows = await tables.selectFrom('servers').select(['id', 'user_data']).where('deleted_at', 'is', null).orderBy('id').execute()
     t.strictSame((await store.list()).map(({ id }) => id), rows.map(({ id }) => id), 'the store has the servers of the database')
     const differences: string[] = []
     for (const { id, user_data } of rows) {
-      const [composed, published] = [(await compose(tables, region, id))!, await store.get(id)]
+      const [composed, published] = [(await compose(tables, id))!, await store.get(id)]
       const { userData, ...record } = published?.document as { userData?: object }
       const expected = { revision: composed.revision, record: composed.record, userData: composed.userData?.toString() }
       const found = { revision: (record as { revision?: number }).revision, record, userData: userData === undefined ? undefined : Buffer.from(published!.userData!).toString() }

@@ -292,6 +292,16 @@ t.test('after 10 failures of a user or a client from one address, it gets 429 th
   t.equal((await post({ grant_type: 'client_credentials' }, { client: CLIENT_OF[ONE], address: other })).status, 200)
 })
 
+t.test('the id and the e-mail address of a user have one limit, and no client id uses it up', async (t) => {
+  const [address, other] = [newAddress(), newAddress()]
+  for (const name of [GRACE, 'grace@example.com']) {
+    for (let i = 0; i < 5; i++) t.equal((await signIn(name, 'wrong password', { address })).status, 401)
+  }
+  for (const name of [GRACE, 'grace@example.com']) t.equal((await signIn(name, secretOf(GRACE), { address })).status, 429, name)
+  for (let i = 0; i < 11; i++) await post({ grant_type: 'client_credentials' }, { headers: { authorization: basic(`user ${GRACE}`, 'wrong') }, address: other })
+  t.equal((await signIn(GRACE, secretOf(GRACE), { address: other })).status, 200)
+})
+
 t.test('behind a trusted proxy the limit is that of each client, and nobody else can name an address', async (t) => {
   const wrong = { authorization: basic(CLIENT_OF[ONE], 'wrong') }
   const statusOf = async (address: string, forwarded: string, headers: object = {}) =>

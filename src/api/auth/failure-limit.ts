@@ -9,7 +9,8 @@
  *   address from which the subject has succeeded before has only the limit of its pair.
  *
  * A request beyond a limit is refused before its secret is checked: a guess beyond it learns nothing. Memory is bounded: MOST entries of each kind, some
- * 15 MB if names are long. Each process has limits of its own.
+ * 15 MB if names are long. Only a failure makes entries, and an address beyond its limit makes none: it cannot push out those of others with made-up names.
+ * Each process has limits of its own.
  */
 import { LRUCache } from 'lru-cache'
 import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
@@ -17,6 +18,9 @@ import { TokenBucket } from '../../runtime/token-bucket.ts'
 
 /** Failures at once, and failures a second after that. */
 interface Allowance { readonly burst: number, readonly perSecond: number }
+
+/** Where failures are counted. A bucket that does not exist is full. */
+interface Counter { readonly buckets: LRUCache<string, TokenBucket>, readonly key: string, readonly allowance: Allowance }
 
 const PAIR: Allowance = { burst: 10, perSecond: 1 / 60 }
 const ADDRESS: Allowance = { burst: 100, perSecond: 1 }
@@ -40,12 +44,16 @@ export class FailureLimit {
 
   /** The seconds after which a request may be tried again; undefined: it may be tried now. */
   waitSeconds(subject: string, address: string): number | undefined {
-    const full = this.#bucketsOf(subject, address).find(([bucket]) => !bucket.hasToken(this.#now()))
-    return full === undefined ? undefined : 1 / full[1].perSecond
+    const empty = this.#countersOf(subject, address).find(({ buckets, key }) => buckets.get(key)?.hasToken(this.#now()) === false)
+    return empty === undefined ? undefined : 1 / empty.allowance.perSecond
   }
 
   failed(subject: string, address: string): void {
-    for (const [bucket] of this.#bucketsOf(subject, address)) {
+    const isWithin = this.waitSeconds(subject, address) === undefined // requests in parallel fail after the limit was reached
+    for (const { buckets, key, allowance: { burst, perSecond } } of this.#countersOf(subject, address)) {
+      let bucket = buckets.get(key)
+      if (bucket === undefined && !isWithin) continue
+      if (bucket === undefined) buckets.set(key, bucket = new TokenBucket(burst, perSecond))
       bucket.hasToken(this.#now()) // adds what was earned until now
       bucket.take(1)
     }
@@ -55,11 +63,11 @@ export class FailureLimit {
     this.#known.set(keysOf(subject, address).pair, true)
   }
 
-  #bucketsOf(subject: string, address: string): (readonly [TokenBucket, Allowance])[] {
+  #countersOf(subject: string, address: string): readonly Counter[] {
     const keys = keysOf(subject, address)
-    const own = [bucketOf(this.#pairs, keys.pair, PAIR), PAIR] as const
-    if (this.#known.get(keys.pair) === true) return [own]
-    return [own, [bucketOf(this.#addresses, keys.address, ADDRESS), ADDRESS], [bucketOf(this.#subjects, keys.subject, SUBJECT), SUBJECT]]
+    const pair: Counter = { buckets: this.#pairs, key: keys.pair, allowance: PAIR }
+    if (this.#known.get(keys.pair) === true) return [pair]
+    return [{ buckets: this.#addresses, key: keys.address, allowance: ADDRESS }, pair, { buckets: this.#subjects, key: keys.subject, allowance: SUBJECT }]
   }
 }
 
@@ -67,10 +75,4 @@ export class FailureLimit {
 function keysOf(subject: string, address: string): { readonly subject: string, readonly address: string, readonly pair: string } {
   const [name, source] = [subject.slice(0, LONGEST_SUBJECT), sourceOf(canonicalAddress(address) ?? address)]
   return { subject: name, address: source, pair: `${source} ${name}` }
-}
-
-function bucketOf(buckets: LRUCache<string, TokenBucket>, key: string, { burst, perSecond }: Allowance): TokenBucket {
-  let bucket = buckets.get(key)
-  if (bucket === undefined) buckets.set(key, bucket = new TokenBucket(burst, perSecond))
-  return bucket
 }

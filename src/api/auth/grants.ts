@@ -3,7 +3,7 @@
  * refresh_token, and acts for its users.
  */
 import type { Kysely } from 'kysely'
-import { claimSignIn, findClient, findUser, type Client } from '../database/credentials.ts'
+import { claimSignIn, findClient, findUser, type Client, type UserCredentials } from '../database/credentials.ts'
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Change } from '../database/transaction.ts'
 import { isRefusal } from '../refusal.ts'
@@ -85,14 +85,15 @@ export class Grants {
   async #authenticate({ credentials, address }: TokenRequest): Promise<Client | TokenOutcome> {
     const { tables, limit } = this.#parts
     const { id, secret } = credentials ?? { id: '', secret: '' }
-    const seconds = limit.waitSeconds(id, address)
+    const subject = `client ${id}`
+    const seconds = limit.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
     const found = await findClient(tables, id)
     if (found === undefined || !isSecret(secret, found.sha256)) {
-      limit.failed(id, address)
+      limit.failed(subject, address)
       return WRONG_CLIENT
     }
-    limit.succeeded(id, address)
+    limit.succeeded(subject, address)
     return found.client
   }
 
@@ -109,22 +110,25 @@ export class Grants {
     const scopes = grantScopes(scope, SCOPES)
     if (scopes === undefined) return WRONG_SCOPE
     const name = username.toLowerCase()
-    const seconds = this.#parts.limit.waitSeconds(subjectOf(name), request.address)
+    const user = await findUser(this.#parts.tables, name)
+    const subject = `user ${user?.id ?? name}` // the id and the e-mail address of a user are one subject
+    const seconds = this.#parts.limit.waitSeconds(subject, request.address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
-    return await this.#checks.run(() => this.#signIn(applicationId, name, password, scopes, request)) ?? { kind: 'busy' }
+    return await this.#checks.run(() => this.#signIn(applicationId, user, subject, password, scopes, request)) ?? { kind: 'busy' }
   }
 
   /** Runs in the queue. So guesses that were sent in parallel exceed the limit by one at most. */
-  async #signIn(applicationId: string, name: string, presented: string, scopes: readonly Scope[], request: TokenRequest): Promise<TokenOutcome> {
+  async #signIn(
+    applicationId: string, user: UserCredentials | undefined, subject: string, presented: string, scopes: readonly Scope[], request: TokenRequest,
+  ): Promise<TokenOutcome> {
     const { tables, families, limit, now } = this.#parts
-    const [subject, { address }] = [subjectOf(name), request]
+    const { address } = request
     const seconds = limit.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
     const failed = (outcome: TokenOutcome) => {
       limit.failed(subject, address)
       return outcome
     }
-    const user = await findUser(tables, name)
     const secret = user?.totpSecret
     const { password, code } = secret === undefined ? { password: presented, code: undefined } : splitCode(presented, request.code)
     const isRight = await verifyPassword(password, user?.passwordHash) // takes as long for an unknown user
@@ -160,11 +164,6 @@ export class Grants {
     const { tokens, seconds } = this.#parts
     return { kind: 'granted', accessToken: await tokens.issue(change, { familyId }, scopes, seconds), refreshToken, scopes }
   }
-}
-
-/** The subject of a user in the limit of failures. No client has such an id. */
-function subjectOf(name: string): string {
-  return `user ${name}`
 }
 
 function invalid(error: Extract<TokenOutcome, { kind: 'invalid' }>['error'], description: string): TokenOutcome {

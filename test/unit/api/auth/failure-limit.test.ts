@@ -62,6 +62,21 @@ test('an address where a subject has succeeded has no limit for it but that of t
   expect(limit.waitSeconds('ada', '192.0.2.1')).toBeUndefined()
 })
 
+test('names that an address sends beyond its limit push out no counted failure', () => {
+  const { limit, fails } = aLimit()
+  fails('ada', '192.0.2.1')
+  for (let i = 0; i < 20_000; i++) fails(`name ${String(i)}`, '192.0.2.2', 1)
+  expect(limit.waitSeconds('name', '192.0.2.2')).toBe(1)
+  expect(limit.waitSeconds('ada', '192.0.2.1')).toBe(60)
+})
+
+test('failures of requests that an address sent in parallel push out no counted failure', () => {
+  const { limit, fails } = aLimit()
+  fails('ada', '192.0.2.1')
+  for (let i = 0; i < 20_000; i++) limit.failed(`name ${String(i)}`, '192.0.2.2')
+  expect(limit.waitSeconds('ada', '192.0.2.1')).toBe(60)
+})
+
 test('the addresses of an IPv6 /64 are one, and IPv4 addresses are apart in IPv6 form too', () => {
   const { limit, fails } = aLimit()
   expect([1, 2, 3].map((n) => fails('ada', `2001:db8::${String(n)}`, 4))).toEqual([4, 4, 2])

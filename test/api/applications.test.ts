@@ -3,6 +3,7 @@ import t from 'tap'
 import { ADA, APPLICATION, aRegion, GRACE, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
 import { BASE_URL } from '../support/fixtures/representations.ts'
 import { anApi, basic } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t, { region: aRegion({ applications: [{ id: APPLICATION, account: ONE, name: 'Dashboard', secret_file: `${APPLICATION}.secret` }] }) })
 
@@ -68,6 +69,20 @@ t.test('deleting an application ends the tokens of its users at once, and those 
   t.match(await api.call('GET', `/1.0/applications/${id}`), { status: 200, body: { revoked_at: /^\d{4}-/ } })
   t.notOk(((await api.call('GET', '/1.0/applications')).body as Application[]).some((one) => one.id === id))
   for (const [method, path] of [['DELETE', ''], ['PUT', ''], ['POST', '/reset_secret']] as const) t.equal((await api.call(method, `/1.0/applications/${id}${path}`, {})).status, 409, method)
+})
+
+t.test('a sign-in that began before its application was deleted gets no token', async (t) => {
+  const { id } = await create()
+  const secret = ((await api.call('POST', `/1.0/applications/${id}/reset_secret`)).body as Application).secret!
+  const { tables, pool } = api.database
+  const open = await tables.startTransaction().execute()
+  await open.selectFrom('users').select('id').where('id', '=', GRACE).forUpdate().execute()
+  const signingIn = signIn(id, secret)
+  await until(async () => (await pool.query('select 1 from pg_stat_activity where wait_event_type = \'Lock\'')).rowCount === 1, 'the sign-in to wait for its user')
+  t.equal((await api.call('DELETE', `/1.0/applications/${id}`)).status, 200)
+  await open.commit().execute()
+  t.equal((await signingIn).status, 401)
+  t.strictSame(await tables.selectFrom('token_families').select('id').where('application_id', '=', id).execute(), [])
 })
 
 t.test('an application of another account does not exist', async (t) => {

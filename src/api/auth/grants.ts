@@ -3,7 +3,7 @@
  * refresh_token, and acts for its users.
  */
 import type { Kysely } from 'kysely'
-import { claimSignIn, findClient, findUser, type Client, type UserCredentials } from '../database/credentials.ts'
+import { claimSignIn, findClient, findUser, lockApplication, type Client, type UserCredentials } from '../database/credentials.ts'
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Change } from '../database/transaction.ts'
 import { isRefusal } from '../refusal.ts'
@@ -138,6 +138,7 @@ export class Grants {
     if (secret !== undefined && step === undefined) return failed(WRONG_CODE)
     const granted = await inTransaction(tables, async (change) => {
       if (!await claimSignIn(change, user, step)) return undefined
+      if (!await lockApplication(change, applicationId)) return WRONG_CLIENT // deleted while the password was checked
       const { family, refreshToken } = await families.begin(change, applicationId, user.id, scopes)
       return this.#issue(change, family.id, refreshToken, scopes)
     })

@@ -24,6 +24,11 @@ export async function findClient(tables: Kysely<Tables>, id: string): Promise<{ 
   return row && { client: { kind: 'api-client', id, accountId: row.account_id, scopes: SCOPES_OF_GROUP[row.permissions_group] }, sha256: row.secret_sha256 }
 }
 
+/** Locks an application until the transaction ends, so that its deletion waits. False: it was deleted before. */
+export async function lockApplication(change: Change, id: string): Promise<boolean> {
+  return await change.selectFrom('applications').select('id').where('id', '=', id).where('revoked_at', 'is', null).forShare().executeTakeFirst() !== undefined
+}
+
 /** A user by the id, or by the address of mail. `name`: in lower case. */
 export async function findUser(tables: Kysely<Tables>, name: string): Promise<UserCredentials | undefined> {
   const row = await tables.selectFrom('users').select(['id', 'password_hash', 'totp_secret'])

@@ -6,7 +6,13 @@ import type { RegionFile } from './schema.ts'
 import type { RegionSecrets } from './secrets.ts'
 
 /** The password and the second factor of a user, as the database has them and as the file wants them. */
-export interface Credentials { readonly id: string, readonly isChanged: boolean, readonly passwordHash: string | null, readonly totpSecret: string | null }
+export interface Credentials {
+  readonly id: string
+  readonly isChanged: boolean
+  readonly isTotpChanged: boolean
+  readonly passwordHash: string | null
+  readonly totpSecret: string | null
+}
 
 /** In the order of the file's users. A password that is right keeps its hash: applied again, it is no difference. */
 export async function wantedCredentials(change: Change, file: RegionFile, { passwords, totpSecrets }: RegionSecrets): Promise<readonly Credentials[]> {
@@ -16,16 +22,17 @@ export async function wantedCredentials(change: Change, file: RegionFile, { pass
     const [before, password, totpSecret] = [stored.get(id), passwords.get(id), totpSecrets.get(id) ?? null]
     const isKept = password !== undefined && before !== undefined && await verifyPassword(password, before.password_hash ?? undefined)
     const passwordHash = isKept ? before.password_hash : password === undefined ? password_hash ?? null : await hashPassword(password)
-    const isChanged = before !== undefined && (passwordHash !== before.password_hash || totpSecret !== before.totp_secret)
-    credentials.push({ id, passwordHash, totpSecret, isChanged })
+    const isTotpChanged = before !== undefined && totpSecret !== before.totp_secret
+    const isChanged = before !== undefined && (passwordHash !== before.password_hash || isTotpChanged)
+    credentials.push({ id, passwordHash, totpSecret, isChanged, isTotpChanged })
   }
   return credentials
 }
 
-/** Users whose password or second factor has changed must sign in again. */
+/** Users whose password or second factor has changed must sign in again. A code that was used stays used, unless there is a new secret. */
 export async function endSessions(change: Change, credentials: readonly Credentials[]): Promise<void> {
-  const changed = credentials.filter(({ isChanged }) => isChanged).map(({ id }) => id)
-  if (changed.length === 0) return
-  await revokeFamilies(change, 'user_id', changed)
-  await change.updateTable('users').set({ totp_last_step: null }).where('id', 'in', changed).execute()
+  const idsOf = (some: readonly Credentials[]) => some.map(({ id }) => id)
+  const [changed, withNewTotp] = [idsOf(credentials.filter(({ isChanged }) => isChanged)), idsOf(credentials.filter(({ isTotpChanged }) => isTotpChanged))]
+  if (changed.length > 0) await revokeFamilies(change, 'user_id', changed)
+  if (withNewTotp.length > 0) await change.updateTable('users').set({ totp_last_step: null }).where('id', 'in', withNewTotp).execute()
 }

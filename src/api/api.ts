@@ -1,7 +1,7 @@
 /** The composition root of imds-api: builds its parts in order, and stops them in reverse. It has no rules of its own. */
 import swagger from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
@@ -11,7 +11,7 @@ import { listen, listenAt, StartFailure } from '../runtime/listen.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
 import { VERSION } from '../version.ts'
-import { buildAudit, openAudit, type AuditStream } from './audit.ts'
+import { buildAudit, openAudit, READS, type AuditStream } from './audit.ts'
 import { buildAccountChoice } from './auth/account-choice.ts'
 import { buildBearerCheck } from './auth/bearer.ts'
 import { FailureLimit } from './auth/failure-limit.ts'
@@ -235,18 +235,18 @@ export async function buildApiServer(
   await server.register(swaggerUi, { routePrefix: '/docs' })
   addTokenEndpoint(server, { grants, seconds: accessTokenSeconds, otpHeaders })
   await server.register((api: ApiServer, _options: object, done: () => void) => {
-    api.addHook('onRequest', buildBearerCheck(tokens))
+    addCheck(api, buildBearerCheck(tokens))
     api.addHook('onSend', buildAudit(audit))
     const parts = { tables, pool, site, compute }
     addUserCollaborationRoutes(api, parts)
     void api.register((any: ApiServer, _none: object, added: () => void) => {
-      any.addHook('onRequest', buildAccountChoice(tables, false))
+      addCheck(any, buildAccountChoice(tables, false))
       addAccountRoutes(any, parts)
       addUserRoutes(any, parts)
       added()
     })
     void api.register((one: ApiServer, _none: object, added: () => void) => {
-      one.addHook('onRequest', buildAccountChoice(tables, true))
+      addCheck(one, buildAccountChoice(tables, true))
       addChosenAccountRoute(one, parts)
       addApiClientRoutes(one, parts, tokens)
       addApplicationRoutes(one, parts, tokens)
@@ -267,4 +267,10 @@ export async function buildApiServer(
   }, { prefix: '/1.0' })
   server.get('/1.0/openapi.json', { schema: { hide: true } }, () => server.swagger())
   return server
+}
+
+/** Checks each request before its body is read. One that changes something is checked again after that: its body may arrive a minute later. */
+function addCheck(server: ApiServer, check: (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined>): void {
+  server.addHook('onRequest', check)
+  server.addHook('preHandler', async (request, reply) => READS.includes(request.method) ? undefined : check(request, reply))
 }

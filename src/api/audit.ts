@@ -12,7 +12,7 @@ export interface AuditStream extends DestinationStream { reopen(): Error | undef
 
 const STANDARD_ERROR = 2
 /** Methods that change nothing. */
-const READS = ['GET', 'HEAD', 'OPTIONS']
+export const READS: readonly string[] = ['GET', 'HEAD', 'OPTIONS']
 
 /** Opens standard error, or appends to a file. A line is written before the response is sent. `failed` is called for one that cannot be written: it is lost. */
 export function openAudit(file: string | undefined, failed: (error: Error) => void): AuditStream {

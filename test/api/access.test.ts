@@ -1,8 +1,12 @@
 /** Who is let in: every route of the API, with tokens that must open nothing. The routes come from the router, so a new one is tested too. */
+import { once } from 'node:events'
+import type { IncomingMessage } from 'node:http'
+import { connect, type AddressInfo } from 'node:net'
 import t, { type Test } from 'tap'
 import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, STORAGE_CLIENT, TWO } from '../support/fixtures/region.ts'
 import { routesOf, type Route } from '../support/fixtures/routes.ts'
 import { anApi, basic, type ApiAnswer } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
 
 const DATABASE_SERVER = 'dbs-one01'
 const api = await anApi(t, {
@@ -97,6 +101,41 @@ t.test('an API client of another account gets 404 for every member, and no list 
 
 t.test('a user of another account gets 404 from every route for this account', async (t) => {
   await eachRoute(t, OF_ACCOUNTS, await api.userToken(GRACE), `?account_id=${ONE}`, { status: 404, body: { errors: ['this account does not exist'] } })
+})
+
+/** Sends a POST without its body. Returns, once the server waits for the body, what sends it and returns the status. */
+async function postWithoutBody(token: string, url: string): Promise<() => Promise<number>> {
+  const { port } = api.server.server.address() as AddressInfo
+  const socket = connect(port, '127.0.0.1')
+  const requested = once(api.server.server, 'request') as Promise<[IncomingMessage]>
+  socket.write(`POST ${url} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer ${token}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n`)
+  const [request] = await requested
+  await until(() => request.listenerCount('data') > 0, 'the server to read the body')
+  return async () => {
+    let text = ''
+    socket.setEncoding('utf8').on('data', (part: string) => { text += part })
+    socket.write('{}')
+    await once(socket, 'close')
+    return Number(/^HTTP\/1\.1 (\d+) /.exec(text)?.[1])
+  }
+}
+
+t.test('a request whose body arrives after its access has ended changes nothing', async (t) => {
+  await api.server.listen({ host: '127.0.0.1', port: 0 })
+  const count = async () => (await tables.selectFrom('cloud_ips').select('id').execute()).length
+  const before = await count()
+  const setStatus = (status: 'accepted' | 'ended') => tables.updateTable('collaborations').set({ status }).where('account_id', '=', TWO).execute()
+  const ofCollaborator = await postWithoutBody(await api.userToken(ADA), `/1.0/cloud_ips?account_id=${TWO}`)
+  await setStatus('ended')
+  t.equal(await ofCollaborator(), 404)
+  await setStatus('accepted')
+  const id = await create('api_clients', {})
+  const { secret } = (await api.call('POST', `/1.0/api_clients/${id}/reset_secret`)).body as { secret: string }
+  const { body } = await api.server.inject({ method: 'POST', url: '/token', headers: { authorization: basic(id, secret) }, payload: { grant_type: 'client_credentials' } })
+  const ofClient = await postWithoutBody((JSON.parse(body) as { access_token: string }).access_token, '/1.0/cloud_ips')
+  t.equal((await api.call('DELETE', `/1.0/api_clients/${id}`)).status, 200)
+  t.equal(await ofClient(), 401)
+  t.equal(await count(), before)
 })
 
 t.test('a collaborator whose collaboration has ended gets 404 from every route', async (t) => {

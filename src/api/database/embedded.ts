@@ -34,12 +34,17 @@ const LOCK = 8_170
 const START_TIMEOUT_MS = 60_000
 const STOP_TIMEOUT_MS = 30_000
 /** PostgreSQL's code for a server that is starting up, recovering or shutting down. */
-const CANNOT_CONNECT_NOW = '57P03'
+export const CANNOT_CONNECT_NOW = '57P03'
 /** A process that was just killed holds its lock until the server has seen its connection end. */
 const LOCK_TIMEOUT_MS = 3_000
 const LOCK_POLL_MS = 20
 /** Of bytes; PostgreSQL makes its socket and the lock file of it there. */
 const LONGEST_DIRECTORY = UNIX_SOCKET_PATH_MAX_BYTES - '/.s.PGSQL.5432.lock'.length
+
+/** The failure of a start that met another imds-api which ended at this moment, and stopped the PostgreSQL server of both. */
+export function wasStopped(stateDirectory: string, cause: unknown): StartFailure {
+  return new StartFailure(`the PostgreSQL server in ${stateDirectory} was stopped during this start, by another imds-api: start again`, { cause })
+}
 
 /**
  * Starts the server, or takes over one whose imds-api was killed. With `shared`, for a command, it also uses one whose imds-api is alive, and leaves it
@@ -57,7 +62,7 @@ export async function startEmbedded(stateDirectory: string, shared: boolean): Pr
     return found === 'up' ? undefined : prepareAndLaunch(stateDirectory, directory, data, connection)
   })
   const lock = await takeLock(connection, shared ? 0 : LOCK_TIMEOUT_MS).catch((error: unknown) => {
-    throw new StartFailure(`the PostgreSQL server in ${stateDirectory} was stopped during this start, by another imds-api: start again`, { cause: error })
+    throw wasStopped(stateDirectory, error)
   })
   if (lock === undefined && shared) return { connection, ended: new Promise(() => { /* not ours */ }), stop: () => Promise.resolve() }
   if (lock === undefined) throw new StartFailure(`another imds-api uses ${stateDirectory}: stop it, or choose another IMDS_API_STATE_DIR`)

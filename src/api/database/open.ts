@@ -5,7 +5,7 @@ import pg, { TypeOverrides } from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
 import { StartFailure } from '../../runtime/listen.ts'
 import { readSecretFile } from '../../runtime/secret-file.ts'
-import { embeddedExists, startEmbedded } from './embedded.ts'
+import { CANNOT_CONNECT_NOW, embeddedExists, startEmbedded, wasStopped } from './embedded.ts'
 import type { Tables } from './tables.ts'
 
 /** Where the database is. `passwordFile`: read at each connection, so a password can be changed while imds-api runs. */
@@ -57,6 +57,7 @@ export async function openDatabase(settings: DatabaseSettings, shared: boolean, 
     version = Number((await pool.query<{ server_version_num: string }>('show server_version_num')).rows[0]!.server_version_num)
   } catch (error) {
     await close()
+    if (settings.kind === 'embedded' && (error as { code?: string }).code === CANNOT_CONNECT_NOW) throw wasStopped(settings.stateDirectory, error)
     throw new StartFailure(`the database cannot be reached: ${(error as Error).message}`, { cause: error })
   }
   if (version < OLDEST_POSTGRESQL * 10_000) {

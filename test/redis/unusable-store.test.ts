@@ -167,7 +167,8 @@ t.test('with records that it cannot read a daemon keeps the last good state and 
   await until(async () => (await readiness(daemon)).faulty === 45, '45 faulty records')
   await resynced(daemon, 2)
   t.match(await readiness(daemon), { status: 200, instances: COUNT }, 'nine in ten faulty records do not end readiness')
-  matchAll(t, daemon.log.filter(({ msg }) => msg.startsWith('faulty') || msg.startsWith('more records')).slice(-1), [{ level: 'warn', msg: /^more records are faulty/ }])
+  // A resync during the writes counts anew, so there may be several such lines, and others after them.
+  t.match(daemon.log.find(({ msg }) => msg.startsWith('more records')), { level: 'warn', msg: /^more records are faulty/ })
   for (const [id] of values.slice(45)) await write(id, { record: 'format 2' }, `release ${id}`)
   await until(async () => (await readiness(daemon)).status === 503, 'the end of readiness')
   t.match(await readiness(daemon), { instances: COUNT, faulty: COUNT, problem: /^50 of 50 records/ })

@@ -14,7 +14,10 @@ const STANDARD_ERROR = 2
 /** Methods that change nothing. */
 export const READS: readonly string[] = ['GET', 'HEAD', 'OPTIONS']
 
-/** Opens standard error, or appends to a file. A line is written before the response is sent. `failed` is called for one that cannot be written: it is lost. */
+/**
+ * Opens standard error, or appends to a file. A line is written before the response is sent. One that cannot be written waits in memory, and `failed` is
+ * called.
+ */
 export function openAudit(file: string | undefined, failed: (error: Error) => void): AuditStream {
   const stream = pino.destination({ dest: file ?? STANDARD_ERROR, sync: true, maxLength: 1 << 20 })
   stream.on('error', failed)

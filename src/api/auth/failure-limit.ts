@@ -3,10 +3,10 @@
  *
  * A failure is counted for its subject (the id of a client, or the name of a user), for its address, and for the pair of both:
  *
- * - A pair is small: somebody who guesses from one address. It locks nobody else out.
- * - An address is larger: somebody who tries many subjects.
- * - A subject is larger too: somebody who guesses from many addresses. An attacker can use this one up, and must not lock out the subject itself. So an
- *   address from which the subject has succeeded before has only the limit of its pair.
+ * - The limit of a pair is small. It stops guesses from one address, and does not affect others.
+ * - The limit of an address is larger. It stops one address that tries many subjects.
+ * - The limit of a subject is larger too. It stops guesses from many addresses. An attacker can use this one up, and must not
+ *   lock out the subject itself. So an address from which the subject has succeeded before has only the limit of its pair.
  *
  * A request beyond a limit is refused before its secret is checked: a guess beyond it learns nothing. Memory is bounded: MOST entries of each kind, some
  * 15 MB if names are long. Only a failure makes entries, and an address beyond its limit makes none: it cannot push out those of others with made-up names.

@@ -3,6 +3,7 @@ import { mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Writable } from 'node:stream'
+import { sql } from 'kysely'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { InvitationSender, type InvitationOutcome } from '../../src/api/mail/sender.ts'
@@ -142,6 +143,30 @@ t.test('an invitation that was on its way when the sender stopped is sent after 
   smtp.hold = undefined
   startSender(t, smtp.port)
   await until(async () => await invitedAt(id) !== null, 'the mail')
+})
+
+t.test('a mail that was accepted is not sent again while the database cannot record it, but a resend is', async (t) => {
+  const smtp = await startSmtp(t)
+  await sql`create sequence attempts`.execute(tables) // a rollback does not change it back
+  await sql`create function refuse_invited() returns trigger language plpgsql as $$ begin perform nextval('attempts'); raise exception 'the disk is full'; end $$`.execute(tables)
+  await sql`create trigger refuse_invited before update on collaborations for each row when (new.invited_at is not null) execute function refuse_invited()`.execute(tables)
+  const repair = () => sql`drop trigger if exists refuse_invited on collaborations`.execute(tables)
+  t.teardown(repair)
+  const attempts = async () => (await sql<{ last_value: number }>`select last_value from attempts`.execute(tables)).rows[0]!.last_value
+  const { outcomes, log } = startSender(t, smtp.port)
+  const { id } = await invite()
+  await until(async () => await attempts() >= 2, 'two attempts to record the mail')
+  t.equal(smtp.delivered.length, 1)
+  t.match(await api.call('POST', `/1.0/collaborations/${id}/resend`), { status: 200 })
+  await until(() => smtp.delivered.length === 2, 'the second mail')
+  const recorded = await attempts()
+  await until(async () => await attempts() > recorded, 'another attempt to record the second mail')
+  await repair()
+  await until(async () => await invitedAt(id) !== null, 'the record')
+  t.equal(smtp.delivered.length, 2)
+  t.strictSame(outcomes, ['sent', 'sent'])
+  const warnings = log.map((line) => JSON.parse(line) as Readonly<Record<string, unknown>>).filter(({ level }) => level === 40)
+  t.match(warnings, [{ collaboration: id, reason: 'the disk is full', msg: 'the invitation was sent, and the database cannot record it. Retrying' }], 'once for each reason')
 })
 
 t.test('names and addresses cannot add headers or recipients to a mail', async (t) => {

@@ -3,7 +3,7 @@
  * loses no invitation, and to send one again is to clear the column.
  *
  * Two processes never send one invitation at the same time, because they take its advisory lock, which keeps nobody from changing the collaboration
- * meanwhile. A kill between the mail server and the database sends it twice.
+ * meanwhile. A mail that the mail server has accepted is not sent again while the database cannot record it; only a kill meanwhile sends it twice.
  *
  * An invitation that cannot be sent is tried again for ever with back-off; others do not wait for it. Without mail each is reported in the log.
  */
@@ -26,8 +26,8 @@ export interface InvitationSenderParts {
   readonly log: Logger
 }
 
-/** An invitation that could not be sent. */
-interface Postponed { readonly reason: string, readonly delayMs: number, readonly atMs: number }
+/** An invitation that could not be sent or recorded. `acceptedVersion`: the version of its row whose mail the mail server has accepted. */
+interface Postponed { readonly reason: string, readonly acceptedVersion: string | undefined, readonly delayMs: number, readonly atMs: number }
 
 /** The first number of our advisory locks; the second is a hash of the collaboration's id. Two with one hash only wait for each other. */
 const LOCK_CLASS = 8_172
@@ -103,38 +103,56 @@ export class InvitationSender {
   /** Sends an invitation, unless another process is at it, or it was sent or answered meanwhile. */
   async #send(id: string): Promise<void> {
     const { tables, mail, counted, log } = this.#parts
-    await tables.transaction().execute(async (change) => {
-      const invitation = await lockInvitation(change, id)
-      if (invitation === undefined) return
-      try {
-        await mail!.send(composeInvitation(invitation, mail!.invitationUrl), this.#stopping.signal)
-      } catch (error) {
-        if (!this.#hasToStop()) this.#postpone(id, (error as Error).message)
-        return
-      }
-      await change.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', id).execute()
-      this.#postponed.delete(id)
-      counted('sent')
-      log.info({ collaboration: id }, 'the invitation was sent')
-    })
+    let acceptedVersion = this.#postponed.get(id)?.acceptedVersion
+    try {
+      const isRecorded = await tables.transaction().execute(async (change) => {
+        const invitation = await lockInvitation(change, id)
+        if (invitation === undefined) return false
+        if (acceptedVersion !== invitation.version) {
+          try {
+            await mail!.send(composeInvitation(invitation, mail!.invitationUrl), this.#stopping.signal)
+          } catch (error) {
+            if (!this.#hasToStop()) this.#postponeMail(id, (error as Error).message)
+            return false
+          }
+          acceptedVersion = invitation.version
+          counted('sent')
+          log.info({ collaboration: id }, 'the invitation was sent')
+        }
+        await change.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', id).execute()
+        return true
+      })
+      if (isRecorded) this.#postponed.delete(id)
+    } catch (error) {
+      if (acceptedVersion === undefined) throw error
+      this.#postpone(id, (error as Error).message, acceptedVersion, 'the invitation was sent, and the database cannot record it. Retrying')
+    }
   }
 
-  #postpone(id: string, reason: string): void {
-    const { counted, log } = this.#parts
-    counted('failed')
+  #postponeMail(id: string, reason: string): void {
+    this.#parts.counted('failed')
+    this.#postpone(id, reason, undefined, 'the invitation cannot be sent. Retrying')
+  }
+
+  /** Warns once for each reason. */
+  #postpone(id: string, reason: string, acceptedVersion: string | undefined, warning: string): void {
     const before = this.#postponed.get(id)
-    if (before?.reason !== reason) log.warn({ collaboration: id, reason }, 'the invitation cannot be sent. Retrying')
+    if (before?.reason !== reason) this.#parts.log.warn({ collaboration: id, reason }, warning)
     const delayMs = Math.min(LONGEST_BACKOFF_MS, before === undefined ? FIRST_BACKOFF_MS : before.delayMs * 2)
-    this.#postponed.set(id, { reason, delayMs, atMs: Date.now() + delayMs })
+    this.#postponed.set(id, { reason, acceptedVersion, delayMs, atMs: Date.now() + delayMs })
   }
 }
 
-/** Locks an invitation until the end of the transaction. Undefined: another process has the lock, or nothing is to be sent any more. */
-async function lockInvitation(change: Change, id: string): Promise<Invitation | undefined> {
+/**
+ * Locks an invitation until the end of the transaction. Undefined: another process has the lock, or nothing is to be sent any more. `version`: PostgreSQL's
+ * version of the row (xmin), which every change of it replaces, such as a resend.
+ */
+async function lockInvitation(change: Change, id: string): Promise<Invitation & { readonly version: string } | undefined> {
   const { rows: [lock] } = await sql<{ taken: boolean }>`select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken`.execute(change)
   if (lock?.taken !== true) return undefined
   const row = await change.selectFrom('collaborations').innerJoin('accounts', 'accounts.id', 'collaborations.account_id').leftJoin('users', 'users.id', 'collaborations.inviter_id')
-    .select(['collaborations.email', 'accounts.id as account_id', 'accounts.name as account_name', 'users.name as inviter'])
+    .select(['collaborations.email', 'accounts.id as account_id', 'accounts.name as account_name', 'users.name as inviter', sql<string>`collaborations.xmin::text`.as('version')])
     .where('collaborations.id', '=', id).where('collaborations.status', '=', 'pending').where('collaborations.invited_at', 'is', null).executeTakeFirst()
-  return row === undefined ? undefined : { id, email: row.email, account: { id: row.account_id, name: row.account_name }, inviter: row.inviter ?? undefined }
+  if (row === undefined) return undefined
+  return { id, email: row.email, account: { id: row.account_id, name: row.account_name }, inviter: row.inviter ?? undefined, version: row.version }
 }

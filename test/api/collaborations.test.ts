@@ -186,6 +186,7 @@ t.test('an invitee gets a user when apply brings one, and then finds the invitat
 
 t.test('a collaborator of the region file has access, also one who is invited already', async (t) => {
   const { accounts: [one, two] } = aRegion()
+  await tables.deleteFrom('collaborations').where('account_id', '=', ONE).execute() // she has rejected and ended some, which the file would respect
   const { id } = member(await invite(email.toUpperCase()))
   t.strictSame(await apply(api.database, withMary({ accounts: [{ ...one!, collaborators: [MARY] }, two!] })), [`~ collaboration of ${MARY} in ${ONE}: pending -> accepted`])
   t.match(await api.callWith(mary, 'GET', '/1.0/user/collaborations'), { body: [{ id, status: 'accepted', user: { id: MARY }, started_at: TIME }] })

@@ -3,7 +3,7 @@ import t from 'tap'
 import { formatId } from '../../src/api/model/ids.ts'
 import { InUse } from '../../src/api/region/apply.ts'
 import type { RegionFile } from '../../src/api/region/schema.ts'
-import { ADA, aRegion, GRACE, ONE, withFiles } from '../support/fixtures/region.ts'
+import { ADA, aRegion, GRACE, GRACES_KEY, MARY, ONE, STORAGE_CLIENT, TWO, withFiles, withMary } from '../support/fixtures/region.ts'
 import { anApi, apply } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
@@ -44,9 +44,9 @@ t.test('servers are published again when a name that guests see changes, and onl
   const { server_types: [small, large], users } = aRegion()
   const enqueued = async () => (await tables.selectFrom('outbox').select('server_id').execute()).length
   await tables.deleteFrom('outbox').execute()
-  await apply(api.database, aRegion({ users: [{ ...users[0]!, name: 'Augusta' }, users[1]!] }))
+  await apply(api.database, aRegion({ users: [{ ...users[0]!, email_verified: false }, users[1]!] }))
   t.equal(await enqueued(), 0)
-  t.strictSame(await apply(api.database, aRegion({ server_types: [{ ...small!, handle: 'small' }, large!] })), ['~ server type typ-small: handle 1gb.ssd -> small', '~ user usr-ada01: name Augusta -> Ada Lovelace'])
+  t.strictSame(await apply(api.database, aRegion({ server_types: [{ ...small!, handle: 'small' }, large!] })), ['~ server type typ-small: handle 1gb.ssd -> small', '~ user usr-ada01: email_verified false -> true'])
   t.equal(await enqueued(), 1)
 })
 
@@ -143,23 +143,82 @@ function nextAfter(id: string): string {
   throw new Error(`${id} is not an early id`)
 }
 
-t.test('what users set themselves stays, unless the file gives it', async (t) => {
-  const { users: [ada, grace] } = aRegion()
-  const { ssh_key, ...own } = ada!
-  await apply(api.database, aRegion())
-  await tables.updateTable('users').set({ ssh_key: 'ssh-rsa AAAA own' }).where('id', '=', own.id).execute()
-  t.strictSame(await apply(api.database, aRegion({ users: [own, grace!] })), [], 'a key that the user has set')
-  await tables.updateTable('users').set({ ssh_key: null, messaging_pref: false }).where('id', '=', own.id).execute()
-  t.strictSame(await apply(api.database, aRegion({ users: [own, grace!] })), [])
-  t.strictSame(await apply(api.database, aRegion()), [`~ user ${own.id}: ssh_key null -> ${ssh_key!}`])
-  t.strictSame(await apply(api.database, aRegion({ users: [{ ...ada!, ssh_key: '' }, grace!] })), [`~ user ${own.id}: ssh_key ${ssh_key!} -> null`])
+const databaseServer = { id: 'dbs-one01', account: ONE, name: 'orders', database_engine: 'mysql', database_version: '8.0', database_server_type: 'dbt-small', zone: 'gb1-a' }
+const types = { database_server_types: [{ id: 'dbt-small', name: 'Small', ram: 2048, disk_size: 81_920 }] }
+
+t.test('a row keeps every field that a request can change, whatever the file says', async (t) => {
+  const { users: [ada, grace], accounts: [one, two], images: [debian, own, old], api_clients: [first, second, storage] } = aRegion()
+  const full = { ...types, database_servers: [databaseServer], applications: [{ id: 'app-file1', account: ONE, name: 'Dashboard' }] }
+  const { call, callWith, userToken, server, database } = await anApi(t, { region: aRegion(full) })
+  const user = await userToken(ADA)
+  await server.ready()
+  const paths = server.swagger().paths as unknown as Record<string, { put: { requestBody: { content: Record<string, { schema: { properties: object } }> } } }>
+  const changes: readonly (readonly [path: string, id: string, body: object, refused: readonly string[]])[] = [
+    ['users', ADA, { name: 'Augusta', ssh_key: GRACES_KEY, messaging_pref: false }, ['email_address', 'password']],
+    ['accounts', ONE, {
+      name: 'Other', address_1: '1 Park Row', address_2: 'Second floor', city: 'Leeds', county: 'Yorkshire', postcode: 'LS1 5HD', country_code: 'DE', telephone_number: '+491701234567',
+      vat_registration_number: 'DE136695976',
+    }, []],
+    ['images', own!.id, { name: 'golden', username: 'admin', description: 'ours', arch: 'x86_64', status: 'deprecated', public: true, compatibility_mode: true, min_ram: 256 }, []],
+    ['applications', 'app-file1', { name: 'Tablet', description: 'An app' }, []],
+    ['database_servers', databaseServer.id, { name: 'stock', description: 'of Leeds' }, ['allow_access', 'maintenance_weekday', 'maintenance_hour', 'snapshots_schedule']],
+    ['api_clients', first!.id, { name: 'Other', description: 'Makes nothing', permissions_group: 'storage' }, []], // last: the requests are its own
+  ]
+  for (const [path, id, body, refused] of changes) {
+    const known = Object.keys(paths[`/1.0/${path}/{id}`]!.put.requestBody.content['application/json']!.schema.properties)
+    t.strictSame(known.filter((field) => !refused.includes(field)).sort(), Object.keys(body).sort(), `every field that a PUT of ${path} can change is changed here`)
+    const { status, body: answer } = await (path === 'users' ? callWith(user, 'PUT', `/1.0/users/${id}`, body) : call('PUT', `/1.0/${path}/${id}`, body, path === 'images' ? TWO : ONE))
+    t.match([status, answer], [200, body], path)
+  }
+  t.match(await call('PUT', `/1.0/images/${own!.id}/lock_resource`, undefined, TWO), { status: 200 })
+  t.strictSame(await apply(database, aRegion(full)), [])
+  const other = {
+    ...types, database_servers: [{ ...databaseServer, name: 'other', description: 'other' }], applications: [{ id: 'app-file1', account: ONE, name: 'Other', description: 'other' }],
+    users: [{ ...ada!, name: 'Other', ssh_key: '', messaging_pref: true }, grace!],
+    images: [debian!, { ...own!, name: 'Other', username: 'x', status: 'available', description: 'x', arch: 'i686' as const, public: false, source: own!.name, min_ram: 1 }, old!],
+    accounts: [{ ...one!, name: 'x', address_1: 'x', address_2: 'x', city: 'x', county: 'x', postcode: 'x', country_code: 'FR', vat_registration_number: 'FR40303265045', telephone_number: '+33123456789' }, two!],
+    api_clients: [{ ...first!, name: 'x', description: 'x', permissions_group: 'full' as const }, second!, storage!],
+  }
+  t.strictSame(await apply(database, aRegion(other)), [], 'nor does a new value of the file')
 })
 
-t.test('the address and VAT number that an account was given by a PUT stay, unless the file gives them', async (t) => {
-  const { accounts: [one, two] } = aRegion()
-  await apply(api.database, aRegion())
-  await tables.updateTable('accounts').set({ county: 'Yorkshire', city: 'Leeds', vat_registration_number: 'DE136695976', name: 'Other' }).where('id', '=', one!.id).execute()
-  t.strictSame(await apply(api.database, aRegion()), [`~ account ${one!.id}: name Other -> Analytical Engines, city Leeds -> London`])
-  t.strictSame(await apply(api.database, aRegion({ accounts: [{ ...one!, county: '', vat_registration_number: 'FR40303265045' }, two!] })),
-    [`~ account ${one!.id}: county Yorkshire -> , vat_registration_number DE136695976 -> FR40303265045`])
+t.test('what no request can change comes back to the value of the file', async (t) => {
+  const full = aRegion({ ...types, database_servers: [databaseServer] })
+  await apply(api.database, full)
+  await tables.updateTable('users').set({ email_address: 'augusta@example.com', email_verified: false }).where('id', '=', ADA).execute()
+  await tables.updateTable('accounts').set({ status: 'suspended', ram_limit: 1, telephone_verified: false }).where('id', '=', ONE).execute()
+  await tables.updateTable('images').set({ name: 'x', username: 'x', status: 'deleted', locked: true, public: false, description: 'x' }).where('id', '=', 'img-deb12').execute()
+  await tables.updateTable('database_servers').set({ locked: true, status: 'failed', maintenance_hour: 1 }).where('id', '=', databaseServer.id).execute()
+  t.strictSame(await apply(api.database, full), [
+    `~ user ${ADA}: email_verified false -> true, email_address augusta@example.com -> ada@example.com`, `~ account ${ONE}: status suspended -> active, telephone_verified false -> true, ram_limit 1 -> 16384`,
+    '~ image img-deb12: username x -> debian, status deleted -> available, locked true -> false, description x -> , public false -> true, name x -> Debian 12',
+    `~ database server ${databaseServer.id}: status failed -> active, locked true -> false, maintenance_hour 1 -> 6`,
+  ])
+  await apply(api.database, aRegion(), true)
+})
+
+t.test('what a request has deleted stays deleted', async (t) => {
+  const { database, call } = await anApi(t)
+  t.match(await call('DELETE', '/1.0/images/img-two02', undefined, TWO), { status: 202, body: { status: 'deleted' } })
+  t.match(await call('DELETE', `/1.0/api_clients/${STORAGE_CLIENT}`), { status: 200 })
+  t.strictSame(await apply(database, aRegion(), true), [])
+  t.match(await call('GET', '/1.0/images/img-two02', undefined, TWO), { status: 404 })
+  t.match(await call('GET', `/1.0/api_clients/${STORAGE_CLIENT}`), { body: { revoked_at: /^2/ } })
+})
+
+t.test('a user or an account who has ended or rejected a collaboration of the file is not brought back', async (t) => {
+  const { accounts: [one, two] } = withMary()
+  const region = withMary({ accounts: [{ ...one!, collaborators: [GRACE] }, { ...two!, collaborators: [ADA] }] })
+  const { database, call, callWith, userToken } = await anApi(t, { region })
+  const collaborations = async () => (await database.tables.selectFrom('collaborations').select(['account_id', 'email', 'status']).orderBy('created_at').orderBy('id').execute()).map((row) => Object.values(row).join(' '))
+  const idOf = async (account: string) => (await database.tables.selectFrom('collaborations').select('id').where('account_id', '=', account).orderBy('created_at', 'desc').executeTakeFirstOrThrow()).id
+  t.match(await call('DELETE', `/1.0/collaborations/${await idOf(ONE)}`), { body: { status: 'ended' } })
+  t.match(await callWith(await userToken(ADA), 'DELETE', `/1.0/user/collaborations/${await idOf(TWO)}`), { body: { status: 'ended' } })
+  await call('POST', '/1.0/collaborations', { email: 'MARY@example.com', role: 'admin' })
+  t.match(await callWith(await userToken(MARY), 'POST', `/1.0/user/collaborations/${await idOf(ONE)}/reject`), { body: { status: 'rejected' } })
+  const all = { ...region, accounts: [{ ...one!, collaborators: [GRACE, MARY] }, region.accounts[1]!] }
+  const ended = [`${ONE} grace@example.com ended`, `${TWO} ada@example.com ended`, `${ONE} MARY@example.com rejected`]
+  t.strictSame([await apply(database, all), (await collaborations()).sort()], [[], ended.toSorted()])
+  await call('POST', '/1.0/collaborations', { email: 'grace@example.com', role: 'admin' })
+  t.strictSame([await apply(database, all), (await collaborations()).sort()], [[], [...ended, `${ONE} grace@example.com pending`].sort()], 'a user who is invited again answers the invitation')
 })

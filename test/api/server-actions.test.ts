@@ -131,7 +131,7 @@ t.test('images of the region are 403, those of other accounts 404', async (t) =>
     t.match(await call(method, `images/debian-12${path}`, {}), { status: 403, body: { error_name: 'forbidden', errors: ['img-deb12 does not belong to this account'] } }, `${method} ${path}`)
     t.match(await call(method, `images/img-two02${path}`, {}), { status: 404 }, `${method} ${path}`)
     t.match(await call(method, `images/img-two02${path}`, {}, TWO), { status: path === '' && method === 'DELETE' ? 202 : 200 }, `${method} ${path}`)
-    await apply(api.database, aRegion())
+    await tables.updateTable('images').set({ status: 'available', locked: false }).where('id', '=', 'img-two02').execute()
   }
 })
 

@@ -12,11 +12,8 @@ import type { RegionFile } from './schema.ts'
 import type { RegionSecrets } from './secrets.ts'
 
 type Row = Readonly<Record<string, unknown>>
-/**
- * The rows of one table as the file wants them. `key`: the columns that identify a row. `initial`: columns of a new row that the file leaves out; in a row
- * that exists they stay as they are.
- */
-interface Wanted { readonly table: string, readonly key: readonly string[], readonly rows: readonly Row[], readonly isPruned: boolean, readonly initial: Row }
+/** The rows of one table as the file wants them. `key`: the columns that identify a row. */
+interface Wanted { readonly table: string, readonly key: readonly string[], readonly rows: readonly Row[], readonly isPruned: boolean }
 type AnyTables = Record<string, Record<string, unknown>>
 
 /** Tables whose columns guests see. */
@@ -25,6 +22,15 @@ const SEEN_BY_GUESTS = ['region', 'zones', 'server_types']
 const LOCK = 8_171
 /** Tables with rows that no region file brought. An account is deleted with them. */
 const MADE_WITH_THE_API = ['api_clients', 'applications']
+/** Columns that requests can change (docs/api.md#what-apply-changes). The file has the values of a new row; a row that exists keeps its own. */
+const CHANGED_BY_REQUESTS: Readonly<Record<string, readonly string[]>> = {
+  users: ['name', 'ssh_key', 'messaging_pref'],
+  accounts: ['name', 'address_1', 'address_2', 'city', 'county', 'postcode', 'country_code', 'vat_registration_number', 'telephone_number'],
+  images: ['name', 'username', 'status', 'locked', 'description', 'arch', 'public', 'compatibility_mode', 'min_ram'],
+  api_clients: ['name', 'description', 'permissions_group'],
+  applications: ['name', 'description'],
+  database_servers: ['name', 'description'],
+}
 const FOREIGN_KEY_VIOLATION = '23503'
 
 /** A row that cannot be deleted because others refer to it. */
@@ -57,20 +63,21 @@ export async function applyRegion(change: Change, file: RegionFile, prune: boole
 function wantedRows(file: RegionFile, secrets: RegionSecrets, credentials: readonly Credentials[]): readonly Wanted[] {
   const zoneIds = new Map(file.zones.map(({ id, handle }) => [handle, id]))
   const secretOf = (id: string) => secrets.digests.has(id) ? { secret_sha256: secrets.digests.get(id), secret_file_sha256: secrets.digests.get(id) } : {}
-  const table = (name: string, rows: readonly Row[], key: readonly string[] = ['id'], isPruned = true, initial: Row = {}): Wanted => ({ table: name, key, rows, isPruned, initial })
+  const table = (name: string, rows: readonly Row[], key: readonly string[] = ['id'], isPruned = true): Wanted => ({ table: name, key, rows, isPruned })
   return [
     table('region', [{ only_row: true, name: file.name, domain: file.domain, library_ftp_host: file.library_ftp_host ?? `ftp.library.${file.domain}` }], ['only_row'], false),
     table('zones', file.zones),
     table('server_types', file.server_types.map((type) => ({ status: 'available', storage_type: 'local', ...type }))),
     table('hypervisors', file.hypervisors.map(({ name, zone, ram }) => ({ name, zone_id: zoneIds.get(zone), ram })), ['name']),
-    table('users', file.users.map(({ ssh_key, ...user }, i) => ({
-      email_verified: true, ...without(user, 'password_file', 'totp_secret_file'), ...ssh_key !== undefined && { ssh_key: ssh_key.trim() || null },
+    table('users', file.users.map(({ ssh_key = '', ...user }, i) => ({
+      email_verified: true, messaging_pref: true, ...without(user, 'password_file', 'totp_secret_file'), ssh_key: ssh_key.trim() || null,
       password_hash: credentials[i]!.passwordHash, totp_secret: credentials[i]!.totpSecret,
-    })), ['id'], true, { ssh_key: null, messaging_pref: true }),
+    }))),
     table('accounts', file.accounts.map(({ owner, verified_at, ...account }) => ({
       status: 'active', telephone_verified: true, verified_telephone: null, verified_ip: null, valid_credit_card: true, dbs_ram_limit: 0, load_balancers_limit: 0, block_storage_limit: 0,
+      address_1: '', address_2: '', city: '', county: '', postcode: '', vat_registration_number: null,
       ...without(account, 'collaborators'), owner_id: owner, verified_at: verified_at === undefined ? null : new Date(verified_at),
-    })), ['id'], true, { address_1: '', address_2: '', city: '', county: '', postcode: '', vat_registration_number: null }),
+    }))),
     table('images', file.images.map(({ account, ...image }) => ({
       handle: null, username: 'root', status: 'available', locked: false, description: '', source: image.name, source_trigger: 'manual', source_type: 'upload', arch: 'x86_64',
       official: account === undefined, public: account === undefined, compatibility_mode: false, min_ram: null, licence_name: null, ...image,
@@ -84,8 +91,9 @@ function wantedRows(file: RegionFile, secrets: RegionSecrets, credentials: reado
     }))),
     table('database_server_types', (file.database_server_types ?? []).map((type) => ({ description: '', ...type }))),
     table('database_servers', (file.database_servers ?? []).map(({ account, zone, database_server_type, ...server }) => ({
-      status: 'active', locked: false, allow_access: [], maintenance_weekday: 0, maintenance_hour: 6, ...server, account_id: account, zone_id: zoneIds.get(zone), database_server_type_id: database_server_type,
-    })), ['id'], true, { name: '', description: '' }),
+      name: '', description: '', status: 'active', locked: false, allow_access: [], maintenance_weekday: 0, maintenance_hour: 6, ...server,
+      account_id: account, zone_id: zoneIds.get(zone), database_server_type_id: database_server_type,
+    }))),
     table('address_pools', Object.entries(file.address_pools).flatMap(([kind, ranges]) => ranges.map((range) => ({ kind, range }))), ['kind', 'range']),
   ]
 }
@@ -94,7 +102,7 @@ function without(row: Row, ...fields: readonly string[]): Row {
   return Object.fromEntries(Object.entries(row).filter(([field]) => !fields.includes(field)))
 }
 
-async function applyTable(change: Change, { table, key, rows, initial }: Wanted): Promise<string[]> {
+async function applyTable(change: Change, { table, key, rows }: Wanted): Promise<string[]> {
   const database = change as unknown as Transaction<AnyTables>
   const keyOf = (row: Row) => key.map((column) => String(row[column])).join(' ')
   const present = new Map((await database.selectFrom(table).selectAll().execute()).map((row) => [keyOf(row), row]))
@@ -103,11 +111,11 @@ async function applyTable(change: Change, { table, key, rows, initial }: Wanted)
   for (const row of rows) {
     const before = present.get(keyOf(row))
     if (before === undefined) {
-      await database.insertInto(table).values({ ...initial, ...row }).execute()
+      await database.insertInto(table).values(row).execute()
       lines.push(`+ ${label(table)} ${nameOf(row)}`)
       continue
     }
-    const different = differenceOf(row, before)
+    const different = differenceOf(table, row, before)
     if (different.length === 0) continue
     const values = Object.fromEntries(different.map((column) => [column, row[column]]))
     let update = database.updateTable(table).set('updated_at' in before ? { ...values, updated_at: new Date() } : values)
@@ -119,9 +127,15 @@ async function applyTable(change: Change, { table, key, rows, initial }: Wanted)
 }
 
 /** The columns to write. A secret only if the file has another than before: a client keeps the one that reset_secret gave it. */
-function differenceOf(row: Row, before: Row): readonly string[] {
-  const different = Object.keys(row).filter((column) => text(row[column]) !== text(before[column]))
+function differenceOf(table: string, row: Row, before: Row): readonly string[] {
+  const kept = isOfRegion(table, row) ? [] : CHANGED_BY_REQUESTS[table] ?? []
+  const different = Object.keys(row).filter((column) => !kept.includes(column) && text(row[column]) !== text(before[column]))
   return different.includes('secret_file_sha256') ? different : different.filter((column) => column !== 'secret_sha256')
+}
+
+/** True for an image without an account: no request can change it. */
+function isOfRegion(table: string, row: Row): boolean {
+  return table === 'images' && row['account_id'] === null
 }
 
 /** Of API clients and applications, only those are deleted that a region file brought: others were made with the API. */
@@ -158,16 +172,20 @@ async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted
   return lines
 }
 
-/** Collaborations of the file are accepted ones. Those that accounts and users have made themselves stay; a pending one of such a user becomes accepted. */
+/**
+ * Collaborations of the file are accepted ones. Those that accounts and users have made themselves stay; a pending one of such a user becomes accepted. Where
+ * the user or the account has ended or rejected one, they decide: the file makes no other.
+ */
 async function applyCollaborations(change: Change, file: RegionFile): Promise<string[]> {
   const lines: string[] = []
   for (const { id: account_id, owner, collaborators = [] } of file.accounts) {
     if (collaborators.length > 0) await lockAccount(change, account_id) // an invitation at the same time would be a second collaboration
     for (const user_id of collaborators) {
-      const current = change.selectFrom('collaborations').select('id').where('account_id', '=', account_id)
-      if (await current.where('user_id', '=', user_id).where('status', '=', 'accepted').executeTakeFirst() !== undefined) continue
       const email = file.users.find((user) => user.id === user_id)!.email_address
-      const pending = await current.where(sql<boolean>`lower(email) = lower(${email})`).where('status', '=', 'pending').executeTakeFirst()
+      const rows = await change.selectFrom('collaborations').select(['id', 'status']).where('account_id', '=', account_id)
+        .where((where) => where.or([where('user_id', '=', user_id), sql<boolean>`lower(email) = lower(${email})`])).execute()
+      if (rows.some(({ status }) => ['accepted', 'rejected', 'ended'].includes(status))) continue
+      const pending = rows.find(({ status }) => status === 'pending')
       const accepted = { user_id, status: 'accepted', started_at: new Date() } as const
       if (pending !== undefined) {
         await change.updateTable('collaborations').set(accepted).where('id', '=', pending.id).execute()

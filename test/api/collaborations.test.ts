@@ -112,6 +112,39 @@ t.test('of invitations of one address at the same time one is created', async (t
   t.strictSame(answers.map(({ status }) => status).sort(), [201, ...Array.from({ length: 7 }, () => 409)])
 })
 
+t.test('an account has at most 100 invitations that are pending or younger than an hour', async (t) => {
+  const old = Array.from({ length: 98 }, (_, i) => ({
+    id: `col-z${String(i).padStart(4, '0')}`, account_id: ONE, user_id: null, inviter_id: ADA, email: `user-${String(i)}@example.com`, role: 'admin' as const, status: 'pending' as const,
+    created_at: new Date(Date.now() - 3_700_000), started_at: null, finished_at: null,
+  }))
+  await tables.insertInto('collaborations').values(old).execute()
+  const answers = await Promise.all(Array.from({ length: 4 }, (_, i) => invite(`new-${String(i)}@example.com`)))
+  t.strictSame(answers.map(({ status }) => status).sort(), [201, 201, 403, 403])
+  const refused = { status: 403, body: { error_name: 'account_limit_reached', errors: ['the account has 100 invitations that are pending or younger than an hour: cancel old ones, or wait'] } }
+  t.match(answers.find(({ status }) => status === 403), refused)
+  t.equal((await invite(email, TWO)).status, 201, 'another account')
+  await REQUESTS.remove(old[0]!.id)
+  const { id } = member(await invite())
+  t.ok(id, 'in place of an old one')
+  await REQUESTS.remove(id)
+  t.match(await invite(), refused, 'in place of a new one')
+  await tables.deleteFrom('collaborations').where('account_id', '=', TWO).execute()
+})
+
+t.test('an invitation is sent again at most 5 times in an hour', async (t) => {
+  const { id } = member(await invite())
+  const other = member(await invite('other@example.com'))
+  const answers = await Promise.all(Array.from({ length: 7 }, () => REQUESTS.resend(id)))
+  t.strictSame(answers.map(({ status }) => status).sort(), [200, 200, 200, 200, 200, 429, 429])
+  t.match(answers.find(({ status }) => status === 429), { body: { error_name: 'too_many_requests', errors: [`${id} can be sent again 5 times in an hour: try again later`] } })
+  t.equal((await REQUESTS.resend(other.id)).status, 200)
+  const { resends } = await tables.selectFrom('collaborations').select('resends').where('id', '=', id).executeTakeFirstOrThrow()
+  await tables.updateTable('collaborations').set({ resends: [new Date(Date.now() - 3_601_000), ...resends.slice(1)] }).where('id', '=', id).execute()
+  t.strictSame([(await REQUESTS.resend(id)).status, (await REQUESTS.resend(id)).status], [200, 429])
+  await REQUESTS.remove(id)
+  t.equal((await REQUESTS.resend(id)).status, 409)
+})
+
 t.test('an account sees its own collaborations only', async (t) => {
   const { id } = member(await invite())
   t.notOk(idsOf(await api.call('GET', '/1.0/collaborations', undefined, TWO)).includes(id))

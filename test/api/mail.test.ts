@@ -8,7 +8,7 @@ import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { InvitationSender, type InvitationOutcome } from '../../src/api/mail/sender.ts'
 import { buildSmtp } from '../../src/api/mail/smtp.ts'
-import { ADA, CLIENT_OF, MARY, ONE, withMary } from '../support/fixtures/region.ts'
+import { ADA, CLIENT_OF, MARY, ONE, TWO, withMary } from '../support/fixtures/region.ts'
 import { anApi, startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startSmtp } from '../support/programs/smtp.ts'
@@ -41,7 +41,7 @@ function startSender(t: Test, port: number | undefined) {
 }
 
 t.beforeEach(async () => {
-  await tables.deleteFrom('collaborations').where('account_id', '=', ONE).execute()
+  await tables.deleteFrom('collaborations').execute()
 })
 
 t.test('the invitee gets a mail, and its link leads to the collaboration, which the invitee accepts', async (t) => {
@@ -122,6 +122,18 @@ t.test('while the mail server is away invitations wait, and are sent when it is 
   await until(() => smtp.delivered.length === 1, 'the mail')
 })
 
+t.test('accounts take turns: an account with many invitations does not delay another', async (t) => {
+  const rows = (account: string, count: number, ageSeconds: number) => Array.from({ length: count }, (_, i) => ({
+    id: `col-${account.slice(-1)}${String(i).padStart(4, '0')}`, account_id: account, user_id: null, inviter_id: ADA, email: `${account}-${String(i)}@example.com`, role: 'admin' as const, status: 'pending' as const,
+    created_at: new Date(Date.now() - 1000 * (ageSeconds - i)), started_at: null, finished_at: null,
+  }))
+  await tables.insertInto('collaborations').values([...rows(ONE, 150, 900), ...rows(TWO, 2, 60)]).execute()
+  const smtp = await startSmtp(t)
+  startSender(t, smtp.port)
+  await until(() => smtp.delivered.length >= 6, 'six mails')
+  t.strictSame(smtp.delivered.slice(0, 6).map(({ to }) => to[0]), [`${ONE}-0`, `${TWO}-0`, `${ONE}-1`, `${TWO}-1`, `${ONE}-2`, `${ONE}-3`].map((name) => `${name}@example.com`))
+})
+
 t.test('two processes send each invitation once', async (t) => {
   const smtp = await startSmtp(t)
   const ids = await Promise.all(Array.from({ length: 12 }, (_, i) => invite(`user-${String(i)}@example.com`)))
@@ -187,7 +199,7 @@ t.test('names and addresses cannot add headers or recipients to a mail', async (
 
 t.test('without a mail server each invitation is reported once, without the address', async (t) => {
   const many = Array.from({ length: 150 }, (_, i) => ({
-    id: `col-z${String(i).padStart(4, '0')}`, account_id: ONE, user_id: null, inviter_id: ADA, email: `user-${String(i)}@example.com`, role: 'admin' as const, status: 'pending' as const, started_at: null, finished_at: null,
+    id: `col-z${String(i).padStart(4, '0')}`, account_id: TWO, user_id: null, inviter_id: ADA, email: `user-${String(i)}@example.com`, role: 'admin' as const, status: 'pending' as const, started_at: null, finished_at: null,
   }))
   await tables.insertInto('collaborations').values(many).execute()
   const { log } = startSender(t, undefined)

@@ -70,6 +70,8 @@ interface Collaborations {
   finished_at: Date | null
   /** When the invitation was last sent. */
   invited_at: Nullable<Date>
+  /** When somebody asked to send it again: at least the times of the last hour. */
+  resends: Default<Date[]>
 }
 
 interface Images {

@@ -85,13 +85,14 @@ export class InvitationSender {
     return this.#stopping.signal.aborted
   }
 
-  /** The invitations to send now, the oldest first. */
+  /** The invitations to send now. Accounts take turns, the oldest invitation first: one with many does not delay the others. */
   async #waiting(): Promise<readonly string[]> {
     const now = Date.now()
     this.#postponed = new Map([...this.#postponed].filter(([, { atMs }]) => atMs + FORGET_MS > now)) // answered or sent since
     const later = [...this.#reported, ...[...this.#postponed].filter(([, { atMs }]) => atMs > now).map(([id]) => id)]
     const rows = await this.#parts.tables.selectFrom('collaborations').select('id').where('status', '=', 'pending').where('invited_at', 'is', null)
-      .where(sql<boolean>`id <> all(${later})`).orderBy('created_at').orderBy('id').limit(BATCH).execute()
+      .where(sql<boolean>`id <> all(${later})`).orderBy(sql`row_number() over (partition by account_id order by created_at, id)`).orderBy('created_at').orderBy('id')
+      .limit(BATCH).execute()
     return rows.map(({ id }) => id)
   }
 

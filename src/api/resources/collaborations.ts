@@ -12,7 +12,7 @@ import { nextId } from '../database/allocate.ts'
 import { changeAccount } from '../database/change-account.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
-import { COLLABORATION_STATES, nextStatus, ROLES, type CollaborationStatus, type CollaborationTrigger, type Role } from '../model/collaboration.ts'
+import { addResend, COLLABORATION_STATES, INVITATION_LIMIT, nextStatus, RESEND_LIMIT, ROLES, type CollaborationStatus, type CollaborationTrigger, type Role } from '../model/collaboration.ts'
 import { isEmailAddress } from '../model/email-address.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
@@ -114,11 +114,21 @@ async function invite(change: Change, { accountId, userId }: Caller, { email, ro
   if (current !== undefined) return refuse('resource_conflict', `${email} has the ${current.status} collaboration ${current.id} already`)
   const user = await change.selectFrom('users').select('id').where(hasAddress('users.email_address', email)).executeTakeFirst()
   if (user !== undefined && (await accountsOf(change, user.id)).includes(accountId)) return refuse('resource_conflict', `${email} has access to the account already`)
+  if (await countInvitations(change, accountId) >= INVITATION_LIMIT) {
+    return refuse('account_limit_reached', `the account has ${String(INVITATION_LIMIT)} invitations that are pending or younger than an hour: cancel old ones, or wait`)
+  }
   const { owner_id: owner } = await change.selectFrom('accounts').select('owner_id').where('id', '=', accountId).executeTakeFirstOrThrow()
   const id = await nextId(change, 'col')
   await change.insertInto('collaborations')
     .values({ id, account_id: accountId, user_id: null, inviter_id: userId ?? owner, email, role, status: 'pending', started_at: null, finished_at: null }).execute()
   return id
+}
+
+/** The invitations of an account that are pending or younger than an hour. */
+async function countInvitations(change: Change, accountId: string): Promise<number> {
+  const { count } = await change.selectFrom('collaborations').select((eb) => eb.fn.countAll<number>().as('count')).where('account_id', '=', accountId)
+    .where((where) => where.or([where('status', '=', 'pending'), sql<boolean>`created_at > now() - interval '1 hour'`])).executeTakeFirstOrThrow()
+  return count
 }
 
 /** Moves one of `collaborations` to its next state. `userId`: who accepts. Returns a refusal, or nothing. */
@@ -129,7 +139,9 @@ async function move(
   if (row === undefined) return notFound(`the collaboration ${id}`)
   const status = nextStatus(row.status, trigger)
   if (status === undefined) return refuse('resource_conflict', `the collaboration ${id} is ${row.status}`)
-  await change.updateTable('collaborations').set({ status, ...columnsOf(status, userId) }).where('id', '=', id).execute()
+  const resends = trigger === 'resend' ? addResend(row.resends, new Date()) : row.resends
+  if (resends === undefined) return refuse('too_many_requests', `${id} can be sent again ${String(RESEND_LIMIT)} times in an hour: try again later`)
+  await change.updateTable('collaborations').set({ status, resends, ...columnsOf(status, userId) }).where('id', '=', id).execute()
   return undefined
 }
 

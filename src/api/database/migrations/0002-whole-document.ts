@@ -39,8 +39,10 @@ const STATEMENTS = [
   'alter table access_tokens add family_id bigint references token_families on delete cascade',
   'alter table access_tokens add check (num_nonnulls(client_id, family_id) = 1 and num_nonnulls(account_id, family_id) = 1)',
   'create index access_tokens_family on access_tokens (family_id)',
-  // Collaborations: when the invitation was last sent; null: not yet.
+  // Collaborations: when the invitation was last sent (null: not yet), and when somebody asked to send it again.
   'alter table collaborations add invited_at timestamptz',
+  'alter table collaborations add resends timestamptz[] not null default \'{}\'',
+  'create index collaborations_account on collaborations (account_id)',
   'create index collaborations_to_invite on collaborations (created_at, id) where status = \'pending\' and invited_at is null',
   // Config maps. `json`, not `jsonb`: what was sent comes back, with its order and its numbers.
   'create table config_maps (id text primary key, account_id text not null references accounts, name text not null, data json not null, created_at timestamptz not null default now())',

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { COLLABORATION_STATES, nextStatus, type CollaborationTrigger } from '../../../../src/api/model/collaboration.ts'
+import { addResend, COLLABORATION_STATES, nextStatus, type CollaborationTrigger } from '../../../../src/api/model/collaboration.ts'
 
 const TRIGGERS: readonly CollaborationTrigger[] = ['accept', 'reject', 'resend', 'remove', 'leave']
 
@@ -12,4 +12,14 @@ test('the transitions are those of the interface, and no others are possible', (
   expect(possible).toEqual([
     'pending accept accepted', 'pending reject rejected', 'pending resend pending', 'pending remove cancelled', 'accepted remove ended', 'accepted leave ended',
   ])
+})
+
+test('an invitation is sent again at most 5 times in any hour', () => {
+  const at = (minute: number) => new Date(minute * 60_000)
+  let resends: Date[] = []
+  for (const minute of [0, 1, 2, 30, 59]) resends = addResend(resends, at(minute))!
+  expect(resends).toEqual([0, 1, 2, 30, 59].map(at))
+  expect(addResend(resends, at(59.9))).toBeUndefined()
+  expect(addResend(resends, at(60))).toEqual([1, 2, 30, 59, 60].map(at))
+  expect(addResend(resends, at(200))).toEqual([at(200)])
 })

@@ -1,6 +1,7 @@
 /** The composition root of imds-api: builds its parts in order, and stops them in reverse. It has no rules of its own. */
 import swagger from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
+import AsyncLock from 'async-lock'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -22,6 +23,7 @@ import { AccessTokens } from './auth/tokens.ts'
 import { buildComputeServer } from './compute/server.ts'
 import { Waiters } from './compute/waiters.ts'
 import type { ApiConfig } from './config.ts'
+import { ACCOUNT_QUEUE, AccountChanges } from './database/account-changes.ts'
 import { COMPUTE_CHANNEL } from './database/compute-actions.ts'
 import { purgeActions, readQueue } from './database/compute-queue.ts'
 import { migrate } from './database/migrate.ts'
@@ -95,13 +97,14 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     })
     const audit = openAuditOrFail(config.auditFile, log)
     const auth = buildAuth(database.tables, config, () => Date.now())
-    const server = await buildApiServer(config, database, auth, { baseUrl: config.baseUrl, domain: region.domain }, audit, log)
+    const accounts = new AccountChanges(database.tables, new AsyncLock(ACCOUNT_QUEUE))
+    const server = await buildApiServer(config, database, accounts, auth, { baseUrl: config.baseUrl, domain: region.domain }, audit, log)
     server.addHook('onResponse', (request, reply, done) => {
       metrics.answered(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
       done()
     })
     const operatorServer = buildOperatorServer({ database, publisher, registry: metrics.registry })
-    const compute = buildCompute(config, database, metrics, log)
+    const compute = buildCompute(config, database, accounts, metrics, log)
     stops.push(() => Promise.all([closeServer(operatorServer), closeServer(server), publisher.stop(), sender.stop(), compute.stop()]))
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
     const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
@@ -134,7 +137,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
 interface Service { start(): Promise<void>, stop(): Promise<void> }
 
 /** The compute interface; where actions are not reported, only a warning of those that wait. */
-function buildCompute({ compute, computeListener }: ApiConfig, database: Database, metrics: ApiMetrics, log: Logger): Service {
+function buildCompute({ compute, computeListener }: ApiConfig, database: Database, accounts: AccountChanges, metrics: ApiMetrics, log: Logger): Service {
   const { tables } = database
   if (compute === 'none') {
     return {
@@ -148,7 +151,7 @@ function buildCompute({ compute, computeListener }: ApiConfig, database: Databas
   const { listen: place, tls, retrySeconds } = computeListener
   const waiters = new Waiters()
   const listener = new NotificationListener(() => connect(database), COMPUTE_CHANNEL, (hypervisor) => { waiters.wake(hypervisor) })
-  const server = buildComputeServer({ tables, waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted: metrics.actionFinished, log }, readTls(tls))
+  const server = buildComputeServer({ tables, accounts, waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted: metrics.actionFinished, log }, readTls(tls))
   let listened = Promise.resolve()
   return {
     start: async () => {
@@ -217,7 +220,7 @@ type ServerConfig = Pick<ApiConfig, 'tls' | 'trustedProxies' | 'accessTokenSecon
 
 /** The API's HTTP server with all routes. */
 export async function buildApiServer(
-  config: ServerConfig, { tables, pool }: Pick<Database, 'tables' | 'pool'>, { tokens, grants }: Auth, site: Site, audit: DestinationStream, log: Logger,
+  config: ServerConfig, { tables, pool }: Pick<Database, 'tables' | 'pool'>, accounts: AccountChanges, { tokens, grants }: Auth, site: Site, audit: DestinationStream, log: Logger,
 ): Promise<ApiServer> {
   const { tls, trustedProxies, accessTokenSeconds, otpHeaders, compute } = config
   const server = buildServer({
@@ -237,7 +240,7 @@ export async function buildApiServer(
   await server.register((api: ApiServer, _options: object, done: () => void) => {
     addCheck(api, buildBearerCheck(tokens))
     api.addHook('onSend', buildAudit(audit))
-    const parts = { tables, pool, site, compute }
+    const parts = { tables, pool, accounts, site, compute }
     addUserCollaborationRoutes(api, parts)
     void api.register((any: ApiServer, _none: object, added: () => void) => {
       addCheck(any, buildAccountChoice(tables, false))

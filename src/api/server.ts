@@ -38,6 +38,9 @@ export interface ApiServerSettings {
 /** A request's body: user_data of 16 KiB in base64, and the rest of a server with room. */
 const BODY_LIMIT = 1 << 18
 
+/** When to repeat a request that was refused with service_unavailable. */
+const RETRY_SECONDS = '1'
+
 /** What the record's schema (metadata/schema.ts), of which requests have parts, adds to JSON Schema. */
 const KEYWORDS = ['hint']
 /** A client may take this long to send a request, and Node looks for late ones this often. */
@@ -72,6 +75,7 @@ export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): Ap
     else done()
   })
   server.decorateReply('refuse', function (this: FastifyReply, refusal: Refusal) {
+    if (refusal.name === 'service_unavailable') void this.header('Retry-After', RETRY_SECONDS)
     return this.code(statusOf(refusal.name)).send(bodyOf(refusal))
   })
   server.decorateReply('answeredId', undefined)

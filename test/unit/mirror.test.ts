@@ -23,7 +23,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/auth/tokens.ts': 'api/tokens',
   'api/database/allocate.ts': 'api/properties',
   'api/database/binaries.ts': 'api/database',
-  'api/database/change-account.ts': 'api/account-states',
+  'api/database/account-changes.ts': 'api/account-changes',
   'api/compute/server.ts': 'api/compute',
   'api/database/compute-actions.ts': 'api/server-actions',
   'api/database/compute-queue.ts': 'api/compute',

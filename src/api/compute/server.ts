@@ -6,6 +6,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import Type, { type Static, type TSchema } from 'typebox'
 import type { Kysely } from 'kysely'
 import type { Logger } from 'pino'
+import type { AccountChanges } from '../database/account-changes.ts'
 import { giveOutActions, reportOutcome, type GivenAction } from '../database/compute-queue.ts'
 import { beginMigration, cancelMigration, endMigration, findPlacement, sealUserData, type Placement } from '../database/live-migration.ts'
 import type { Outcome, Tables } from '../database/tables.ts'
@@ -21,6 +22,7 @@ import type { Waiters } from './waiters.ts'
  */
 export interface ComputeParts {
   readonly tables: Kysely<Tables>
+  readonly accounts: AccountChanges
   readonly waiters: Waiters
   readonly retrySeconds: number
   readonly pollMs: number
@@ -56,7 +58,7 @@ const OfHypervisor = Type.Object({ hypervisor: Type.String() })
 const OfServer = Type.Object({ id: Type.String() })
 
 /** Builds the server. Closing it ends the requests that wait. */
-export function buildComputeServer({ tables, waiters, retrySeconds, pollMs, counted, log }: ComputeParts, tls: ApiServerSettings['tls']): ApiServer {
+export function buildComputeServer({ tables, accounts, waiters, retrySeconds, pollMs, counted, log }: ComputeParts, tls: ApiServerSettings['tls']): ApiServer {
   const server = buildServer({ tls, trustedProxies: [], log })
   server.addHook('preClose', (done) => {
     waiters.close()
@@ -95,7 +97,7 @@ export function buildComputeServer({ tables, waiters, retrySeconds, pollMs, coun
     preHandler: checkHypervisor,
     schema: { params: Type.Object({ ...OfHypervisor.properties, id: Type.String({ pattern: '^[0-9]{1,15}$' }) }), body: Report, response: { 200: Finished } },
   }, async ({ params, body }, reply) => {
-    const finished = await reportOutcome(tables, params.hypervisor, Number(params.id), { outcome: body.outcome, fault: body.fault ?? null })
+    const finished = await reportOutcome(tables, accounts, params.hypervisor, Number(params.id), { outcome: body.outcome, fault: body.fault ?? null })
     if (isRefusal(finished)) return reply.refuse(finished)
     const { id, serverId, kind, outcome, fault, isNew } = finished
     if (isNew) {
@@ -111,10 +113,10 @@ export function buildComputeServer({ tables, waiters, retrySeconds, pollMs, coun
   const schema = { params: OfServer, response: { 200: Server } }
   server.get('/servers/:id', { schema }, async (request, reply) => answer(reply, await findPlacement(tables, request.params.id, callerOf(request))))
   server.post('/servers/:id/migration', { schema: { ...schema, body: Type.Object({ to: Type.String() }) } }, async (request, reply) =>
-    answer(reply, await beginMigration(tables, request.params.id, request.body.to, callerOf(request), retrySeconds)))
-  server.post('/servers/:id/migration/end', { schema }, async (request, reply) => answer(reply, await endMigration(tables, request.params.id, callerOf(request))))
-  server.delete('/servers/:id/migration', { schema }, async (request, reply) => answer(reply, await cancelMigration(tables, request.params.id, callerOf(request))))
-  server.post('/servers/:id/seal', { schema }, async (request, reply) => answer(reply, await sealUserData(tables, request.params.id, callerOf(request))))
+    answer(reply, await beginMigration(tables, accounts, request.params.id, request.body.to, callerOf(request), retrySeconds)))
+  server.post('/servers/:id/migration/end', { schema }, async (request, reply) => answer(reply, await endMigration(tables, accounts, request.params.id, callerOf(request))))
+  server.delete('/servers/:id/migration', { schema }, async (request, reply) => answer(reply, await cancelMigration(tables, accounts, request.params.id, callerOf(request))))
+  server.post('/servers/:id/seal', { schema }, async (request, reply) => answer(reply, await sealUserData(tables, accounts, request.params.id, callerOf(request))))
   return server
 }
 

@@ -6,10 +6,10 @@
  */
 import { sql, type Kysely } from 'kysely'
 import { notFound, refuse, type Refusal } from '../refusal.ts'
+import type { AccountChanges } from './account-changes.ts'
 import { applyOutcome, COMPUTE_CHANNEL } from './compute-actions.ts'
-import { lockAccount } from './limits.ts'
 import type { ActionKind, Outcome, Tables } from './tables.ts'
-import { inTransaction, type Change, type Reader } from './transaction.ts'
+import type { Change, Reader } from './transaction.ts'
 
 /** An action as it is given out. `sizes` in MB. `image`: the snapshot that is made or deleted. `console`: what opens the console, and until when. */
 export interface GivenAction {
@@ -89,11 +89,12 @@ export interface FinishedAction extends Report { readonly id: number, readonly s
  * Records the outcome of an action that this hypervisor got, and what follows from it. The same report again changes nothing. An action that was given to
  * another hypervisor does not exist for this one.
  */
-export async function reportOutcome(database: Kysely<Tables>, hypervisor: string, id: number, { outcome, fault }: Report): Promise<FinishedAction | Refusal> {
-  return inTransaction(database, async (change) => {
-    const accountId = (await findAction(change, hypervisor, id))?.account_id
-    if (accountId === undefined) return notFound(`the action ${String(id)}`)
-    await lockAccount(change, accountId) // before the server, as every change does
+export async function reportOutcome(
+  database: Kysely<Tables>, accounts: AccountChanges, hypervisor: string, id: number, { outcome, fault }: Report,
+): Promise<FinishedAction | Refusal> {
+  const found = await findAction(database, hypervisor, id)
+  if (found === undefined) return notFound(`the action ${String(id)}`)
+  return accounts.commitAlways(found.account_id, async (change) => {
     const action = await findAction(change, hypervisor, id)
     if (action === undefined) return notFound(`the action ${String(id)}`)
     const { kind, server_id: serverId } = action
@@ -109,8 +110,8 @@ export async function reportOutcome(database: Kysely<Tables>, hypervisor: string
 }
 
 /** Finds an action that was given to a hypervisor. An action without an outcome whose server has moved on is not its own any more. */
-async function findAction(change: Change, hypervisor: string, id: number) {
-  return change.selectFrom('compute_actions').innerJoin('servers', 'servers.id', 'compute_actions.server_id').selectAll('compute_actions').select('servers.account_id')
+async function findAction(database: Reader, hypervisor: string, id: number) {
+  return database.selectFrom('compute_actions').innerJoin('servers', 'servers.id', 'compute_actions.server_id').selectAll('compute_actions').select('servers.account_id')
     .where('compute_actions.id', '=', id).where('given_to', '=', hypervisor)
     .where((where) => where.or([where('servers.hypervisor', '=', hypervisor), where('finished_at', 'is not', null)])).executeTakeFirst()
 }

@@ -1,12 +1,12 @@
 /** What the compute system decides about a server: where it runs, and whether guests still get its user-data. */
 import type { Kysely } from 'kysely'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import type { AccountChanges } from './account-changes.ts'
 import { isWorkedOn, wakeHypervisor } from './compute-queue.ts'
-import { lockAccount } from './limits.ts'
 import { markChanged } from './outbox.ts'
 import { freeHypervisors } from './placement.ts'
 import type { ServerStatus, Tables } from './tables.ts'
-import { inTransaction, type Change, type Reader } from './transaction.ts'
+import type { Change, Reader } from './transaction.ts'
 
 /** Where a server is. `revision`: of its record, for imdsctl wait. */
 export interface Placement {
@@ -29,9 +29,9 @@ export async function findPlacement(database: Reader, id: string, mayActFor: May
 
 /** Begins a live migration: the record names both hypervisors, and no action is given out until its end. To the same hypervisor again: changes nothing. */
 export async function beginMigration(
-  database: Kysely<Tables>, id: string, to: string, mayActFor: MayActFor, retrySeconds: number,
+  database: Kysely<Tables>, accounts: AccountChanges, id: string, to: string, mayActFor: MayActFor, retrySeconds: number,
 ): Promise<Placement | Refusal> {
-  return changePlacement(database, id, mayActFor, async (change, { status, hypervisor, migrating_to: current }) => {
+  return changePlacement(database, accounts, id, mayActFor, async (change, { status, hypervisor, migrating_to: current }) => {
     if (current === to) return {}
     if (current !== null) return refuse('resource_conflict', `${id} migrates to ${current}: end or cancel that first`)
     if (status !== 'active' && status !== 'inactive') return refuse('resource_conflict', `${id} is ${status}`)
@@ -45,8 +45,8 @@ export async function beginMigration(
 }
 
 /** Ends a live migration: the server is on the other hypervisor. */
-export async function endMigration(database: Kysely<Tables>, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
-  return changePlacement(database, id, mayActFor, async (change, { migrating_to: to }) => {
+export async function endMigration(database: Kysely<Tables>, accounts: AccountChanges, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
+  return changePlacement(database, accounts, id, mayActFor, async (change, { migrating_to: to }) => {
     if (to === null) return refuse('resource_conflict', `${id} does not migrate`)
     await wakeHypervisor(change, to)
     return { hypervisor: to, migrating_to: null }
@@ -54,8 +54,8 @@ export async function endMigration(database: Kysely<Tables>, id: string, mayActF
 }
 
 /** Cancels a live migration: the server stays where it is. */
-export async function cancelMigration(database: Kysely<Tables>, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
-  return changePlacement(database, id, mayActFor, async (change, { hypervisor, migrating_to: to }) => {
+export async function cancelMigration(database: Kysely<Tables>, accounts: AccountChanges, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
+  return changePlacement(database, accounts, id, mayActFor, async (change, { hypervisor, migrating_to: to }) => {
     if (to === null) return refuse('resource_conflict', `${id} does not migrate`)
     await wakeHypervisor(change, hypervisor)
     return { migrating_to: null }
@@ -63,20 +63,20 @@ export async function cancelMigration(database: Kysely<Tables>, id: string, mayA
 }
 
 /** Seals the user-data: from the next record on no guest gets it. The first seal keeps its time. */
-export async function sealUserData(database: Kysely<Tables>, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
-  return changePlacement(database, id, mayActFor, (_change, { sealed_at }) => Promise.resolve(sealed_at === null ? { sealed_at: new Date() } : {}))
+export async function sealUserData(database: Kysely<Tables>, accounts: AccountChanges, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
+  return changePlacement(database, accounts, id, mayActFor, (_change, { sealed_at }) => Promise.resolve(sealed_at === null ? { sealed_at: new Date() } : {}))
 }
 
 type Values = Partial<Pick<Placement, 'hypervisor' | 'migrating_to' | 'sealed_at'>>
 
 /** Changes a server and its record in one transaction, which waits for other changes of its account. No values: nothing has to change. */
 async function changePlacement(
-  database: Kysely<Tables>, id: string, mayActFor: MayActFor, decide: (change: Change, server: Placement) => Promise<Values | Refusal>,
+  database: Kysely<Tables>, accounts: AccountChanges, id: string, mayActFor: MayActFor,
+  decide: (change: Change, server: Placement) => Promise<Values | Refusal>,
 ): Promise<Placement | Refusal> {
-  return inTransaction(database, async (change) => {
-    const account = await change.selectFrom('servers').select('account_id').where('id', '=', id).executeTakeFirst()
-    if (account === undefined) return notFound(`the server ${id}`)
-    await lockAccount(change, account.account_id)
+  const found = await database.selectFrom('servers').select('account_id').where('id', '=', id).executeTakeFirst()
+  if (found === undefined) return notFound(`the server ${id}`)
+  return accounts.commitAlways(found.account_id, async (change) => {
     await change.selectFrom('servers').select('id').where('id', '=', id).forUpdate().execute()
     const server = await findPlacement(change, id, mayActFor)
     if (isRefusal(server)) return server

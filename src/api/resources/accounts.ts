@@ -7,7 +7,6 @@ import type { InferResult } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { digest, newSecret } from '../auth/secrets.ts'
-import { changeAccount } from '../database/change-account.ts'
 import { usageOfAccounts, type Usage } from '../database/limits.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { countryName } from '../model/countries.ts'
@@ -62,7 +61,7 @@ const RESET = { summary: 'Get a new password for the FTP server of the image lib
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes that need no choice of an account. */
-export function addAccountRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+export function addAccountRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/accounts', { schema: { summary: 'List accounts', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ accountIds }) => {
     const [rows, usage] = [await selectAccounts(tables, accountIds).orderBy('accounts.id').execute(), await usageOfAccounts(tables, accountIds)]
     return rows.map((row) => collect(site, row, usage.get(row.id)!))
@@ -70,19 +69,19 @@ export function addAccountRoutes(server: ApiServer, { tables, site }: ResourcePa
   server.get('/accounts/:id', { schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } } }, async ({ accountIds, params: { id } }, reply) =>
     reply.answer(200, accountIds.includes(id) ? await load(tables, site, id) : notFound(`the account ${id}`)))
   server.put('/accounts/:id', { schema: { summary: 'Change an account', tags: TAGS, params: Params, body: Update, response: { 200: Account } } }, async ({ accountIds, params: { id }, body }, reply) =>
-    reply.answer(200, accountIds.includes(id) ? await changeAccount(tables, id, (change) => update(change, site, id, body), 'PUT /accounts/ID') : notFound(`the account ${id}`)))
+    reply.answer(200, accountIds.includes(id) ? await accounts.commit(id, (change) => update(change, site, id, body), 'PUT /accounts/ID') : notFound(`the account ${id}`)))
   server.post('/accounts/:id/reset_ftp_password', { schema: { ...RESET, params: Params } }, async ({ accountIds, params: { id } }, reply) =>
-    reply.answer(200, accountIds.includes(id) ? await changeAccount(tables, id, (change) => resetFtpPassword(change, site, id)) : notFound(`the account ${id}`)))
+    reply.answer(200, accountIds.includes(id) ? await accounts.commit(id, (change) => resetFtpPassword(change, site, id)) : notFound(`the account ${id}`)))
 }
 
 /** Adds `/account`: the account of the request. */
-export function addChosenAccountRoute(server: ApiServer, { tables, site }: ResourceParts): void {
+export function addChosenAccountRoute(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/account', { schema: { summary: 'Get the account of the request', tags: TAGS, response: { 200: Account } } }, async ({ caller }, reply) =>
     reply.answer(200, await load(tables, site, caller.accountId)))
   server.put('/account', { schema: { summary: 'Change the account of the request', tags: TAGS, body: Update, response: { 200: Account } } }, async ({ caller: { accountId }, body }, reply) =>
-    reply.answer(200, await changeAccount(tables, accountId, (change) => update(change, site, accountId, body), 'PUT /account')))
+    reply.answer(200, await accounts.commit(accountId, (change) => update(change, site, accountId, body), 'PUT /account')))
   server.post('/account/reset_ftp_password', { schema: RESET }, async ({ caller: { accountId } }, reply) =>
-    reply.answer(200, await changeAccount(tables, accountId, (change) => resetFtpPassword(change, site, accountId))))
+    reply.answer(200, await accounts.commit(accountId, (change) => resetFtpPassword(change, site, accountId))))
 }
 
 async function update(

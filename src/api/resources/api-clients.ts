@@ -9,7 +9,6 @@ import Type, { type Static } from 'typebox'
 import { digest, newSecret } from '../auth/secrets.ts'
 import type { AccessTokens } from '../auth/tokens.ts'
 import { nextId } from '../database/allocate.ts'
-import { changeAccount } from '../database/change-account.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
@@ -31,7 +30,7 @@ const TAGS = ['API clients']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the six endpoints. A change of what a client may do empties the cache of `tokens`. */
-export function addApiClientRoutes(server: ApiServer, { tables, site }: ResourceParts, tokens: AccessTokens): void {
+export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts, tokens: AccessTokens): void {
   server.get('/api_clients', { schema: { summary: 'List API clients', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) =>
     (await selectClients(tables, caller.accountId).where('api_clients.revoked_at', 'is', null).orderBy('api_clients.created_at').orderBy('api_clients.id').execute())
       .map((row) => collect(site, row)))
@@ -42,7 +41,7 @@ export function addApiClientRoutes(server: ApiServer, { tables, site }: Resource
   server.post('/api_clients', {
     schema: { summary: 'Create an API client', description: 'It has no secret yet: reset_secret returns its first one.', tags: TAGS, body: Body, response: { 201: ApiClient } },
   }, async ({ caller: { accountId }, body }, reply) =>
-    reply.answer(201, await changeAccount(tables, accountId, async (change) => {
+    reply.answer(201, await accounts.commit(accountId, async (change) => {
       const id = await nextId(change, 'cli')
       const { name = '', description, permissions_group = 'full' } = body
       await change.insertInto('api_clients')
@@ -51,7 +50,7 @@ export function addApiClientRoutes(server: ApiServer, { tables, site }: Resource
     })))
 
   server.put('/api_clients/:id', { schema: { summary: 'Change an API client', tags: TAGS, params: Params, body: Body, response: { 200: ApiClient } } }, async ({ caller: { accountId }, params: { id }, body }, reply) => {
-    const result = await changeAccount(tables, accountId, async (change) => {
+    const result = await accounts.commit(accountId, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       const { name = current.name, description = current.description, permissions_group = current.permissions_group } = body
@@ -65,7 +64,7 @@ export function addApiClientRoutes(server: ApiServer, { tables, site }: Resource
   server.delete('/api_clients/:id', {
     schema: { summary: 'Delete an API client', description: 'Its access tokens end at once. It stays readable, with revoked_at.', tags: TAGS, params: Params, response: { 200: ApiClient } },
   }, async ({ caller: { accountId }, params: { id } }, reply) => {
-    const result = await changeAccount(tables, accountId, async (change) => {
+    const result = await accounts.commit(accountId, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       await change.updateTable('api_clients').set({ revoked_at: new Date(), secret_sha256: null }).where('id', '=', id).execute()
@@ -81,7 +80,7 @@ export function addApiClientRoutes(server: ApiServer, { tables, site }: Resource
       params: Params, response: { 200: ApiClient },
     },
   }, async ({ caller: { accountId }, params: { id } }, reply) =>
-    reply.answer(200, await changeAccount(tables, accountId, async (change) => {
+    reply.answer(200, await accounts.commit(accountId, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       const secret = newSecret()

@@ -11,7 +11,6 @@ import { digest, newSecret } from '../auth/secrets.ts'
 import { revokeFamilies } from '../auth/token-families.ts'
 import type { AccessTokens } from '../auth/tokens.ts'
 import { nextId } from '../database/allocate.ts'
-import { changeAccount } from '../database/change-account.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
@@ -35,7 +34,7 @@ const TAGS = ['Applications']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the six endpoints. A deletion empties the cache of `tokens`. */
-export function addApplicationRoutes(server: ApiServer, { tables, site }: ResourceParts, tokens: AccessTokens): void {
+export function addApplicationRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts, tokens: AccessTokens): void {
   server.get('/applications', { schema: { summary: 'List applications', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) => {
     const rows = selectApplications(tables, caller.accountId).where('applications.revoked_at', 'is', null)
     return (await rows.orderBy('applications.created_at').orderBy('applications.id').execute()).map((row) => collect(site, row))
@@ -47,7 +46,7 @@ export function addApplicationRoutes(server: ApiServer, { tables, site }: Resour
   server.post('/applications', {
     schema: { summary: 'Create an application', description: 'It has no secret yet: reset_secret returns its first one.', tags: TAGS, body: Body, response: { 201: Application } },
   }, async ({ caller: { accountId }, body: { name = '', description } }, reply) =>
-    reply.answer(201, await changeAccount(tables, accountId, async (change) => {
+    reply.answer(201, await accounts.commit(accountId, async (change) => {
       const id = await nextId(change, 'app')
       await change.insertInto('applications').values({ id, account_id: accountId, name, description: description ?? '', secret_sha256: null }).execute()
       return load(change, site, accountId, id)
@@ -55,7 +54,7 @@ export function addApplicationRoutes(server: ApiServer, { tables, site }: Resour
 
   const changing = { tags: TAGS, params: Params, response: { 200: Application } }
   server.put('/applications/:id', { schema: { summary: 'Change an application', ...changing, body: Body } }, async ({ caller: { accountId }, params: { id }, body }, reply) =>
-    reply.answer(200, await changeAccount(tables, accountId, async (change) => {
+    reply.answer(200, await accounts.commit(accountId, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       const { name = current.name, description = current.description } = body
@@ -66,7 +65,7 @@ export function addApplicationRoutes(server: ApiServer, { tables, site }: Resour
   server.delete('/applications/:id', {
     schema: { summary: 'Delete an application', description: 'The tokens of its users end at once. It stays readable, with revoked_at.', ...changing },
   }, async ({ caller: { accountId }, params: { id } }, reply) => {
-    const result = await changeAccount(tables, accountId, async (change) => {
+    const result = await accounts.commit(accountId, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       await change.updateTable('applications').set({ revoked_at: new Date(), secret_sha256: null }).where('id', '=', id).execute()
@@ -80,7 +79,7 @@ export function addApplicationRoutes(server: ApiServer, { tables, site }: Resour
   server.post('/applications/:id/reset_secret', {
     schema: { summary: 'Get a new secret for an application', description: 'The response is the only one that has it. Tokens that were issued before stay valid.', ...changing },
   }, async ({ caller: { accountId }, params: { id } }, reply) =>
-    reply.answer(200, await changeAccount(tables, accountId, async (change) => {
+    reply.answer(200, await accounts.commit(accountId, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       const secret = newSecret()

@@ -10,7 +10,6 @@ import type { InferResult, Selectable } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { PortTranslator } from '../model/port-translator.ts'
 import { freeAddresses } from '../database/allocate.ts'
-import { changeAccount } from '../database/change-account.ts'
 import { createCloudIp } from '../database/create-cloud-ip.ts'
 import { markChanged } from '../database/outbox.ts'
 import { refuseBeyondRecord } from '../database/record-limits.ts'
@@ -49,7 +48,7 @@ const TAGS = ['Cloud IPs']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the seven endpoints. */
-export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: ResourceParts): void {
+export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, site }: ResourceParts): void {
   const find = prepareOne(pool, 'cloud-ip', ['account', 'id'], (accountId, id) => selectCloudIps(tables, accountId).where('cloud_ips.id', '=', id))
   server.get('/cloud_ips', { schema: { summary: 'List cloud IPs', tags: TAGS, response: { 200: listOf(CloudIp) } } }, async ({ caller }) =>
     (await selectCloudIps(tables, caller.accountId).orderBy('cloud_ips.created_at').orderBy('cloud_ips.id').execute()).map((row) => represent(site, row)))
@@ -60,7 +59,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: Reso
   })
 
   server.post('/cloud_ips', { schema: { summary: 'Create a cloud IP', tags: TAGS, body: Change, response: { 201: CloudIp } } }, async ({ caller, body }, reply) =>
-    reply.answer(201, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(201, await accounts.commit(caller.accountId, async (change) => {
       const values = valuesOf(body)
       if (isRefusal(values)) return values
       const id = await createCloudIp(change, caller.accountId)
@@ -70,7 +69,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: Reso
     })))
 
   server.put('/cloud_ips/:id', { schema: { summary: 'Change a cloud IP', tags: TAGS, params: Params, body: Change, response: { 200: CloudIp } } }, async ({ caller, params, body }, reply) =>
-    reply.answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(200, await accounts.commit(caller.accountId, async (change) => {
       const values = valuesOf(body)
       if (isRefusal(values)) return values
       const current = await lock(change, caller.accountId, params.id)
@@ -80,7 +79,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: Reso
     })))
 
   server.delete('/cloud_ips/:id', { schema: { summary: 'Delete a cloud IP', description: 'Its address goes back to the region. Refused (409) while it is mapped.', tags: TAGS, params: Params, response: { 200: CloudIp } } }, async ({ caller, params }, reply) =>
-    reply.answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(200, await accounts.commit(caller.accountId, async (change) => {
       const current = await lock(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       if (current.status !== 'unmapped') return refuse('resource_conflict', `${params.id} is ${current.status}: unmap it first`)
@@ -96,7 +95,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: Reso
       params: Params, body: Type.Object({ destination: Type.String() }), response: { 202: CloudIp },
     },
   }, async ({ caller, params, body }, reply) =>
-    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
       const current = await lock(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       if (current.status !== 'unmapped') return refuse('resource_conflict', `${params.id} is ${current.status}: unmap it first`)
@@ -109,7 +108,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, site }: Reso
     })))
 
   server.post('/cloud_ips/:id/unmap', { schema: { summary: 'Unmap a cloud IP', tags: TAGS, params: Params, response: { 202: CloudIp } } }, async ({ caller, params }, reply) =>
-    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
       const current = await lock(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       if (current.status !== 'mapped') return refuse('resource_conflict', `${params.id} is ${current.status}, not mapped`)

@@ -9,7 +9,6 @@ import Type, { type Static } from 'typebox'
 import { accountsOf, type Caller } from '../auth/account-choice.ts'
 import type { Identity } from '../auth/tokens.ts'
 import { nextId } from '../database/allocate.ts'
-import { changeAccount } from '../database/change-account.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
 import { addResend, COLLABORATION_STATES, INVITATION_LIMIT, nextStatus, RESEND_LIMIT, ROLES, type CollaborationStatus, type CollaborationTrigger, type Role } from '../model/collaboration.ts'
@@ -36,7 +35,7 @@ const PATHS = { account: 'collaborations', user: 'user/collaborations' } as cons
 type Side = keyof typeof PATHS
 
 /** Adds the account's side. */
-export function addCollaborationRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+export function addCollaborationRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/collaborations', { schema: { summary: 'List the collaborations of the account', tags: TAGS, response: { 200: listOf(Collaboration) } } }, async ({ caller }) =>
     (await ofAccount(tables, caller.accountId).orderBy('collaborations.created_at').orderBy('collaborations.id').execute()).map((row) => represent(site, 'account', row)))
 
@@ -46,18 +45,18 @@ export function addCollaborationRoutes(server: ApiServer, { tables, site }: Reso
   server.post('/collaborations', {
     schema: { summary: 'Invite somebody to the account', description: 'Refused (409) for an address that is invited or has access already.', tags: TAGS, body: Create, response: { 201: Collaboration } },
   }, async ({ caller, body }, reply) =>
-    reply.answer(201, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(201, await accounts.commit(caller.accountId, async (change) => {
       const id = await invite(change, caller, body)
       return isRefusal(id) ? id : load(change, caller.accountId, id)
     })))
 
   server.post('/collaborations/:id/resend', { schema: { summary: 'Send the invitation again', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ caller: { accountId }, params: { id } }, reply) =>
-    reply.answer(200, await changeAccount(tables, accountId, async (change) => await move(change, ofAccount(change, accountId), id, 'resend') ?? load(change, accountId, id))))
+    reply.answer(200, await accounts.commit(accountId, async (change) => await move(change, ofAccount(change, accountId), id, 'resend') ?? load(change, accountId, id))))
 
   server.delete('/collaborations/:id', {
     schema: { summary: 'Cancel an invitation, or end an accepted collaboration', tags: TAGS, params: Params, response: { 200: Collaboration } },
   }, async ({ caller: { accountId }, params: { id } }, reply) =>
-    reply.answer(200, await changeAccount(tables, accountId, async (change) => await move(change, ofAccount(change, accountId), id, 'remove') ?? load(change, accountId, id), 'DELETE /collaborations/ID')))
+    reply.answer(200, await accounts.commit(accountId, async (change) => await move(change, ofAccount(change, accountId), id, 'remove') ?? load(change, accountId, id), 'DELETE /collaborations/ID')))
 
   async function load(database: Reader, accountId: string, id: string): Promise<Collaboration | Refusal> {
     const row = await ofAccount(database, accountId).where('collaborations.id', '=', id).executeTakeFirst()
@@ -66,7 +65,7 @@ export function addCollaborationRoutes(server: ApiServer, { tables, site }: Reso
 }
 
 /** Adds the user's side. API clients are refused, also for ids that do not exist. No account has to be named. */
-export function addUserCollaborationRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+export function addUserCollaborationRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/user/collaborations', { schema: { summary: 'List the own collaborations and invitations', tags: TAGS, response: { 200: listOf(Collaboration) } } }, async ({ identity }, reply) =>
     reply.answer(200, await asUser(identity, async (userId) =>
       (await ofUser(tables, userId).orderBy('collaborations.created_at').orderBy('collaborations.id').execute()).map((row) => represent(site, 'user', row)))))
@@ -95,7 +94,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { tables, site }: 
   async function changeAsUser(userId: string, id: string, trigger: CollaborationTrigger, request: ChangeRequest): Promise<Collaboration | Refusal> {
     const found = await ofUser(tables, userId).where('collaborations.id', '=', id).executeTakeFirst()
     if (found === undefined) return notFound(`the collaboration ${id}`)
-    return changeAccount(tables, found.account_id, async (change) => {
+    return accounts.commit(found.account_id, async (change) => {
       if (trigger === 'accept' && (await accountsOf(change, userId)).includes(found.account_id)) return refuse('resource_conflict', `you have access to ${found.account_id} already`)
       return await move(change, ofUser(change, userId), id, trigger, userId) ?? load(change, userId, id)
     }, request)

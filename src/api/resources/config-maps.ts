@@ -3,7 +3,6 @@ import type { FastifyReply } from 'fastify'
 import type { Kysely } from 'kysely'
 import Type from 'typebox'
 import { nextId } from '../database/allocate.ts'
-import { changeAccount } from '../database/change-account.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Reader } from '../database/transaction.ts'
 import { BODY_MAX_BYTES, parseData } from '../model/config-data.ts'
@@ -50,7 +49,7 @@ function keepBodyText(server: ApiServer): void {
   })
 }
 
-function addRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/config_maps', { schema: { summary: 'List config maps', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) =>
     (await tables.selectFrom('config_maps').select(['id', 'name']).where('account_id', '=', caller.accountId).orderBy('created_at').orderBy('id').execute())
       .map((row) => collect(site, row)))
@@ -63,7 +62,7 @@ function addRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
   }, async ({ caller, body, bodyText }, reply) => {
     const data = parseData(bodyText, body.data)
     if (!data.ok) return reply.refuse(refuse('unprocessable_entity', data.fault))
-    return send(reply, await changeAccount(tables, caller.accountId, async (change) => {
+    return send(reply, await accounts.commit(caller.accountId, async (change) => {
       const id = await nextId(change, 'cfg')
       await change.insertInto('config_maps').values({ id, account_id: caller.accountId, name: body.name ?? '', data: data.text }).execute()
       return load(change, site, caller.accountId, id)
@@ -79,7 +78,7 @@ function addRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
     const data = given === undefined ? undefined : parseData(bodyText, given)
     if (data?.ok === false) return reply.refuse(refuse('unprocessable_entity', data.fault))
     const values = { ...name !== undefined && { name: name ?? '' }, ...data !== undefined && { data: data.text } }
-    return send(reply, await changeAccount(tables, caller.accountId, async (change) => {
+    return send(reply, await accounts.commit(caller.accountId, async (change) => {
       if (Object.keys(values).length > 0) {
         await change.updateTable('config_maps').set(values).where('id', '=', params.id).where('account_id', '=', caller.accountId).execute()
       }
@@ -88,7 +87,7 @@ function addRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
   })
 
   server.delete('/config_maps/:id', { schema: { summary: 'Delete a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } } }, async ({ caller, params }, reply) =>
-    send(reply, await changeAccount(tables, caller.accountId, async (change) => {
+    send(reply, await accounts.commit(caller.accountId, async (change) => {
       const last = await load(change, site, caller.accountId, params.id)
       await change.deleteFrom('config_maps').where('id', '=', params.id).where('account_id', '=', caller.accountId).execute()
       return last

@@ -5,7 +5,6 @@
 import type { InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
-import { changeAccount } from '../database/change-account.ts'
 import type { Reader } from '../database/transaction.ts'
 import { notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
@@ -32,7 +31,7 @@ const TAGS = ['Database servers']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes. */
-export function addDatabaseServerRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+export function addDatabaseServerRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/database_types', { schema: { summary: 'List types of database servers', tags: TAGS, response: { 200: listOf(NestedDatabaseType) } } }, async () =>
     (await tables.selectFrom('database_server_types').selectAll().orderBy('ram').orderBy('id').execute()).map((row) => nestedDatabaseType(site, row)))
 
@@ -49,7 +48,7 @@ export function addDatabaseServerRoutes(server: ApiServer, { tables, site }: Res
     reply.answer(200, await load(tables, site, caller.accountId, params.id)))
 
   server.put('/database_servers/:id', { schema: { summary: 'Name a database server', tags: TAGS, params: Params, body: Update, response: { 200: DatabaseServer } } }, async ({ caller, params, body }, reply) =>
-    reply.answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(200, await accounts.commit(caller.accountId, async (change) => {
       const row = await change.selectFrom('database_servers').selectAll().where('id', '=', params.id).where('account_id', '=', caller.accountId).forUpdate().executeTakeFirst()
       if (row === undefined) return notFound(`the database server ${params.id}`)
       if (['deleting', 'deleted'].includes(row.status)) return refuse('resource_conflict', `${params.id} is ${row.status}`)

@@ -5,7 +5,6 @@
  */
 import type { Selectable } from 'kysely'
 import Type, { type Static } from 'typebox'
-import { changeAccount } from '../database/change-account.ts'
 import { requestAction, type ComputeMode } from '../database/compute-actions.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
@@ -28,7 +27,7 @@ const TAGS = ['Images']
 const Params = Type.Object({ id: Type.String({ description: 'The id, or the handle.' }) })
 
 /** Adds the routes. */
-export function addImageRoutes(server: ApiServer, { tables, site, compute }: ResourceParts): void {
+export function addImageRoutes(server: ApiServer, { tables, accounts, site, compute }: ResourceParts): void {
   server.get('/images', { schema: { summary: 'List images', tags: TAGS, response: { 200: listOf(Image) } } }, async ({ caller }) =>
     (await selectImages(tables, caller.accountId).orderBy('name').orderBy('id').execute()).map((row) => represent(site, row)))
 
@@ -36,7 +35,7 @@ export function addImageRoutes(server: ApiServer, { tables, site, compute }: Res
     reply.answer(200, await load(tables, site, caller.accountId, id)))
 
   server.put('/images/:id', { schema: { summary: 'Change an image of the account', tags: TAGS, params: Params, body: Update, response: { 200: Image } } }, async ({ caller, params, body }, reply) =>
-    reply.answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(200, await accounts.commit(caller.accountId, async (change) => {
       const image = await lockImage(change, caller.accountId, params.id)
       if (isRefusal(image)) return image
       const { name, username, description, arch, status, public: isPublic, compatibility_mode, min_ram } = body
@@ -51,7 +50,7 @@ export function addImageRoutes(server: ApiServer, { tables, site, compute }: Res
   server.delete('/images/:id', {
     schema: { summary: 'Delete an image of the account', description: 'Refused (409) while it is locked or a server uses it.', tags: TAGS, params: Params, response: { 202: Image } },
   }, async ({ caller, params }, reply) =>
-    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
       const image = await lockImage(change, caller.accountId, params.id)
       return isRefusal(image) ? image : await remove(change, compute, image) ?? representMember(change, site, image.id)
     })))
@@ -60,7 +59,7 @@ export function addImageRoutes(server: ApiServer, { tables, site, compute }: Res
     server.put(`/images/:id/${verb}_resource`, {
       schema: { summary: `${locked ? 'Lock' : 'Unlock'} an image`, description: 'A locked image cannot be deleted.', tags: TAGS, params: Params, response: { 200: Image } },
     }, async ({ caller, params }, reply) =>
-      reply.answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+      reply.answer(200, await accounts.commit(caller.accountId, async (change) => {
         const image = await lockImage(change, caller.accountId, params.id)
         if (isRefusal(image)) return image
         await change.updateTable('images').set({ locked }).where('id', '=', image.id).execute()

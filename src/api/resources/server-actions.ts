@@ -1,7 +1,6 @@
 /** Actions on servers. Which is possible in which state is in model/server-actions.ts. */
 import Type, { type Static } from 'typebox'
 import { newToken } from '../auth/secrets.ts'
-import { changeAccount } from '../database/change-account.ts'
 import { expectedStatus, requestAction } from '../database/compute-actions.ts'
 import { createSnapshot } from '../database/create-snapshot.ts'
 import type { Change } from '../database/transaction.ts'
@@ -18,7 +17,7 @@ interface Extras { readonly imageId?: string, readonly consoleToken?: string }
 interface Done { readonly member: Static<typeof Server>, readonly extras: Extras }
 
 /** Adds the routes. */
-export function addServerActionRoutes(server: ApiServer, { tables, site, compute }: ResourceParts): void {
+export function addServerActionRoutes(server: ApiServer, { accounts, site, compute }: ResourceParts): void {
   const act = async (change: Change, accountId: string, id: string, action: ServerAction): Promise<Done | Refusal> => {
     const current = await lockServer(change, accountId, id)
     if (isRefusal(current)) return current
@@ -33,7 +32,7 @@ export function addServerActionRoutes(server: ApiServer, { tables, site, compute
   }
   for (const action of SERVER_ACTIONS) {
     server.post(`/servers/:id/${action}`, { schema: { summary: ACTION_RULES[action].does, tags: ['Servers'], params: Type.Object({ id: Type.String() }), response: { 202: Server } } }, async ({ caller, params }, reply) => {
-      const done = await changeAccount(tables, caller.accountId, (change) => act(change, caller.accountId, params.id, action))
+      const done = await accounts.commit(caller.accountId, (change) => act(change, caller.accountId, params.id, action))
       if (isRefusal(done)) return reply.refuse(done)
       const { member, extras: { imageId, consoleToken } } = done
       if (imageId !== undefined) void reply.header('Link', `<${site.baseUrl}/1.0/images/${imageId}>; rel=snapshot`)

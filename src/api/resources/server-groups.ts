@@ -3,7 +3,6 @@ import type { InferResult, Selectable } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { nextId } from '../database/allocate.ts'
-import { changeAccount } from '../database/change-account.ts'
 import { markChanged } from '../database/outbox.ts'
 import { refuseBeyondRecord } from '../database/record-limits.ts'
 import type { Tables } from '../database/tables.ts'
@@ -29,7 +28,7 @@ const TAGS = ['Server groups']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes. */
-export function addServerGroupRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/server_groups', { schema: { summary: 'List server groups', tags: TAGS, response: { 200: listOf(ServerGroup) } } }, async ({ caller }) =>
     (await selectGroups(tables, caller.accountId).orderBy('server_groups.created_at').orderBy('server_groups.id').execute()).map((row) => represent(site, row)))
 
@@ -37,7 +36,7 @@ export function addServerGroupRoutes(server: ApiServer, { tables, site }: Resour
     reply.answer(200, await load(tables, site, caller.accountId, params.id)))
 
   server.post('/server_groups', { schema: { summary: 'Create a server group', tags: TAGS, body: Create, response: { 202: ServerGroup } } }, async ({ caller, body }, reply) =>
-    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
       const id = await nextId(change, 'grp')
       await change.insertInto('server_groups')
         .values({ id, account_id: caller.accountId, name: body.name ?? '', description: body.description ?? '', is_default: false }).execute()
@@ -46,7 +45,7 @@ export function addServerGroupRoutes(server: ApiServer, { tables, site }: Resour
     })))
 
   server.put('/server_groups/:id', { schema: { summary: 'Change a server group', tags: TAGS, params: Params, body: Change, response: { 202: ServerGroup } } }, async ({ caller, params, body }, reply) =>
-    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
       const group = await lockGroup(change, caller.accountId, params.id)
       if (isRefusal(group)) return group
       const values = { ...body.name !== undefined && { name: body.name ?? '' }, ...body.description !== undefined && { description: body.description ?? '' } }
@@ -58,7 +57,7 @@ export function addServerGroupRoutes(server: ApiServer, { tables, site }: Resour
   server.delete('/server_groups/:id', {
     schema: { summary: 'Delete a server group', description: 'Unmaps its cloud IPs. Refused (409) for the default group and while it has servers.', tags: TAGS, params: Params, response: { 202: ServerGroup } },
   }, async ({ caller, params }, reply) =>
-    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
       const group = await lockGroup(change, caller.accountId, params.id)
       if (isRefusal(group)) return group
       if (group.is_default) return refuse('resource_conflict', `${params.id} is the default server group of the account`)
@@ -70,7 +69,7 @@ export function addServerGroupRoutes(server: ApiServer, { tables, site }: Resour
     })))
 
   type Task = (change: Change) => Promise<Refusal | undefined>
-  const changeMembers = (accountId: string, id: string, task: Task) => changeAccount(tables, accountId, async (change) => {
+  const changeMembers = (accountId: string, id: string, task: Task) => accounts.commit(accountId, async (change) => {
     const group = await lockGroup(change, accountId, id)
     if (isRefusal(group)) return group
     return await task(change) ?? load(change, site, accountId, id)

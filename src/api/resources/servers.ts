@@ -11,7 +11,6 @@ import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { SERVER_GROUPS_MAX, TagsSchema } from '../../metadata/schema.ts'
 import { requestAction } from '../database/compute-actions.ts'
-import { changeAccount } from '../database/change-account.ts'
 import { createServer } from '../database/create-server.ts'
 import { markChanged } from '../database/outbox.ts'
 import { refuseBeyondRecord } from '../database/record-limits.ts'
@@ -74,7 +73,7 @@ const TAGS = ['Servers']
 const Params = Type.Object({ id: Type.String() })
 
 /** Adds the routes. */
-export function addServerRoutes(server: ApiServer, { tables, site, compute }: ResourceParts): void {
+export function addServerRoutes(server: ApiServer, { tables, accounts, site, compute }: ResourceParts): void {
   server.get('/servers', { schema: { summary: 'List servers', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ caller }) =>
     (await selectServers(tables, caller.accountId).where('servers.deleted_at', 'is', null).orderBy('servers.created_at').orderBy('servers.id').execute())
       .map((row) => collect(site, row)))
@@ -83,7 +82,7 @@ export function addServerRoutes(server: ApiServer, { tables, site, compute }: Re
     reply.answer(200, await load(tables, site, caller.accountId, params.id)))
 
   server.post('/servers', { schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } } }, async ({ caller, body }, reply) =>
-    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
       const id = await createServer(change, compute, caller.accountId, {
         image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: body.user_data ?? null,
         serverGroups: body.server_groups, cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
@@ -94,7 +93,7 @@ export function addServerRoutes(server: ApiServer, { tables, site, compute }: Re
     })))
 
   server.put('/servers/:id', { schema: { summary: 'Change a server', tags: TAGS, params: Params, body: Update, response: { 200: Server } } }, async ({ caller, params, body }, reply) =>
-    reply.answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(200, await accounts.commit(caller.accountId, async (change) => {
       const current = await lockServer(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       const refusal = await update(change, current, body)
@@ -104,7 +103,7 @@ export function addServerRoutes(server: ApiServer, { tables, site, compute }: Re
   server.delete('/servers/:id', {
     schema: { summary: 'Delete a server', description: 'Unmaps its cloud IPs. Refused (409) while it is locked.', tags: TAGS, params: Params, response: { 202: Server } },
   }, async ({ caller, params }, reply) =>
-    reply.answer(202, await changeAccount(tables, caller.accountId, async (change) => {
+    reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
       const current = await lockServer(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       if (current.locked) return refuse('resource_conflict', `${params.id} is locked: unlock it first`)
@@ -118,7 +117,7 @@ export function addServerRoutes(server: ApiServer, { tables, site, compute }: Re
 
   for (const [verb, locked] of [['lock', true], ['unlock', false]] as const) {
     server.put(`/servers/:id/${verb}_resource`, { schema: { summary: `${locked ? 'Lock' : 'Unlock'} a server`, description: 'A locked server cannot be deleted.', tags: TAGS, params: Params, response: { 200: Server } } }, async ({ caller, params }, reply) =>
-      reply.answer(200, await changeAccount(tables, caller.accountId, async (change) => {
+      reply.answer(200, await accounts.commit(caller.accountId, async (change) => {
         const current = await lockServer(change, caller.accountId, params.id)
         if (isRefusal(current)) return current
         await change.updateTable('servers').set({ locked }).where('id', '=', params.id).execute()

@@ -8,11 +8,13 @@ import { chmodSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import AsyncLock from 'async-lock'
 import pg from 'pg'
 import { pino } from 'pino'
 import type { Test } from 'tap'
 import { buildApiServer, buildAuth, type Auth } from '../../../src/api/api.ts'
 import { digest } from '../../../src/api/auth/secrets.ts'
+import { ACCOUNT_QUEUE, AccountChanges } from '../../../src/api/database/account-changes.ts'
 import type { ComputeMode } from '../../../src/api/database/compute-actions.ts'
 import { migrate } from '../../../src/api/database/migrate.ts'
 import { openDatabase, type Database } from '../../../src/api/database/open.ts'
@@ -44,6 +46,7 @@ export type AuditLine = Readonly<Record<string, unknown>>
 export interface TestApi {
   readonly server: ApiServer
   readonly database: Database
+  readonly accounts: AccountChanges
   readonly auth: Auth
   /** A temporary directory, with the state directory of PostgreSQL and the store in it. */
   readonly directory: string
@@ -83,7 +86,8 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   const audit: AuditLine[] = []
   const audited = { write: (line: string) => { audit.push(JSON.parse(line) as AuditLine) } }
   const config = { tls: undefined, trustedProxies: [PROXY], accessTokenSeconds, otpHeaders: ['x-service-otp', 'x-brightbox-otp'], compute }
-  const server = await buildApiServer(config, database, auth, { baseUrl: BASE_URL, domain: region.domain }, audited, log)
+  const accounts = new AccountChanges(database.tables, new AsyncLock(ACCOUNT_QUEUE))
+  const server = await buildApiServer(config, database, accounts, auth, { baseUrl: BASE_URL, domain: region.domain }, audited, log)
   t.teardown(() => server.close())
   const token = async (client: string) => {
     const { statusCode, body } = await server.inject({ method: 'POST', url: '/token', headers: { authorization: basic(client) }, payload: { grant_type: 'client_credentials' } })
@@ -96,7 +100,7 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   }
   const tokens = new Map<string, Promise<string>>()
   return {
-    server, database, auth, directory, audit, token, callWith,
+    server, database, accounts, auth, directory, audit, token, callWith,
     userToken: async (user, scopes = ['infrastructure', 'orbit']) => {
       const { tables } = database
       await tables.insertInto('applications').values({ id: APPLICATION, account_id: ONE, name: 'Dashboard', description: '', secret_sha256: digest(secretOf(APPLICATION)) })

@@ -62,8 +62,9 @@ test.each([
   [Object.assign(new Error('x'), { code: '22021' }), 422, 'unprocessable_entity', 'text must not contain the character U+0000'],
 ])('%s is %d, without details', async (thrown, status, error_name, text) => {
   const { server, lines } = aServer(thrown)
-  const { statusCode, body } = await server.inject('/throws')
+  const { statusCode, headers, body } = await server.inject('/throws')
   expect([statusCode, JSON.parse(body)]).toEqual([status, { error_name, errors: [text] }])
+  expect(headers['retry-after']).toBe(status === 503 ? '1' : undefined)
   expect(lines.map(({ msg }) => msg)).toEqual(status === 500
     ? ['unexpected error: the request was answered 500']
     : status === 503 ? ['the database is unreachable: requests are answered 503'] : [])

@@ -197,7 +197,7 @@ t.test('names and addresses cannot add headers or recipients to a mail', async (
   t.notMatch(raw, /^bcc:/im)
 })
 
-t.test('without a mail server each invitation is reported once, without the address', async (t) => {
+t.test('without a mail server each invitation and each resend is reported once, without the address', async (t) => {
   const many = Array.from({ length: 150 }, (_, i) => ({
     id: `col-z${String(i).padStart(4, '0')}`, account_id: TWO, user_id: null, inviter_id: ADA, email: `user-${String(i)}@example.com`, role: 'admin' as const, status: 'pending' as const, started_at: null, finished_at: null,
   }))
@@ -210,6 +210,11 @@ t.test('without a mail server each invitation is reported once, without the addr
   t.equal(new Set(log.map((line) => (JSON.parse(line) as { collaboration: string }).collaboration)).size, many.length + 1)
   t.equal(log.length, many.length + 1)
   t.notMatch(log.join(''), '@')
+  t.match(await api.call('POST', `/1.0/collaborations/${id}/resend`), { status: 200 })
+  await until(() => log.length > many.length + 1, 'the report of the resend')
+  const other = await invite('other@example.com')
+  await until(() => log.length > many.length + 2, 'the report of another one')
+  t.strictSame(log.slice(-2).map((line) => (JSON.parse(line) as { collaboration: string }).collaboration), [id, other.id])
   t.equal(await invitedAt(id), null)
 })
 

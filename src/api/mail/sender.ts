@@ -5,7 +5,8 @@
  * Two processes never send one invitation at the same time, because they take its advisory lock, which keeps nobody from changing the collaboration
  * meanwhile. A mail that the mail server has accepted is not sent again while the database cannot record it; only a kill meanwhile sends it twice.
  *
- * An invitation that cannot be sent is tried again for ever with back-off; others do not wait for it. Without mail each is reported in the log.
+ * An invitation that cannot be sent is tried again for ever with back-off; others do not wait for it. Without mail each is reported in the
+ * log, and each resend.
  */
 import { sql, type Kysely } from 'kysely'
 import type { Logger } from 'pino'
@@ -38,14 +39,17 @@ const LONGEST_BACKOFF_MS = 900_000
 /** How long after its time an invitation that was not tried again is remembered. */
 const FORGET_MS = 3_600_000
 
+/** PostgreSQL's version of the row of a collaboration: every change replaces it, such as a resend. */
+const ROW_VERSION = sql<string>`collaborations.xmin::text`.as('version')
+
 /** One sender of a process. */
 export class InvitationSender {
   readonly #parts: InvitationSenderParts
   readonly #stopping = new AbortController()
   #running: Promise<void> = Promise.resolve()
   #postponed = new Map<string, Postponed>()
-  /** Without mail: the invitations that were reported. */
-  readonly #reported = new Set<string>()
+  /** Without mail: the invitations that wait and were reported, with the versions of their rows. */
+  #reported = new Map<string, string>()
   #isDatabaseAway = false
 
   constructor(parts: InvitationSenderParts) {
@@ -66,11 +70,7 @@ export class InvitationSender {
     const { signal } = this.#stopping
     while (!signal.aborted) {
       try {
-        for (const id of await this.#waiting()) {
-          if (this.#hasToStop()) break
-          if (this.#parts.mail === undefined) this.#report(id)
-          else await this.#send(id)
-        }
+        await (this.#parts.mail === undefined ? this.#report() : this.#sendBatch())
         this.#isDatabaseAway = false
       } catch (error) {
         if (!this.#isDatabaseAway) this.#parts.log.warn({ reason: (error as Error).message }, 'invitations cannot be read from the database: retrying')
@@ -85,20 +85,33 @@ export class InvitationSender {
     return this.#stopping.signal.aborted
   }
 
+  async #sendBatch(): Promise<void> {
+    for (const id of await this.#due()) {
+      if (this.#hasToStop()) return
+      await this.#send(id)
+    }
+  }
+
   /** The invitations to send now. Accounts take turns, the oldest invitation first: one with many does not delay the others. */
-  async #waiting(): Promise<readonly string[]> {
+  async #due(): Promise<readonly string[]> {
     const now = Date.now()
     this.#postponed = new Map([...this.#postponed].filter(([, { atMs }]) => atMs + FORGET_MS > now)) // answered or sent since
-    const later = [...this.#reported, ...[...this.#postponed].filter(([, { atMs }]) => atMs > now).map(([id]) => id)]
-    const rows = await this.#parts.tables.selectFrom('collaborations').select('id').where('status', '=', 'pending').where('invited_at', 'is', null)
-      .where(sql<boolean>`id <> all(${later})`).orderBy(sql`row_number() over (partition by account_id order by created_at, id)`).orderBy('created_at').orderBy('id')
-      .limit(BATCH).execute()
+    const later = [...this.#postponed].filter(([, { atMs }]) => atMs > now).map(([id]) => id)
+    const turn = sql`row_number() over (partition by account_id order by created_at, id)`
+    const rows = await this.#waiting().select('id').where(sql<boolean>`id <> all(${later})`).orderBy(turn).orderBy('created_at').orderBy('id').limit(BATCH).execute()
     return rows.map(({ id }) => id)
   }
 
-  #report(id: string): void {
-    this.#parts.log.warn({ collaboration: id }, 'the invitation is not sent, since IMDS_API_SMTP is not set. It is sent once it is set')
-    this.#reported.add(id)
+  #waiting() {
+    return this.#parts.tables.selectFrom('collaborations').where('status', '=', 'pending').where('invited_at', 'is', null)
+  }
+
+  async #report(): Promise<void> {
+    const rows = await this.#waiting().select(['id', ROW_VERSION]).orderBy('created_at').orderBy('id').execute()
+    for (const { id, version } of rows) {
+      if (this.#reported.get(id) !== version) this.#parts.log.warn({ collaboration: id }, 'the invitation is not sent, since IMDS_API_SMTP is not set. It is sent once it is set')
+    }
+    this.#reported = new Map(rows.map(({ id, version }) => [id, version]))
   }
 
   /** Sends an invitation, unless another process is at it, or it was sent or answered meanwhile. */
@@ -144,15 +157,12 @@ export class InvitationSender {
   }
 }
 
-/**
- * Locks an invitation until the end of the transaction. Undefined: another process has the lock, or nothing is to be sent any more. `version`: PostgreSQL's
- * version of the row (xmin), which every change of it replaces, such as a resend.
- */
+/** Locks an invitation until the end of the transaction. Undefined: another process has the lock, or nothing is to be sent any more. */
 async function lockInvitation(change: Change, id: string): Promise<Invitation & { readonly version: string } | undefined> {
   const { rows: [lock] } = await sql<{ taken: boolean }>`select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken`.execute(change)
   if (lock?.taken !== true) return undefined
   const row = await change.selectFrom('collaborations').innerJoin('accounts', 'accounts.id', 'collaborations.account_id').leftJoin('users', 'users.id', 'collaborations.inviter_id')
-    .select(['collaborations.email', 'accounts.id as account_id', 'accounts.name as account_name', 'users.name as inviter', sql<string>`collaborations.xmin::text`.as('version')])
+    .select(['collaborations.email', 'accounts.id as account_id', 'accounts.name as account_name', 'users.name as inviter', ROW_VERSION])
     .where('collaborations.id', '=', id).where('collaborations.status', '=', 'pending').where('collaborations.invited_at', 'is', null).executeTakeFirst()
   if (row === undefined) return undefined
   return { id, email: row.email, account: { id: row.account_id, name: row.account_name }, inviter: row.inviter ?? undefined, version: row.version }

@@ -1,11 +1,9 @@
 /** Cloud IPs and server groups: their forms, mapping, membership, and what is refused. */
-import type { Transaction } from 'kysely'
 import t from 'tap'
-import type { Tables } from '../../src/api/database/tables.ts'
+import type { Change } from '../../src/api/database/transaction.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'
 import { nestedAccount, nestedCloudIp, nestedInterface, nestedServer, nestedServerGroup, TIME } from '../support/fixtures/representations.ts'
 import { anApi } from '../support/programs/api.ts'
-import { until } from '../support/programs/daemon.ts'
 
 interface Body extends Record<string, unknown> {
   id: string
@@ -252,35 +250,18 @@ t.test('a server is in at most 256 groups and has at most 64 cloud IPs, as its r
   await tables.deleteFrom('cloud_ips').where('id', 'like', 'cip-many-%').execute()
 })
 
-/** Makes a request while a transaction is open, and commits only when the request waits for it (or was answered, which it must not be). */
-async function during(change: Parameters<typeof inOpenTransaction>[0], request: () => ReturnType<typeof call>) {
-  return inOpenTransaction(change, async (commit) => {
-    let isAnswered = false
-    const answer = request().finally(() => { isAnswered = true })
-    await until(async () => isAnswered || (await tables.selectFrom('pg_locks' as never).selectAll().where('granted' as never, '=', false as never).execute()).length > 0, 'the request to wait')
-    await commit()
-    return answer
-  })
-}
-
-async function inOpenTransaction<T>(change: (transaction: Transaction<Tables>) => Promise<unknown>, task: (commit: () => Promise<unknown>) => Promise<T>): Promise<T> {
-  const transaction = await tables.startTransaction().execute()
-  await change(transaction)
-  return task(() => transaction.commit().execute())
-}
-
 t.test('a server that joins a group while its cloud IP is mapped or unmapped is published after both', async (t) => {
   const [{ id }, group] = [await create('cloud_ips'), await create('server_groups')]
   for (const [verb, status] of [['map', 'mapped'], ['unmap', 'unmapped']] as const) {
     const server = await aServer()
-    const join = (transaction: Transaction<Tables>) => transaction.insertInto('server_group_members').values({ server_group_id: group.id, server_id: server.id }).execute()
-    t.strictSame((await enqueuedBy(() => during(join, () => call('POST', `cloud_ips/${id}/${verb}`, { destination: group.id })))).includes(server.id), true, verb)
+    const join = (transaction: Change) => transaction.insertInto('server_group_members').values({ server_group_id: group.id, server_id: server.id }).execute()
+    t.strictSame((await enqueuedBy(() => api.during(join, () => call('POST', `cloud_ips/${id}/${verb}`, { destination: group.id })))).includes(server.id), true, verb)
     t.match(await call('GET', `cloud_ips/${id}`), { body: { status } })
   }
 })
 
 t.test('a cloud IP cannot be mapped to a server whose delete is under way', async (t) => {
   const [{ id }, server] = [await create('cloud_ips'), await aServer()]
-  const remove = (transaction: Transaction<Tables>) => transaction.updateTable('servers').set({ status: 'deleting' }).where('id', '=', server.id).execute()
-  t.match(await during(remove, () => call('POST', `cloud_ips/${id}/map`, { destination: server.interfaces[0]!.id })), { status: 404 })
+  const remove = (transaction: Change) => transaction.updateTable('servers').set({ status: 'deleting' }).where('id', '=', server.id).execute()
+  t.match(await api.during(remove, () => call('POST', `cloud_ips/${id}/map`, { destination: server.interfaces[0]!.id })), { status: 404 })
 })

@@ -1,6 +1,7 @@
 /** Servers: their forms, what creates and changes them, and what is refused. */
 import t from 'tap'
 import { finishServer } from '../../src/api/database/finish-server.ts'
+import type { Change } from '../../src/api/database/transaction.ts'
 import { ADA, ADAS_KEY, GRACE, GRACES_KEY, ONE, TWO } from '../support/fixtures/region.ts'
 import {
   nestedAccount, nestedCloudIp, nestedImage, nestedInterface, nestedServer, nestedServerGroup, serverType, TIME, zone,
@@ -247,6 +248,33 @@ t.test('a new server gets the keys that the owner and the collaborators have at 
   await tables.updateTable('users').set({ ssh_key: null }).where('id', '=', ADA).execute()
   t.strictSame(await keysOf((await create({}, TWO)).id), { [GRACE]: GRACES_KEY })
   t.strictSame(await keysOf(two.id), { [ADA]: ADAS_KEY, [GRACE]: GRACES_KEY })
+})
+
+t.test('a create waits for a change that takes away what it names, and is refused then', async (t) => {
+  await tables.insertInto('zones').values({ id: 'zon-gone3', handle: 'gb1-c' }).execute()
+  await tables.insertInto('hypervisors').values({ name: 'hv-gone', zone_id: 'zon-gone3', ram: 65_536 }).execute()
+  await tables.insertInto('server_types').values({ id: 'typ-gone', handle: 'tiny', name: 'Tiny', status: 'available', cores: 1, ram: 512, disk_size: 1024, storage_type: 'local' }).execute()
+  await tables.updateTable('images').set({ status: 'available', public: true }).execute()
+  const named = { image: 'img-deb12', server_type: 'typ-small', zone: 'gb1-a' }
+  const images = (change: Change, id: string) => change.updateTable('images').where('id', '=', id)
+  for (const [body, take, ...errors] of [
+    [{ image: 'img-old03' }, (change) => images(change, 'img-old03').set({ status: 'deleted' }).execute(), 'image: img-old03 does not exist, or is not available'],
+    [{ image: 'img-two02' }, (change) => images(change, 'img-two02').set({ public: false }).execute(), 'image: img-two02 does not exist, or is not available'],
+    [{ server_type: 'typ-gone' }, (change) => change.deleteFrom('server_types').where('id', '=', 'typ-gone').execute(), 'server_type: typ-gone does not exist'],
+    [{ zone: 'gb1-c' }, async (change) => {
+      await change.deleteFrom('hypervisors').where('name', '=', 'hv-gone').execute()
+      await change.deleteFrom('zones').where('id', '=', 'zon-gone3').execute()
+    }, 'zone: gb1-c does not exist'],
+  ] satisfies (readonly [object, (change: Change) => Promise<unknown>, string])[]) {
+    t.strictSame(await api.during(take, () => call('POST', 'servers', { ...named, ...body })), refused(422, 'unprocessable_entity', ...errors), errors[0])
+  }
+})
+
+t.test('a create without a type takes the next one if the smallest is deleted at that moment', async (t) => {
+  await tables.insertInto('server_types').values({ id: 'typ-gone', handle: 'tiny', name: 'Tiny', status: 'available', cores: 1, ram: 512, disk_size: 1024, storage_type: 'local' }).execute()
+  const server = await api.during((change) => change.deleteFrom('server_types').where('id', '=', 'typ-gone').execute(), () => create())
+  t.match(server, { server_type: { id: 'typ-small' } })
+  await remove(server.id)
 })
 
 t.test('a list makes the same number of queries for one server and for 1,000', async (t) => {

@@ -61,26 +61,26 @@ interface Parts {
   readonly groupIds: readonly string[]
 }
 
-/** Finds what the request names, or refuses it with everything that does not exist. */
+/** Finds what the request names, or refuses it with everything that does not exist. Locks it: nothing of it is deleted until the server is committed. */
 async function findParts(change: Change, accountId: string, asked: NewServer): Promise<Parts | Refusal> {
   const faults = [asked.userData === null ? undefined : userDataFault(asked.userData), tagsFault(asked.tags)].filter((fault) => fault !== undefined)
   const image = await change.selectFrom('images').select(['id', 'compatibility_mode'])
     .where((where) => where.and([
       where.or([where('id', '=', asked.image), where('handle', '=', asked.image)]), where.or([where('public', '=', true), where('account_id', '=', accountId)]),
       where('status', '=', 'available'),
-    ])).executeTakeFirst()
+    ])).forShare().executeTakeFirst()
   if (image === undefined) faults.push(`image: ${asked.image} does not exist, or is not available`)
   const types = change.selectFrom('server_types').select(['id', 'ram'])
   const name = asked.serverType
   const serverType = await (name === undefined ? types.orderBy('ram').orderBy('id') : types.where((where) => where.or([where('id', '=', name), where('handle', '=', name)])))
-    .limit(1).executeTakeFirst()
+    .limit(1).forShare().executeTakeFirst()
   if (serverType === undefined) faults.push(`server_type: ${name ?? 'the region has none, so nothing'} does not exist`)
   const { zone: zoneName } = asked
-  const zone = zoneName === undefined ? undefined : await change.selectFrom('zones').select('id').where((where) => where.or([where('id', '=', zoneName), where('handle', '=', zoneName)])).executeTakeFirst()
+  const zone = zoneName === undefined ? undefined : await change.selectFrom('zones').select('id').where((where) => where.or([where('id', '=', zoneName), where('handle', '=', zoneName)])).forShare().executeTakeFirst()
   if (zoneName !== undefined && zone === undefined) faults.push(`zone: ${zoneName} does not exist`)
-  const groups = change.selectFrom('server_groups').select('id').where('account_id', '=', accountId)
+  const groups = change.selectFrom('server_groups').select('id').where('account_id', '=', accountId).forShare()
   const ids = [...new Set(asked.serverGroups)]
-  const found = ids.length === 0 ? await groups.where('is_default', '=', true).execute() : await groups.where('id', 'in', ids).forShare().execute()
+  const found = ids.length === 0 ? await groups.where('is_default', '=', true).execute() : await groups.where('id', 'in', ids).execute()
   faults.push(...ids.filter((id) => !found.some((group) => group.id === id)).map((id) => `server_groups: ${id} does not exist`))
   if (typeof asked.cloudIp === 'string') {
     const cloudIp = await change.selectFrom('cloud_ips').select('id').where('id', '=', asked.cloudIp).where('account_id', '=', accountId).executeTakeFirst()

@@ -18,7 +18,7 @@ import { ACCOUNT_QUEUE, AccountChanges } from '../../../src/api/database/account
 import type { ComputeMode } from '../../../src/api/database/compute-actions.ts'
 import { migrate } from '../../../src/api/database/migrate.ts'
 import { openDatabase, type Database } from '../../../src/api/database/open.ts'
-import { inTransaction } from '../../../src/api/database/transaction.ts'
+import { inTransaction, type Change } from '../../../src/api/database/transaction.ts'
 import { OutboxPublisher } from '../../../src/api/publish/outbox-publisher.ts'
 import { isRefusal } from '../../../src/api/refusal.ts'
 import { applyRegion } from '../../../src/api/region/apply.ts'
@@ -60,6 +60,8 @@ export interface TestApi {
   callWith(token: string, method: Method, url: string, body?: unknown): Promise<ApiAnswer>
   /** Sends a request with JSON in the name of an account (ONE unless another is named). `body` undefined: the request has no body. */
   call(method: Method, url: string, body?: unknown, account?: keyof typeof CLIENT_OF): Promise<ApiAnswer>
+  /** Makes a request while a transaction is open, and commits only when the request waits for it (or was answered, which it must not be). */
+  during<T>(change: (transaction: Change) => Promise<unknown>, request: () => Promise<T>): Promise<T>
   /** Starts a publisher to a directory of files (or to `store`), which stops with the test. Returns the store. */
   startPublisher(store?: Publisher): Promise<Publisher>
   /** Waits until nothing is left to publish. */
@@ -112,6 +114,15 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
       const client = CLIENT_OF[account]
       if (!tokens.has(client)) tokens.set(client, token(client))
       return callWith(await tokens.get(client)!, method, url, body)
+    },
+    during: async (change, request) => {
+      const transaction = await database.tables.startTransaction().execute()
+      await change(transaction)
+      let isAnswered = false
+      const answer = request().finally(() => { isAnswered = true })
+      await until(async () => isAnswered || (await database.pool.query('select from pg_locks where not granted')).rowCount !== 0, 'the request to wait')
+      await transaction.commit().execute()
+      return answer
     },
     startPublisher: async (given) => {
       const files = join(directory, 'store')

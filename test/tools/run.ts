@@ -10,6 +10,7 @@ import { once } from 'node:events'
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
+import { startEmbedded } from '../../src/api/database/embedded.ts'
 import { buildInto } from '../support/programs/imds.ts'
 import { ROOT } from './documents.ts'
 
@@ -33,6 +34,7 @@ await Promise.all([
   check('lint', 'eslint', ['.']),
   check('types', 'tsc', ['-p', '.']).then(() => runVitest(join(directory, 'vitest.json'))),
 ])
+process.env['IMDS_TEST_STATE'] = await makeEmptyState(join(directory, 'state'))
 runTap(join(directory, 'tap.txt'))
 rmSync(directory, { recursive: true })
 
@@ -113,6 +115,12 @@ function buildPrograms(root: string): string {
   symlinkSync(`${ROOT}node_modules`, join(root, 'node_modules')) // imds-api loads packages that are not bundled
   buildInto(dist)
   return dist
+}
+
+/** Makes a state directory of imds-api with an empty database, once for all tests (support/programs/api.ts). */
+async function makeEmptyState(state: string): Promise<string> {
+  await (await startEmbedded(state, false)).stop()
+  return state
 }
 
 /** The failures in tap's output: the names of the tests around each, its line and its details. (If CI is set, tap's reporters print nothing.) */

@@ -2,7 +2,7 @@
  * imds-api on an embedded PostgreSQL of its own: inside the process of a test (`anApi`), or as a child process (`startImdsApi`). Both end with the
  * test, even if its process is killed.
  */
-import { spawn, type ChildProcess } from 'node:child_process'
+import { execFileSync, spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -32,6 +32,9 @@ import { freePort } from '../redis/redis.ts'
 import { type LogLine, until } from './daemon.ts'
 import { IMDS_API, programEnvironment } from './imds.ts'
 import { must, startChild } from './processes.ts'
+
+/** A state directory with an empty database, which `npm test` makes once: a copy takes a tenth of the time of initdb. A test that runs alone makes its own. */
+const EMPTY_STATE = process.env['IMDS_TEST_STATE']
 
 /** The methods of the interface. */
 export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE' | 'PATCH' | 'HEAD'
@@ -236,6 +239,7 @@ const KEEPER = `echo up; cat > /dev/null; pid=$(head -n 1 "$0/state/postgres/dat
 async function temporaryDirectory(t: Test): Promise<string> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-api-'))
   chmodSync(directory, 0o711)
+  if (EMPTY_STATE !== undefined) execFileSync('cp', ['-a', EMPTY_STATE, join(directory, 'state')])
   const keeper = await startChild(['sh', '-c', KEEPER, directory])
   t.teardown(() => keeper.stop())
   return directory

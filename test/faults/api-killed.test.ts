@@ -57,7 +57,7 @@ t.test('after many kills (-9) of imds-api no acknowledged change is missing in t
   for (let kills = 0; kills < KILLS; kills++) {
     const before = clients.statuses.get(200) ?? 0
     await until(() => (clients.statuses.get(200) ?? 0) > before, 'a change to be acknowledged')
-    await sleep(Math.random() * 100)
+    await sleep(Math.random() * 500)
     api.process.kill('SIGKILL')
     await once(api.process, 'exit')
     api = await startProcess(t, env)

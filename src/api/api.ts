@@ -69,6 +69,8 @@ const COMPUTE_POLL_MS = 2_000
 const CLOSE_TIMEOUT_MS = 5_000
 /** A stop does not wait longer for a store that is just being connected. */
 const STORE_CLOSE_TIMEOUT_MS = 500
+/** A stop does not wait longer for parts whose queries the database does not answer. More than CLOSE_TIMEOUT_MS. */
+const PARTS_STOP_TIMEOUT_MS = 6_000
 
 /** Starts imds-api. Rejects where a part cannot start, and leaves nothing running. */
 export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
@@ -105,7 +107,10 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     })
     const operatorServer = buildOperatorServer({ database, publisher, registry: metrics.registry })
     const compute = buildCompute(config, database, accounts, metrics, log)
-    stops.push(() => Promise.all([closeServer(operatorServer), closeServer(server), publisher.stop(), sender.stop(), compute.stop()]))
+    stops.push(() => Promise.race([
+      Promise.all([closeServer(operatorServer), closeServer(server), publisher.stop(), sender.stop(), compute.stop()]),
+      sleep(PARTS_STOP_TIMEOUT_MS, undefined, { ref: false }),
+    ]))
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
     const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
     publisher.start()

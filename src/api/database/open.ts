@@ -1,4 +1,5 @@
 /** Opens the database: the embedded one, or a server by its URL. */
+import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Kysely, PostgresDialect } from 'kysely'
 import pg, { TypeOverrides } from 'pg'
@@ -24,10 +25,15 @@ export interface Database {
   close(): Promise<void>
 }
 
+/** That of a connection. TypeScript's types of pg do not say that it is a socket. */
+type Stream = pg.Connection['stream'] & Pick<Socket, 'setTimeout'>
+
 /** Connections of one process. */
 const POOL = 16
-/** A request waits this long for a connection, and is refused then. */
-const CONNECT_TIMEOUT_MS = 5_000
+/** A request waits 5 s for a connection, and is refused then. A listening connection that the network has lost is noticed by TCP's keep-alive. */
+const LIVENESS = { connectionTimeoutMillis: 5_000, keepAlive: true, keepAliveInitialDelayMillis: 10_000 }
+/** The network has lost a connection on which nothing arrives for this long while a query waits. Idle connections are closed earlier, by the pool. */
+const SILENCE_TIMEOUT_MS = 30_000
 /** A stop waits this long for transactions. One that waits for the store is rolled back. */
 const CLOSE_TIMEOUT_MS = 1_000
 const OLDEST_POSTGRESQL = 15
@@ -38,15 +44,18 @@ const OLDEST_POSTGRESQL = 15
  */
 export async function openDatabase(settings: DatabaseSettings, shared: boolean, failed: (error: Error) => void): Promise<Database> {
   const server = settings.kind === 'embedded' ? await startEmbedded(settings.stateDirectory, shared) : undefined
-  const connection = settings.kind === 'server' ? connectionTo(settings) : server!.connection
+  const connection = { ...settings.kind === 'server' ? connectionTo(settings) : server!.connection, ...LIVENESS }
   // Our bigints (revisions, row numbers) stay below 2^53.
   const types = new TypeOverrides()
   types.setTypeParser(pg.types.builtins.INT8, Number)
-  const pool = new pg.Pool({ ...connection, max: POOL, types, application_name: 'imds-api', connectionTimeoutMillis: CONNECT_TIMEOUT_MS, keepAlive: true })
+  const pool = new pg.Pool({ ...connection, max: POOL, types, application_name: 'imds-api' })
   let closing = false
   pool.on('error', (error) => { if (!closing) failed(error) })
   // A connection that breaks between two queries of a transaction has no other listener, and an error without one ends the process. The next query fails.
-  pool.on('connect', (client) => { client.on('error', () => { /* the query reports it */ }) })
+  pool.on('connect', (client) => {
+    client.on('error', () => { /* the query reports it */ })
+    if (!shared) endWhenSilent((client as pg.PoolClient & pg.Client).connection.stream as Stream)
+  })
   const close = async () => {
     closing = true
     await Promise.race([pool.end(), sleep(CLOSE_TIMEOUT_MS, undefined, { ref: false })])
@@ -68,6 +77,11 @@ export async function openDatabase(settings: DatabaseSettings, shared: boolean, 
     tables: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }),
     pool, connection, close, ended: server?.ended ?? new Promise(() => { /* not ours */ }),
   }
+}
+
+/** The operating system notices a lost connection only after a quarter of an hour. A command is left to it, because one of its queries may take long. */
+function endWhenSilent(stream: Stream): void {
+  stream.setTimeout(SILENCE_TIMEOUT_MS, () => { stream.destroy() }) // the query gets "Connection terminated"
 }
 
 /** False if the embedded database has yet to be made. A server by URL always counts as existing. */

@@ -5,14 +5,20 @@ import { once } from 'node:events'
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 
 /** A port of 127.0.0.1 that forwards to another one. */
-export interface SlowLink { readonly port: number, stop(): Promise<void> }
+export interface SlowLink {
+  readonly port: number
+  /** Forwards nothing any more, and closes nothing: as a network does that loses every packet. */
+  freeze(): void
+  stop(): Promise<void>
+}
 
 /** Forwards to a port of 127.0.0.1. Each chunk of a response arrives `delayMs` later. */
 export async function startSlowLink(target: number, delayMs: number): Promise<SlowLink> {
   const sockets = new Set<Socket>()
+  let isFrozen = false
   const server = createServer((near) => {
     const far = connect(target, '127.0.0.1')
-    near.pipe(far)
+    if (!isFrozen) near.pipe(far)
     far.on('data', (chunk) => { setTimeout(() => near.write(chunk), delayMs) }) // timers with the same delay fire in order
     for (const [socket, other] of [[near, far], [far, near]] as const) {
       sockets.add(socket)
@@ -25,6 +31,10 @@ export async function startSlowLink(target: number, delayMs: number): Promise<Sl
   await once(server, 'listening')
   return {
     port: (server.address() as AddressInfo).port,
+    freeze: () => {
+      isFrozen = true
+      for (const socket of sockets) socket.pause()
+    },
     stop: async () => {
       server.close()
       for (const socket of sockets) socket.destroy()

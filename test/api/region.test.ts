@@ -40,6 +40,41 @@ t.test('what is in use is not pruned, and then nothing is changed', async (t) =>
   t.strictSame(await apply(api.database, aRegion(), true), [])
 })
 
+t.test('what only deleted servers have used is pruned; they still show it', async (t) => {
+  const { zones, server_types, hypervisors, images } = aRegion()
+  const removed = {
+    zone: { id: 'zon-cccc3', handle: 'gb1-c' }, server_type: { id: 'typ-third', handle: '2gb.ssd', name: 'Medium', cores: 2, ram: 2048, disk_size: 30_720 },
+    image: { id: 'img-third', handle: 'debian-13', name: 'Debian 13', disk_size: 2048, virtual_size: 10_240 },
+  }
+  const all = aRegion({
+    zones: [...zones, removed.zone], server_types: [...server_types, removed.server_type], hypervisors: [...hypervisors, { name: 'hv-4', zone: 'gb1-c', ram: 65_536 }], images: [...images, removed.image],
+  })
+  const { database, call, startPublisher, drained } = await anApi(t, { region: all })
+  await startPublisher()
+  const asked = { image: 'debian-13', server_type: '2gb.ssd', zone: 'gb1-c' }
+  const { body: { id } } = await call('POST', '/1.0/servers', asked) as { readonly body: { readonly id: string } }
+  await drained()
+  await t.rejects(apply(database, aRegion(), true), new InUse('image img-third is in use and cannot be deleted: nothing was changed'))
+  for (const [table, change] of Object.entries({ 'hypervisor hv-4': { hypervisors }, 'server type typ-third': { server_types } })) {
+    await t.rejects(apply(database, { ...all, ...change }, true), new InUse(`${table} is in use and cannot be deleted: nothing was changed`))
+  }
+  await call('DELETE', `/1.0/servers/${id}`)
+  await drained()
+  const lines = ['- image img-third', '- hypervisor hv-4', '- server type typ-third', '- zone zon-cccc3']
+  t.strictSame([await apply(database, aRegion(), true), await apply(database, aRegion(), true)], [lines, []])
+  t.match(await call('GET', `/1.0/servers/${id}`), { status: 200, body: { status: 'deleted', image: { id: 'img-third' }, server_type: removed.server_type, zone: removed.zone } })
+  t.match(await call('POST', '/1.0/servers', asked), { status: 422, body: { errors: ['image: debian-13 does not exist, or is not available', 'server_type: 2gb.ssd does not exist, or is deprecated', 'zone: gb1-c does not exist'] } })
+  for (const path of ['zones', 'server_types', 'images', 'account']) t.notMatch(JSON.stringify((await call('GET', `/1.0/${path}`)).body), /zon-cccc3|typ-third|img-third/, path)
+  for (const path of ['zones/gb1-c', 'zones/zon-cccc3', 'server_types/2gb.ssd', 'server_types/typ-third', 'images/img-third']) t.match(await call('GET', `/1.0/${path}`), { status: 404 }, path)
+  t.match(await call('POST', '/1.0/servers', { image: 'img-deb12' }), { status: 202, body: { zone: { handle: 'gb1-a' } } }, 'no server is placed on a hypervisor that is removed')
+  const successor = { ...removed.server_type, id: 'typ-forth' }
+  const [type, zone, image] = [[...server_types, successor], [...zones, { ...removed.zone, id: 'zon-dddd4' }], [...images, { ...removed.image, id: 'img-forth' }]]
+  t.strictSame(await apply(database, aRegion({ server_types: type, zones: zone, images: image })), ['+ zone zon-dddd4', '+ server type typ-forth', '+ image img-forth'], 'another may have the handle')
+  await apply(database, aRegion(), true)
+  t.match(await apply(database, all), [/^~ zone zon-cccc3: removed_at .* -> null$/, /^~ server type typ-third: removed_at .* -> null$/, /^~ hypervisor hv-4: removed_at .* -> null$/, '~ image img-third: handle null -> debian-13, status deleted -> available'])
+  t.match(await call('POST', '/1.0/servers', asked), { status: 202, body: { zone: removed.zone, server_type: removed.server_type } }, 'the file brings them back')
+})
+
 t.test('servers are published again when a name that guests see changes, and only then', async (t) => {
   const { server_types: [small, large], users } = aRegion()
   const enqueued = async () => (await tables.selectFrom('outbox').select('server_id').execute()).length
@@ -221,4 +256,19 @@ t.test('a user or an account who has ended or rejected a collaboration of the fi
   t.strictSame([await apply(database, all), (await collaborations()).sort()], [[], ended.toSorted()])
   await call('POST', '/1.0/collaborations', { email: 'grace@example.com', role: 'admin' })
   t.strictSame([await apply(database, all), (await collaborations()).sort()], [[], [...ended, `${ONE} grace@example.com pending`].sort()], 'a user who is invited again answers the invitation')
+})
+
+t.test('a deprecated server type makes no server, and the default is the smallest that is available', async (t) => {
+  const { server_types: [small, large] } = aRegion()
+  const typesOf = async (...states: ('experimental' | 'available' | 'deprecated')[]) =>
+    apply(api.database, aRegion({ server_types: [{ ...small!, status: states[0]! }, { ...large!, status: states[1]! }] }))
+  const create = async (server_type?: string) => api.call('POST', '/1.0/servers', { image: 'img-deb12', ...server_type !== undefined && { server_type } })
+  await typesOf('deprecated', 'available')
+  for (const name of [small!.id, small!.handle]) t.match(await create(name), { status: 422, body: { errors: [`server_type: ${name} does not exist, or is deprecated`] } })
+  t.match(await create(), { status: 202, body: { server_type: { id: large!.id } } })
+  t.match(await api.call('GET', `/1.0/server_types/${small!.id}`), { status: 200, body: { status: 'deprecated' } }, 'it is still listed, for the servers that have it')
+  await typesOf('experimental', 'deprecated')
+  t.match(await create(small!.id), { status: 202, body: { server_type: { id: small!.id, status: 'experimental' } } })
+  t.match(await create(), { status: 422, body: { errors: ['server_type: name one, because the region has none that is available'] } })
+  await apply(api.database, aRegion())
 })

@@ -97,7 +97,7 @@ t.test('a refused create names all of its faults at once', async (t) => {
   const { body: { id: theirs } } = await call('POST', 'server_groups', {}, TWO)
   const { body: { id: theirIp } } = await call('POST', 'cloud_ips', {}, TWO)
   t.strictSame(await call('POST', 'servers', { image: 'img-two02', server_type: '8gb', zone: 'gb1-z', server_groups: [theirs, 'grp-zzzzz'], user_data: '?', cloud_ip: theirIp }), refused(422, 'unprocessable_entity',
-    'user_data must be base64', 'image: img-two02 does not exist, or is not available', 'server_type: 8gb does not exist', 'zone: gb1-z does not exist', `server_groups: ${theirs} does not exist`,
+    'user_data must be base64', 'image: img-two02 does not exist, or is not available', 'server_type: 8gb does not exist, or is deprecated', 'zone: gb1-z does not exist', `server_groups: ${theirs} does not exist`,
     'server_groups: grp-zzzzz does not exist', `cloud_ip: ${theirIp} does not exist`))
   t.match(await call('POST', 'servers', { image: 'img-old03' }), { status: 422, body: { errors: ['image: img-old03 does not exist, or is not available'] } })
   t.strictSame((await call('GET', 'servers')).body, [], 'nothing was created')

@@ -70,13 +70,15 @@ async function findParts(change: Change, accountId: string, asked: NewServer): P
       where('status', '=', 'available'),
     ])).forShare().executeTakeFirst()
   if (image === undefined) faults.push(`image: ${asked.image} does not exist, or is not available`)
-  const types = change.selectFrom('server_types').select(['id', 'ram'])
+  const types = change.selectFrom('server_types').select(['id', 'ram']).where('removed_at', 'is', null).limit(1)
   const name = asked.serverType
-  const serverType = await (name === undefined ? types.orderBy('ram').orderBy('id') : types.where((where) => where.or([where('id', '=', name), where('handle', '=', name)])))
-    .limit(1).forShare().executeTakeFirst()
-  if (serverType === undefined) faults.push(`server_type: ${name ?? 'the region has none, so nothing'} does not exist`)
+  const serverType = await (name === undefined
+    ? types.where('status', '=', 'available').orderBy('ram').orderBy('id')
+    : types.where('status', '!=', 'deprecated').where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))).forShare().executeTakeFirst()
+  if (serverType === undefined) faults.push(`server_type: ${name === undefined ? 'name one, because the region has none that is available' : `${name} does not exist, or is deprecated`}`)
   const { zone: zoneName } = asked
-  const zone = zoneName === undefined ? undefined : await change.selectFrom('zones').select('id').where((where) => where.or([where('id', '=', zoneName), where('handle', '=', zoneName)])).forShare().executeTakeFirst()
+  const zone = zoneName === undefined ? undefined : await change.selectFrom('zones').select('id').where('removed_at', 'is', null)
+    .where((where) => where.or([where('id', '=', zoneName), where('handle', '=', zoneName)])).forShare().executeTakeFirst()
   if (zoneName !== undefined && zone === undefined) faults.push(`zone: ${zoneName} does not exist`)
   const groups = change.selectFrom('server_groups').select('id').where('account_id', '=', accountId).forShare()
   const ids = [...new Set(asked.serverGroups)]

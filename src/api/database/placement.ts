@@ -7,7 +7,7 @@ export interface FreeHypervisor { readonly name: string, readonly zone_id: strin
 
 /** The hypervisors of a zone (default: of the region), those with most free RAM first. Locks them, so that two changes do not fill one together. */
 export async function freeHypervisors(change: Change, zoneId: string | undefined): Promise<readonly FreeHypervisor[]> {
-  const all = change.selectFrom('hypervisors').select(['name', 'zone_id', 'ram']).orderBy('name').forUpdate()
+  const all = change.selectFrom('hypervisors').select(['name', 'zone_id', 'ram']).where('removed_at', 'is', null).orderBy('name').forUpdate()
   const hypervisors = await (zoneId === undefined ? all : all.where('zone_id', '=', zoneId)).execute()
   const { rows } = await sql<{ hypervisor: string, used: number }>`
     select place.hypervisor, sum(ram) as used from servers join server_types on server_types.id = servers.server_type_id

@@ -4,6 +4,7 @@ import type { AccountStatus } from '../model/account-states.ts'
 import type { CollaborationStatus, Role } from '../model/collaboration.ts'
 import type { DatabaseServerStatus } from '../model/database-server-states.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
+import type { ServerTypeStatus } from '../model/server-type-states.ts'
 
 /** Set by the database unless it is given. */
 type Default<T> = ColumnType<T, T | undefined, T>
@@ -11,9 +12,20 @@ type Default<T> = ColumnType<T, T | undefined, T>
 type Nullable<T> = ColumnType<T | null, T | null | undefined, T | null>
 
 interface Region { readonly only_row: Generated<boolean>, name: string, domain: string, library_ftp_host: string }
-interface Zones { id: string, handle: string }
-interface ServerTypes { id: string, handle: string, name: string, status: string, cores: number, ram: number, disk_size: number, storage_type: string }
-interface Hypervisors { name: string, zone_id: string, ram: number }
+/** `removed_at`: `--prune` has removed it. It stays for deleted servers, which are shown with it; a hypervisor for their snapshots. */
+interface Removable { removed_at: Nullable<Date> }
+interface Zones extends Removable { id: string, handle: string }
+interface ServerTypes extends Removable {
+  id: string
+  handle: string
+  name: string
+  status: ServerTypeStatus
+  cores: number
+  ram: number
+  disk_size: number
+  storage_type: string
+}
+interface Hypervisors extends Removable { name: string, zone_id: string, ram: number }
 
 interface Users {
   id: string

@@ -2,7 +2,7 @@
  * Applies a region file: inserts and changes rows until the database has what the file says. Applying it again changes nothing. What the file does not
  * have stays, unless `prune` deletes it; what is in use cannot be deleted.
  */
-import { sql, type Transaction } from 'kysely'
+import { sql, type RawBuilder, type Transaction } from 'kysely'
 import { nextId } from '../database/allocate.ts'
 import { lockAccount } from '../database/limits.ts'
 import { markChanged } from '../database/outbox.ts'
@@ -30,6 +30,13 @@ const CHANGED_BY_REQUESTS: Readonly<Record<string, readonly string[]>> = {
   api_clients: ['name', 'description', 'permissions_group'],
   applications: ['name', 'description'],
   database_servers: ['name', 'description'],
+}
+/** Queries that say of each row that refers to a row of a table whether it is alive. Deleted servers are not, but clients can still read them. */
+const REFERENCES: Readonly<Record<string, (id: string) => RawBuilder<{ is_alive: boolean }>>> = {
+  zones: (id) => sql`select deleted_at is null as is_alive from servers where zone_id = ${id} union select removed_at is null from hypervisors where zone_id = ${id}`,
+  server_types: (id) => sql`select deleted_at is null as is_alive from servers where server_type_id = ${id}`,
+  hypervisors: (name) => sql`select deleted_at is null as is_alive from servers where ${name} in (hypervisor, migrating_to)`,
+  images: (id) => sql`select deleted_at is null as is_alive from servers where image_id = ${id}`,
 }
 const FOREIGN_KEY_VIOLATION = '23503'
 
@@ -66,9 +73,9 @@ function wantedRows(file: RegionFile, secrets: RegionSecrets, credentials: reado
   const table = (name: string, rows: readonly Row[], key: readonly string[] = ['id'], isPruned = true): Wanted => ({ table: name, key, rows, isPruned })
   return [
     table('region', [{ only_row: true, name: file.name, domain: file.domain, library_ftp_host: file.library_ftp_host ?? `ftp.library.${file.domain}` }], ['only_row'], false),
-    table('zones', file.zones),
-    table('server_types', file.server_types.map((type) => ({ status: 'available', storage_type: 'local', ...type }))),
-    table('hypervisors', file.hypervisors.map(({ name, zone, ram }) => ({ name, zone_id: zoneIds.get(zone), ram })), ['name']),
+    table('zones', file.zones.map((zone) => ({ ...zone, removed_at: null }))),
+    table('server_types', file.server_types.map((type) => ({ status: 'available', storage_type: 'local', ...type, removed_at: null }))),
+    table('hypervisors', file.hypervisors.map(({ name, zone, ram }) => ({ name, zone_id: zoneIds.get(zone), ram, removed_at: null })), ['name']),
     table('users', file.users.map(({ ssh_key = '', ...user }, i) => ({
       email_verified: true, messaging_pref: true, ...without(user, 'password_file', 'totp_secret_file'), ssh_key: ssh_key.trim() || null,
       password_hash: credentials[i]!.passwordHash, totp_secret: credentials[i]!.totpSecret,
@@ -150,26 +157,43 @@ async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted
     if (MADE_WITH_THE_API.includes(table) && !given.has(String(row['id']))) continue
     if (row['source_server_id'] != null) continue // a snapshot, which no file has
     if (kept.has(keyOf(row))) continue
-    let remove = database.deleteFrom(table)
-    for (const column of key) remove = remove.where(column, '=', row[column])
-    try {
-      if (table === 'accounts') await sql`delete from server_groups where account_id = ${row['id']} and is_default`.execute(change)
-      if (table === 'accounts') {
-        for (const made of [...MADE_WITH_THE_API, 'collaborations']) await sql`delete from ${sql.table(made)} where account_id = ${row['id']}`.execute(change)
-      }
-      if (table === 'database_servers') await unmapCloudIps(change, [String(row['id'])])
-      if (table === 'users') {
-        await sql`delete from collaborations where user_id = ${row['id']}`.execute(change)
-        await sql`update collaborations set inviter_id = null where inviter_id = ${row['id']}`.execute(change)
-      }
-      await remove.execute()
-    } catch (error) {
-      if ((error as { code?: string }).code !== FOREIGN_KEY_VIOLATION) throw error
-      throw new InUse(`${label(table)} ${keyOf(row)} is in use and cannot be deleted: nothing was changed`, { cause: error })
-    }
+    const isShown = await isShownWithDeleted(change, table, key[0]!, keyOf(row))
+    if (isShown && (row['removed_at'] != null || row['status'] === 'deleted')) continue // removed before
+    if (isShown) await database.updateTable(table).set(table === 'images' ? { status: 'deleted', handle: null } : { removed_at: new Date() }).where(key[0]!, '=', keyOf(row)).execute()
+    else await deleteRow(change, table, key, row)
     lines.push(`- ${label(table)} ${keyOf(row)}`)
   }
   return lines
+}
+
+/** True if only deleted servers refer to a row, so that it must stay. Locks it, so that no server takes it meanwhile. */
+async function isShownWithDeleted(change: Change, table: string, keyColumn: string, key: string): Promise<boolean> {
+  const references = REFERENCES[table]
+  if (references === undefined) return false
+  await sql`select from ${sql.table(table)} where ${sql.ref(keyColumn)} = ${key} for update`.execute(change)
+  const { rows } = await references(key).execute(change)
+  return rows.length > 0 && !rows.some(({ is_alive }) => is_alive)
+}
+
+/** Deletes a row with what belongs to it. Throws InUse where other rows refer to it. */
+async function deleteRow(change: Change, table: string, key: readonly string[], row: Row): Promise<void> {
+  let remove = (change as unknown as Transaction<AnyTables>).deleteFrom(table)
+  for (const column of key) remove = remove.where(column, '=', row[column])
+  try {
+    if (table === 'accounts') await sql`delete from server_groups where account_id = ${row['id']} and is_default`.execute(change)
+    if (table === 'accounts') {
+      for (const made of [...MADE_WITH_THE_API, 'collaborations']) await sql`delete from ${sql.table(made)} where account_id = ${row['id']}`.execute(change)
+    }
+    if (table === 'database_servers') await unmapCloudIps(change, [String(row['id'])])
+    if (table === 'users') {
+      await sql`delete from collaborations where user_id = ${row['id']}`.execute(change)
+      await sql`update collaborations set inviter_id = null where inviter_id = ${row['id']}`.execute(change)
+    }
+    await remove.execute()
+  } catch (error) {
+    if ((error as { code?: string }).code !== FOREIGN_KEY_VIOLATION) throw error
+    throw new InUse(`${label(table)} ${key.map((column) => String(row[column])).join(' ')} is in use and cannot be deleted: nothing was changed`, { cause: error })
+  }
 }
 
 /**

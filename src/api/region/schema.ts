@@ -13,6 +13,7 @@ import { isCountryCode } from '../model/countries.ts'
 import { isEmailAddress } from '../model/email-address.ts'
 import { TELEPHONE_PATTERN } from '../model/formats.ts'
 import { overlap, parseRange } from '../model/pools.ts'
+import { SERVER_TYPE_STATES } from '../model/server-type-states.ts'
 import { parseSshKey } from '../model/ssh-key.ts'
 
 const Id = (prefix: string) => Type.String({ pattern: `^${prefix}-[0-9a-z]{5,6}$` })
@@ -31,7 +32,7 @@ const RegionSchema = Type.Object({
   library_ftp_host: Optional(Line),
   zones: Type.Array(Type.Object({ id: Id('zon'), handle: Handle }, closed), { minItems: 1 }),
   server_types: Type.Array(Type.Object({
-    id: Id('typ'), handle: Handle, name: Line, status: Optional(Line), cores: Positive, ram: Positive, disk_size: Positive, storage_type: Optional(Line),
+    id: Id('typ'), handle: Handle, name: Line, status: Optional(Type.Enum([...SERVER_TYPE_STATES])), cores: Positive, ram: Positive, disk_size: Positive, storage_type: Optional(Line),
   }, closed), { minItems: 1 }),
   images: Type.Array(Type.Object({
     id: Id('img'), handle: Optional(Handle), account: Optional(Id('acc')), name: Line, username: Optional(Line), status: Optional(Line), description: Optional(Type.String()),

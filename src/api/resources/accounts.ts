@@ -123,7 +123,7 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
     jsonArrayFrom(eb.selectFrom('server_groups').select(['server_groups.id', 'server_groups.name', 'server_groups.description', 'server_groups.is_default', 'server_groups.created_at'])
       .whereRef('server_groups.account_id', '=', 'accounts.id').orderBy('server_groups.id')).as('server_groups'),
     jsonArrayFrom(eb.selectFrom('images').selectAll('images').whereRef('images.account_id', '=', 'accounts.id').where('images.status', '!=', 'deleted').orderBy('images.id')).as('images'),
-    jsonArrayFrom(eb.selectFrom('zones').select(['zones.id', 'zones.handle']).orderBy('zones.handle')).as('zones'),
+    jsonArrayFrom(eb.selectFrom('zones').select(['zones.id', 'zones.handle']).where('zones.removed_at', 'is', null).orderBy('zones.handle')).as('zones'),
     eb.selectFrom('region').select('region.library_ftp_host').as('library_ftp_host'),
   ]).where((eb) => eb('accounts.id', '=', eb.fn.any(eb.val([...ids]))))
 }

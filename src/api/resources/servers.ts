@@ -55,7 +55,7 @@ const Extensions = { metadata_options: Type.Optional(GivenOptionsSchema), tags: 
 const Create = Type.Object({
   image: Type.String({ description: 'An id or a handle.' }),
   name: Type.Optional(GivenName),
-  server_type: Type.Optional(Type.String({ description: 'An id or a handle. Default: the smallest type.' })),
+  server_type: Type.Optional(Type.String({ description: 'An id or a handle. Default: the smallest that is available.' })),
   zone: Type.Optional(Type.String({ description: 'An id or a handle. Default: the zone with the most free RAM.' })),
   user_data: Type.Optional(UserData),
   server_groups: Type.Optional(GroupIds),

@@ -103,6 +103,12 @@ const STATEMENTS = [
   )`,
   'create index compute_actions_server on compute_actions (server_id, id) where finished_at is null',
   'create index compute_actions_finished on compute_actions (finished_at)',
+  // The catalog. What `imds-api apply --prune` removes stays for the deleted servers that refer to it, and another row may have its handle.
+  'alter table server_types add check (status in (\'experimental\', \'available\', \'deprecated\'))',
+  ...['zones', 'server_types', 'hypervisors'].map((table) => `alter table ${table} add removed_at timestamptz`),
+  ...['zones', 'server_types'].flatMap((table) => [
+    `alter table ${table} drop constraint ${table}_handle_key`, `create unique index ${table}_handle on ${table} (handle) where removed_at is null`,
+  ]),
 ] as const
 
 export async function up(database: Kysely<unknown>): Promise<void> {

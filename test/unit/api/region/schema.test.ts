@@ -46,6 +46,7 @@ test.each<[string, object, string]>([
   ['an unknown type of a database server', { database_servers: [databaseServer] }, 'database_servers: dbs-aaaaa has the type dbt-zzzzz, which database_server_types does not have'],
   ['a database server twice', { database_servers: [databaseServer, databaseServer] }, 'dbs-aaaaa is given twice'],
   ['an unknown state of a database server', { database_servers: [{ ...databaseServer, status: 'idle' }] }, 'database_servers.0.status must be'],
+  ['an unknown state of a server type', { server_types: [{ ...aRegion().server_types[0], status: 'idle' }] }, 'server_types.0.status must be'],
   ['a weekday that is none', { database_servers: [{ ...databaseServer, maintenance_weekday: 7 }] }, 'database_servers.0.maintenance_weekday must be <= 6'],
   ['a type of another kind of id', { database_server_types: [{ id: 'typ-aaaaa', name: 'x', disk_size: 1, ram: 1 }] }, 'database_server_types.0.id must match pattern'],
   ['an unknown account of an application', { applications: [{ id: 'app-aaaaa', account: 'acc-zzzzz', name: 'x' }] }, 'applications: app-aaaaa belongs to acc-zzzzz, which accounts does not have'],

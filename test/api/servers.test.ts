@@ -260,7 +260,7 @@ t.test('a create waits for a change that takes away what it names, and is refuse
   for (const [body, take, ...errors] of [
     [{ image: 'img-old03' }, (change) => images(change, 'img-old03').set({ status: 'deleted' }).execute(), 'image: img-old03 does not exist, or is not available'],
     [{ image: 'img-two02' }, (change) => images(change, 'img-two02').set({ public: false }).execute(), 'image: img-two02 does not exist, or is not available'],
-    [{ server_type: 'typ-gone' }, (change) => change.deleteFrom('server_types').where('id', '=', 'typ-gone').execute(), 'server_type: typ-gone does not exist'],
+    [{ server_type: 'typ-gone' }, (change) => change.deleteFrom('server_types').where('id', '=', 'typ-gone').execute(), 'server_type: typ-gone does not exist, or is deprecated'],
     [{ zone: 'gb1-c' }, async (change) => {
       await change.deleteFrom('hypervisors').where('name', '=', 'hv-gone').execute()
       await change.deleteFrom('zones').where('id', '=', 'zon-gone3').execute()

@@ -12,7 +12,7 @@ import { listen, listenAt, StartFailure } from '../runtime/listen.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
 import { VERSION } from '../version.ts'
-import { buildAudit, openAudit, READS, type AuditStream } from './audit.ts'
+import { buildAudit, describeClient, openAudit, READS, type AuditStream } from './audit.ts'
 import { buildAccountChoice } from './auth/account-choice.ts'
 import { buildBearerCheck } from './auth/bearer.ts'
 import { FailureLimit } from './auth/failure-limit.ts'
@@ -106,7 +106,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       done()
     })
     const operatorServer = buildOperatorServer({ database, publisher, registry: metrics.registry })
-    const compute = buildCompute(config, database, accounts, metrics, log)
+    const compute = buildCompute(config, database, accounts, metrics, audit, log)
     stops.push(() => Promise.race([
       Promise.all([closeServer(operatorServer), closeServer(server), publisher.stop(), sender.stop(), compute.stop()]),
       sleep(PARTS_STOP_TIMEOUT_MS, undefined, { ref: false }),
@@ -142,7 +142,9 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
 interface Service { start(): Promise<void>, stop(): Promise<void> }
 
 /** The compute interface; where actions are not reported, only a warning of those that wait. */
-function buildCompute({ compute, computeListener }: ApiConfig, database: Database, accounts: AccountChanges, metrics: ApiMetrics, log: Logger): Service {
+function buildCompute(
+  { compute, computeListener }: ApiConfig, database: Database, accounts: AccountChanges, metrics: ApiMetrics, audit: DestinationStream, log: Logger,
+): Service {
   const { tables } = database
   if (compute === 'none') {
     return {
@@ -156,7 +158,8 @@ function buildCompute({ compute, computeListener }: ApiConfig, database: Databas
   const { listen: place, tls, retrySeconds } = computeListener
   const waiters = new Waiters()
   const listener = new NotificationListener(() => connect(database), COMPUTE_CHANNEL, (hypervisor) => { waiters.wake(hypervisor) })
-  const server = buildComputeServer({ tables, accounts, waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted: metrics.actionFinished, log }, readTls(tls))
+  const parts = { tables, accounts, waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted: metrics.actionFinished, audit, log }
+  const server = buildComputeServer(parts, readTls(tls))
   let listened = Promise.resolve()
   return {
     start: async () => {
@@ -244,7 +247,7 @@ export async function buildApiServer(
   addTokenEndpoint(server, { grants, seconds: accessTokenSeconds, otpHeaders })
   await server.register((api: ApiServer, _options: object, done: () => void) => {
     addCheck(api, buildBearerCheck(tokens))
-    api.addHook('onSend', buildAudit(audit))
+    api.addHook('onSend', buildAudit(audit, describeClient))
     const parts = { tables, pool, accounts, site, compute }
     addUserCollaborationRoutes(api, parts)
     void api.register((any: ApiServer, _none: object, added: () => void) => {

@@ -38,23 +38,32 @@ function reopen(stream: ReturnType<typeof pino.destination>, file: string): Erro
   }
 }
 
-/** Builds the hook that writes the lines: an `onSend` hook for routes with an access token. */
-export function buildAudit(destination: DestinationStream): (request: FastifyRequest, reply: FastifyReply, payload: unknown, done: () => void) => void {
+/** Who has sent a request: the first fields of its line after the time. Those that are undefined are left out. */
+export type DescribeActor = (request: FastifyRequest) => Readonly<Record<string, string | undefined>>
+
+/** The actor of a route with an access token. Routes of the user's own side have no account. */
+export const describeClient: DescribeActor = ({ identity, caller }) => ({
+  client: identity.clientId,
+  user: identity.kind === 'user' ? identity.userId : undefined,
+  account: (caller as Caller | undefined)?.accountId,
+})
+
+/** Builds the hook that writes the lines: an `onSend` hook. */
+export function buildAudit(
+  destination: DestinationStream, describeActor: DescribeActor,
+): (request: FastifyRequest, reply: FastifyReply, payload: unknown, done: () => void) => void {
   return (request, reply, _payload, done) => {
-    if (!READS.includes(request.method) && reply.statusCode < 300) destination.write(`${JSON.stringify(describe(request, reply))}\n`)
+    if (!READS.includes(request.method) && reply.statusCode < 300) {
+      destination.write(`${JSON.stringify({ time: new Date().toISOString(), ...describeActor(request), ...describeChange(request, reply) })}\n`)
+    }
     done()
   }
 }
 
-/** Fields that are undefined are left out of the line. */
-function describe({ identity, caller, ip, method, routeOptions, params, body }: FastifyRequest, { answeredId }: FastifyReply) {
+function describeChange({ ip, method, routeOptions, params, body }: FastifyRequest, { answeredId }: FastifyReply) {
   const known = Object.keys((routeOptions.schema?.body as { readonly properties?: object } | undefined)?.properties ?? {})
   const set = known.filter((name) => Object.hasOwn(body as object, name))
   return {
-    time: new Date().toISOString(),
-    client: identity.clientId,
-    user: identity.kind === 'user' ? identity.userId : undefined,
-    account: (caller as Caller | undefined)?.accountId, // routes of the user's own side have none
     address: ip, method, route: routeOptions.url,
     id: (params as { readonly id?: string }).id ?? answeredId,
     set: set.length > 0 ? set : undefined,

@@ -54,7 +54,7 @@ t.test('a hypervisor with a certificate sees its own actions and servers only', 
   const port = await freePort()
   const api = await startImdsApi(t, {
     IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_LISTEN: `127.0.0.1:${String(port)}`, IMDS_API_COMPUTE_TLS_CERT_FILE: own.certFile, IMDS_API_COMPUTE_TLS_KEY_FILE: own.keyFile,
-    IMDS_API_COMPUTE_TLS_CLIENT_CA_FILE: authority.caFile,
+    IMDS_API_COMPUTE_TLS_CLIENT_CA_FILE: authority.caFile, IMDS_API_AUDIT_FILE: join(directory, 'audit'),
   }, region)
   const as = (certificate: Certificate | undefined) => (method: string, path: string, body?: object) => send({
     host: '127.0.0.1', port, ca: readFileSync(authority.caFile), ...certificate !== undefined && { cert: readFileSync(certificate.certFile), key: readFileSync(certificate.keyFile) },
@@ -77,6 +77,10 @@ t.test('a hypervisor with a certificate sees its own actions and servers only', 
   t.match(await asOne('GET', `/servers/${onOne}`), { status: 200, body: { hypervisor: 'hv-1' } })
   t.match(await asOne('GET', '/hypervisors/hv-1/actions?wait=60'), { status: 200, body: [{ server: { id: onOne } }] })
   t.match(await asThree('POST', `/hypervisors/hv-3/actions/${String(action!.id)}/outcome`, outcome), { status: 200 })
+  t.match(await asOne('POST', `/servers/${onOne}/seal`), { status: 200 })
+  t.match(readFileSync(join(directory, 'audit'), 'utf8').trimEnd().split('\n').map((line) => JSON.parse(line) as object).slice(-2), [
+    { hypervisor: 'hv-3', action: String(action!.id), id: onThree, method: 'POST' }, { hypervisor: 'hv-1', route: '/servers/:id/seal', id: onOne },
+  ], 'the audit lines name the hypervisor of the certificate')
 
   for (const [what, certificate] of [['no certificate', undefined], ['an expired one', expired], ['one of another authority', foreign]] as const) {
     await t.rejects(as(certificate)('GET', '/hypervisors/hv-1/actions'), /alert|ECONNRESET|socket hang up|EPIPE/, what)

@@ -9,7 +9,7 @@ import { purgeActions, readQueue } from '../../src/api/database/compute-queue.ts
 import { NotificationListener } from '../../src/api/database/notifications.ts'
 import { aRegion } from '../support/fixtures/region.ts'
 import { random } from '../support/fixtures/generated-records.ts'
-import { anApi, type Method } from '../support/programs/api.ts'
+import { anApi, type AuditLine, type Method } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { executed } from '../tools/documents.ts'
 
@@ -24,6 +24,8 @@ const store = await api.startPublisher()
 /** Two compute interfaces on one database, as two processes of imds-api have them. */
 const outcomes: string[] = []
 const warnings: string[] = []
+const audit: AuditLine[] = []
+const audited = { write: (line: string) => { audit.push(JSON.parse(line) as AuditLine) } }
 const computes = [0, 1].map(() => {
   const waiters = new Waiters()
   const listener = new NotificationListener(async () => {
@@ -33,7 +35,7 @@ const computes = [0, 1].map(() => {
   }, COMPUTE_CHANNEL, (hypervisor) => { waiters.wake(hypervisor) })
   const listened = listener.run()
   const log = pino({ level: 'warn' }, { write: (line) => { warnings.push(line) } })
-  const server = buildComputeServer({ tables, accounts: api.accounts, waiters, retrySeconds: 60, pollMs: 60_000, counted: (outcome) => { outcomes.push(outcome) }, log }, undefined)
+  const server = buildComputeServer({ tables, accounts: api.accounts, waiters, retrySeconds: 60, pollMs: 60_000, counted: (outcome) => { outcomes.push(outcome) }, audit: audited, log }, undefined)
   t.teardown(async () => {
     await server.close()
     await listener.stop()
@@ -351,6 +353,28 @@ t.test('a seal is in the record, and stays for every later one', async (t) => {
   await call('PUT', `servers/${id}`, { user_data: Buffer.from('other').toString('base64') })
   await api.drained()
   t.equal((await recordOf(id))!.sealedAt, sealedAt)
+})
+
+t.test('each change of a hypervisor leaves an audit line; a read and a refused request leave none', async (t) => {
+  const id = await activeServer({ user_data: Buffer.from('secret').toString('base64') })
+  await act(id, 'stop')
+  audit.length = 0
+  const [given] = await fetchActions()
+  await report(given!.id, 'failed', 'the disk of secret-name is full')
+  await report(given!.id, 'succeeded')
+  await compute('GET', `/servers/${id}`)
+  await compute('POST', `/servers/${id}/migration`, { to: 'hv-9' })
+  await compute('POST', `/servers/${id}/migration`, { to: 'hv-2' })
+  await compute('DELETE', `/servers/${id}/migration`)
+  await compute('POST', `/servers/${id}/seal`)
+  const line = { time: 'string', address: '127.0.0.1', method: 'POST', id }
+  t.strictSame(audit.map(({ time, ...rest }) => ({ ...rest, time: typeof time })), [
+    { ...line, hypervisor: 'hv-1', action: String(given!.id), route: '/hypervisors/:hypervisor/actions/:action/outcome', set: ['outcome', 'fault'] },
+    { ...line, route: '/servers/:id/migration', set: ['to'] },
+    { ...line, method: 'DELETE', route: '/servers/:id/migration' },
+    { ...line, route: '/servers/:id/seal' },
+  ])
+  t.notMatch(JSON.stringify(audit), 'secret-name')
 })
 
 t.test('the metrics: what waits, for how long, and what nobody fetches', async (t) => {

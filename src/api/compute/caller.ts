@@ -13,9 +13,13 @@ export function namesOf({ subject, subjectaltname = '' }: Pick<PeerCertificate, 
   return [...typeof common === 'string' ? [common] : [], ...alternative]
 }
 
-/** True for a hypervisor that the other end of a connection may act for. A connection that is closed has no certificate any more. */
+/** True for a hypervisor that the other end of a connection may act for. */
 export function mayActFor(socket: Socket, hypervisor: string): boolean {
-  if (!(socket instanceof TLSSocket)) return true
-  const certificate = socket.getPeerCertificate() as PeerCertificate | null
-  return certificate !== null && namesOf(certificate).includes(hypervisor)
+  return !(socket instanceof TLSSocket) || namesOfCaller(socket).includes(hypervisor)
+}
+
+/** The names of the client certificate of a connection: none without TLS. A connection that is closed has no certificate any more. */
+export function namesOfCaller(socket: Socket): readonly string[] {
+  const certificate = socket instanceof TLSSocket ? socket.getPeerCertificate() as PeerCertificate | null : null
+  return certificate === null ? [] : namesOf(certificate)
 }

@@ -5,7 +5,8 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import Type, { type Static, type TSchema } from 'typebox'
 import type { Kysely } from 'kysely'
-import type { Logger } from 'pino'
+import type { DestinationStream, Logger } from 'pino'
+import { buildAudit } from '../audit.ts'
 import type { AccountChanges } from '../database/account-changes.ts'
 import { giveOutActions, reportOutcome, type GivenAction } from '../database/compute-queue.ts'
 import { beginMigration, cancelMigration, endMigration, findPlacement, sealUserData, type Placement } from '../database/live-migration.ts'
@@ -13,8 +14,15 @@ import type { Outcome, Tables } from '../database/tables.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { isRefusal, notFound, type Refusal } from '../refusal.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from '../server.ts'
-import { mayActFor } from './caller.ts'
+import { mayActFor, namesOfCaller } from './caller.ts'
 import type { Waiters } from './waiters.ts'
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** The first name of the client certificate. It is read before the request, since its connection may close meanwhile. */
+    callerName: string | undefined
+  }
+}
 
 /**
  * What the compute interface needs. `retrySeconds`: how long a hypervisor has for an action. `pollMs`: a waiting request looks at the queue at least this
@@ -27,6 +35,7 @@ export interface ComputeParts {
   readonly retrySeconds: number
   readonly pollMs: number
   readonly counted: (outcome: Outcome) => void
+  readonly audit: DestinationStream
   readonly log: Logger
 }
 
@@ -58,12 +67,21 @@ const OfHypervisor = Type.Object({ hypervisor: Type.String() })
 const OfServer = Type.Object({ id: Type.String() })
 
 /** Builds the server. Closing it ends the requests that wait. */
-export function buildComputeServer({ tables, accounts, waiters, retrySeconds, pollMs, counted, log }: ComputeParts, tls: ApiServerSettings['tls']): ApiServer {
+export function buildComputeServer({ tables, accounts, waiters, retrySeconds, pollMs, counted, audit, log }: ComputeParts, tls: ApiServerSettings['tls']): ApiServer {
   const server = buildServer({ tls, trustedProxies: [], log })
   server.addHook('preClose', (done) => {
     waiters.close()
     done()
   })
+  server.decorateRequest('callerName', undefined)
+  server.addHook('onRequest', (request, _reply, done) => {
+    request.callerName = namesOfCaller(request.raw.socket)[0]
+    done()
+  })
+  server.addHook('onSend', buildAudit(audit, ({ params, callerName }) => {
+    const { hypervisor = callerName, action } = params as { readonly hypervisor?: string, readonly action?: string }
+    return { hypervisor, action }
+  }))
   const checkHypervisor = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | undefined> => {
     const { hypervisor } = request.params as Static<typeof OfHypervisor>
     const isKnown = mayActFor(request.raw.socket, hypervisor) && await tables.selectFrom('hypervisors').select('name').where('name', '=', hypervisor).executeTakeFirst() !== undefined
@@ -93,13 +111,14 @@ export function buildComputeServer({ tables, accounts, waiters, retrySeconds, po
     }
   })
 
-  server.post('/hypervisors/:hypervisor/actions/:id/outcome', {
+  server.post('/hypervisors/:hypervisor/actions/:action/outcome', {
     preHandler: checkHypervisor,
-    schema: { params: Type.Object({ ...OfHypervisor.properties, id: Type.String({ pattern: '^[0-9]{1,15}$' }) }), body: Report, response: { 200: Finished } },
+    schema: { params: Type.Object({ ...OfHypervisor.properties, action: Type.String({ pattern: '^[0-9]{1,15}$' }) }), body: Report, response: { 200: Finished } },
   }, async ({ params, body }, reply) => {
-    const finished = await reportOutcome(tables, accounts, params.hypervisor, Number(params.id), { outcome: body.outcome, fault: body.fault ?? null })
+    const finished = await reportOutcome(tables, accounts, params.hypervisor, Number(params.action), { outcome: body.outcome, fault: body.fault ?? null })
     if (isRefusal(finished)) return reply.refuse(finished)
     const { id, serverId, kind, outcome, fault, isNew } = finished
+    reply.answeredId = serverId
     if (isNew) {
       counted(outcome)
       if (outcome === 'failed') log.warn({ action: kind, id, server: serverId, hypervisor: params.hypervisor, fault }, 'the hypervisor could not carry out an action')

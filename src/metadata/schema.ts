@@ -10,6 +10,8 @@ import { DEFAULT_NETWORK, ID, ID_RULE, NAME } from './identifiers.ts'
 export const SCHEMA = 1
 /** How many server groups a record may have. */
 export const SERVER_GROUPS_MAX = 256
+/** How many SSH keys a record may have. */
+export const PUBLIC_KEYS_MAX = 256
 /** How many cloud IPs an interface of a record may have. */
 export const CLOUD_IPS_MAX = 64
 
@@ -108,7 +110,7 @@ export const InstanceSchema = Type.Object({
   region: text('the name of a region', { pattern: NAME, description: 'The region of the store.' }),
   interfaces: Type.Array(Interface, { minItems: 1, maxItems: 32 }),
   serverGroups: Type.Array(ServerGroup, { default: [], maxItems: SERVER_GROUPS_MAX }),
-  publicKeys: Type.Array(PublicKey, { default: [], maxItems: 256 }),
+  publicKeys: Type.Array(PublicKey, { default: [], maxItems: PUBLIC_KEYS_MAX }),
   tags: TagsSchema,
   blockDevices: Type.Record(BlockDeviceName, BlockDevice, {
     default: {}, maxProperties: 256, description: 'Name of a virtual device (ami, root, swap, ebs1, ephemeral0) to device.',

@@ -43,7 +43,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/database/outbox.ts': 'api/publish',
   'api/database/placement.ts': 'api/compute',
   'api/database/prepared.ts': 'api/cloud-ips',
-  'api/database/record-limits.ts': 'api/cloud-ips',
+  'api/database/record-limits.ts': 'api/record-limits',
   'api/database/transaction.ts': 'api/publish',
   'api/demo.ts': 'api/demo',
   'api/mail/sender.ts': 'api/mail',

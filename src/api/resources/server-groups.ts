@@ -50,8 +50,10 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
       if (isRefusal(group)) return group
       const values = { ...body.name !== undefined && { name: body.name ?? '' }, ...body.description !== undefined && { description: body.description ?? '' } }
       if (Object.keys(values).length > 0) await change.updateTable('server_groups').set(values).where('id', '=', params.id).execute()
-      if (body.name !== undefined) await markChanged(change, await membersOf(change, params.id)) // guests see the name
-      return load(change, site, caller.accountId, params.id)
+      if (body.name === undefined) return load(change, site, caller.accountId, params.id)
+      const members = await membersOf(change, params.id)
+      await markChanged(change, members) // guests see the name
+      return await refuseBeyondRecord(change, members) ?? load(change, site, caller.accountId, params.id)
     })))
 
   server.delete('/server_groups/:id', {

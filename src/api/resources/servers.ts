@@ -150,8 +150,9 @@ async function update(change: Change, present: Selectable<Tables['servers']>, bo
     await change.deleteFrom('server_group_members').where('server_id', '=', id).execute()
     if (groupIds.length > 0) await change.insertInto('server_group_members').values(groupIds.map((server_group_id) => ({ server_group_id, server_id: id }))).execute()
   }
-  if ([user_data, server_groups, metadata_options, tags].some((value) => value !== undefined)) await markChanged(change, [id])
-  return server_groups === undefined ? undefined : refuseBeyondRecord(change, [id])
+  if ([user_data, server_groups, metadata_options, tags].every((value) => value === undefined)) return undefined
+  await markChanged(change, [id])
+  return refuseBeyondRecord(change, [id])
 }
 
 /** Locks server groups against a delete, and names those that the account does not have. */

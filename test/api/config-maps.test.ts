@@ -76,6 +76,7 @@ t.test('data of 1,048,576 bytes is stored, also as escapes; one byte more is 422
   for (const [method, path] of [['POST', 'config_maps'], ['PUT', `config_maps/${id}`]] as const) {
     t.match(await send(method, path, bodyOf(1_048_577, 'a')), tooLong)
     t.match(await send(method, path, bodyOf(1_048_577, '\\u0061')), tooLong)
+    t.match(await send(method, path, `{"data":{${'"a":1,'.repeat(1_000_000)}"a":1}}`), { status: 422 }, 'repeated keys count')
     t.match(await send(method, path, `{"data":{}}${' '.repeat(7 * 1_048_576)}`), { status: 413, text: '{"error_name":"payload_too_large","errors":["Request body is too large"]}' })
   }
   t.equal((await send('GET', `config_maps/${id}`)).text, last, 'a refusal changes nothing')

@@ -1,7 +1,7 @@
 /** The data of a config map: an object, kept as the text that was sent, without white space. */
 import { compactJson, memberText } from './json-text.ts'
 
-/** The limit of the interface, in bytes of UTF-8 as JSON.stringify writes the data. */
+/** The limit of the interface, in bytes of UTF-8. It is for the text that is stored. */
 export const DATA_MAX_BYTES = 1_048_576
 /** Any byte may be sent as an escape of six, such as \u0061, and there is a name beside the data. */
 export const BODY_MAX_BYTES = 7 * DATA_MAX_BYTES
@@ -11,10 +11,10 @@ const MOST_LEVELS = 99
 /** Data to store, or what is wrong with it. */
 export type ParsedData = { readonly ok: true, readonly text: string } | { readonly ok: false, readonly fault: string }
 
-/** Takes the data out of the text of a request's body, in which `data` was found by JSON.parse. */
-export function parseData(body: string, data: object): ParsedData {
+/** Takes the data out of the text of a request's body, in which JSON.parse has found `data`. */
+export function parseData(body: string): ParsedData {
   const { text, levels } = compactJson(memberText(body, 'data')!)
   if (levels > MOST_LEVELS) return { ok: false, fault: `data must have at most ${String(MOST_LEVELS)} levels of objects and arrays; it has ${String(levels)}` }
-  const bytes = Buffer.byteLength(JSON.stringify(data))
+  const bytes = Buffer.byteLength(text)
   return bytes > DATA_MAX_BYTES ? { ok: false, fault: `data must be at most ${String(DATA_MAX_BYTES)} bytes; it is ${String(bytes)}` } : { ok: true, text }
 }

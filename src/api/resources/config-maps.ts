@@ -60,7 +60,7 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
   server.post('/config_maps', {
     schema: { summary: 'Create a config map', tags: TAGS, body: Type.Object({ name: Name, data: Data }), response: { 200: ConfigMap } },
   }, async ({ caller, body, bodyText }, reply) => {
-    const data = parseData(bodyText, body.data)
+    const data = parseData(bodyText)
     if (!data.ok) return reply.refuse(refuse('unprocessable_entity', data.fault))
     return send(reply, await accounts.commit(caller.accountId, async (change) => {
       const id = await nextId(change, 'cfg')
@@ -75,7 +75,7 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
       response: { 200: ConfigMap },
     },
   }, async ({ caller, params, body: { name, data: given }, bodyText }, reply) => {
-    const data = given === undefined ? undefined : parseData(bodyText, given)
+    const data = given === undefined ? undefined : parseData(bodyText)
     if (data?.ok === false) return reply.refuse(refuse('unprocessable_entity', data.fault))
     const values = { ...name !== undefined && { name: name ?? '' }, ...data !== undefined && { data: data.text } }
     return send(reply, await accounts.commit(caller.accountId, async (change) => {

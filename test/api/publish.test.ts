@@ -330,6 +330,32 @@ t.test('publishing', async (t) => {
   })
 })
 
+/** PostgreSQL takes at most 65,535 parameters in a statement. */
+const MANY = 70_000
+
+t.test('a region of more servers than a statement has parameters is applied and published again', async (t) => {
+  const { database, call, startPublisher, drained } = await anApi(t, { region })
+  const { tables, pool } = database
+  await call('POST', '/1.0/servers', { image: 'img-deb12' })
+  await pool.query(`insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor, compatibility_mode, disk_encrypted)
+    select 'srv-m' || number, account_id, '', 'active', image_id, server_type_id, zone_id, hypervisor, false, false from servers, generate_series(2, $1::integer) as number`, [MANY])
+  const enqueued = async () => (await pool.query<{ count: number }>('select count(distinct server_id) from outbox')).rows[0]!.count
+  await tables.deleteFrom('outbox').execute()
+  t.equal(await inTransaction(tables, enqueueAll), MANY)
+  t.equal(await enqueued(), MANY)
+  await tables.deleteFrom('outbox').execute()
+  await apply(database, { ...region, domain: 'gb2.example.com' })
+  t.equal(await enqueued(), MANY)
+  const { rows } = await pool.query('select revision, count(*) from servers group by revision')
+  t.strictSame(rows, [{ revision: 2, count: MANY }], 'each has a new revision')
+  await tables.deleteFrom('outbox').execute()
+  const { id } = await tables.selectFrom('servers').select('id').where('status', '=', 'creating').executeTakeFirstOrThrow()
+  await pool.query('insert into outbox (server_id) select $1 from generate_series(1, $2::integer)', [id, MANY])
+  await startPublisher()
+  await drained()
+  t.match(await call('GET', `/1.0/servers/${id}`), { body: { status: 'active' } }, 'a server that changed so often while the store was away')
+})
+
 type Store = Pick<Publisher, 'initialise' | 'put' | 'remove'>
 
 /** The methods of a store that a publisher uses. A test may replace some of them. */

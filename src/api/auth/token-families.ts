@@ -81,5 +81,5 @@ export class TokenFamilies {
 
 /** Revokes families, with all of their tokens: those with these ids, or of these applications or users. */
 export async function revokeFamilies(database: Reader, column: 'id' | 'application_id' | 'user_id', values: readonly (string | number)[]): Promise<void> {
-  await database.updateTable('token_families').set({ revoked_at: new Date() }).where(column, 'in', [...values]).where('revoked_at', 'is', null).execute()
+  await database.updateTable('token_families').set({ revoked_at: new Date() }).where((where) => where(column, '=', where.fn.any(where.val([...values])))).where('revoked_at', 'is', null).execute()
 }

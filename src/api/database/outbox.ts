@@ -12,13 +12,14 @@ export const OUTBOX_CHANNEL = 'imds_outbox'
 export async function markChanged(change: Change, serverIds: readonly string[]): Promise<void> {
   const ids = [...new Set(serverIds)].sort()
   if (ids.length === 0) return
-  await change.selectFrom('servers').select('id').where('id', 'in', ids).orderBy('id').forUpdate().execute()
-  await change.updateTable('servers').set(({ eb }) => ({ revision: eb('revision', '+', 1) })).where('id', 'in', ids).execute()
+  // One parameter, not one for each id: a statement takes 65,535 at most.
+  await sql`select from servers where id = any(${ids}) order by id for update`.execute(change)
+  await sql`update servers set revision = revision + 1 where id = any(${ids})`.execute(change)
   await enqueue(change, ids)
 }
 
 /** Enqueues servers without a new revision: for a new server. */
 export async function enqueue(change: Change, serverIds: readonly string[]): Promise<void> {
-  await change.insertInto('outbox').values(serverIds.map((server_id) => ({ server_id }))).execute()
+  await sql`insert into outbox (server_id) select unnest(${[...serverIds]}::text[])`.execute(change)
   await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(change)
 }

@@ -152,7 +152,7 @@ export class OutboxPublisher {
     if (rows.length === 0) return false
     const fault = await this.#publish(transaction, id)
     const done = fault === undefined ? rows : rows.slice(0, -1)
-    if (done.length > 0) await transaction.deleteFrom('outbox').where('id', 'in', done).execute()
+    if (done.length > 0) await sql`delete from outbox where id = any(${done})`.execute(transaction)
     if (fault !== undefined) await postpone(transaction, id, fault, rows.at(-1))
     return true
   }

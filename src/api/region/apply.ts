@@ -60,7 +60,7 @@ export async function applyRegion(change: Change, file: RegionFile, prune: boole
   difference.push(...await applyCollaborations(change, file), ...await addDefaultGroups(change))
   if (prune) for (const table of wanted.toReversed()) difference.push(...await pruneTable(change, table))
   const withIds = [file.zones, file.server_types, file.images, file.users, file.accounts, file.api_clients, file.applications ?? []]
-  await change.insertInto('given_ids').values(withIds.flat().map(({ id }) => ({ id }))).onConflict((conflict) => conflict.doNothing()).execute()
+  await sql`insert into given_ids (id) select unnest(${withIds.flat().map(({ id }) => id)}::text[]) on conflict do nothing`.execute(change)
   if (SEEN_BY_GUESTS.some((table) => changed.has(table))) {
     await markChanged(change, (await change.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()).map(({ id }) => id))
   }
@@ -232,7 +232,7 @@ async function finishDatabaseServers(change: Change): Promise<void> {
 
 async function unmapCloudIps(change: Change, databaseServers: readonly string[]): Promise<void> {
   if (databaseServers.length === 0) return
-  await change.updateTable('cloud_ips').set({ status: 'unmapped', database_server_id: null }).where('database_server_id', 'in', databaseServers).execute()
+  await sql`update cloud_ips set status = 'unmapped', database_server_id = null where database_server_id = any(${[...databaseServers]})`.execute(change)
 }
 
 /** Every account has a default server group, which servers join when none is named. */

@@ -1,4 +1,5 @@
 /** The passwords and second factors of the users of a region file. */
+import { sql } from 'kysely'
 import { hashPassword, verifyPassword } from '../auth/password.ts'
 import { revokeFamilies } from '../auth/token-families.ts'
 import type { Change } from '../database/transaction.ts'
@@ -34,5 +35,5 @@ export async function endSessions(change: Change, credentials: readonly Credenti
   const idsOf = (some: readonly Credentials[]) => some.map(({ id }) => id)
   const [changed, withNewTotp] = [idsOf(credentials.filter(({ isChanged }) => isChanged)), idsOf(credentials.filter(({ isTotpChanged }) => isTotpChanged))]
   if (changed.length > 0) await revokeFamilies(change, 'user_id', changed)
-  if (withNewTotp.length > 0) await change.updateTable('users').set({ totp_last_step: null }).where('id', 'in', withNewTotp).execute()
+  if (withNewTotp.length > 0) await sql`update users set totp_last_step = null where id = any(${withNewTotp})`.execute(change)
 }

@@ -25,7 +25,7 @@ import { Waiters } from './compute/waiters.ts'
 import type { ApiConfig } from './config.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from './database/account-changes.ts'
 import { COMPUTE_CHANNEL } from './database/compute-actions.ts'
-import { purgeActions, readQueue } from './database/compute-queue.ts'
+import { finishWaitingActions, purgeActions } from './database/compute-queue.ts'
 import { migrate } from './database/migrate.ts'
 import { NotificationListener } from './database/notifications.ts'
 import { openDatabase, type Database } from './database/open.ts'
@@ -111,6 +111,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       Promise.all([closeServer(operatorServer), closeServer(server), publisher.stop(), sender.stop(), compute.stop()]),
       sleep(PARTS_STOP_TIMEOUT_MS, undefined, { ref: false }),
     ]))
+    if (config.compute === 'none') await finishActions(database.tables, accounts, log) // before new ones are asked for
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
     const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
     publisher.start()
@@ -141,20 +142,18 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
 
 interface Service { start(): Promise<void>, stop(): Promise<void> }
 
-/** The compute interface; where actions are not reported, only a warning of those that wait. */
+/** Actions that were asked for with a compute system, and that nobody reports without one. */
+async function finishActions(tables: Database['tables'], accounts: AccountChanges, log: Logger): Promise<void> {
+  const actions = await finishWaitingActions(tables, accounts)
+  if (actions > 0) log.warn({ actions }, 'actions that waited for the compute system have succeeded, since IMDS_API_COMPUTE is none')
+}
+
+/** The compute interface; nothing where actions are not reported. */
 function buildCompute(
   { compute, computeListener }: ApiConfig, database: Database, accounts: AccountChanges, metrics: ApiMetrics, audit: DestinationStream, log: Logger,
 ): Service {
   const { tables } = database
-  if (compute === 'none') {
-    return {
-      start: async () => {
-        const { waiting } = await readQueue(tables)
-        if (waiting > 0) log.warn({ actions: waiting }, 'actions wait for the compute system, and IMDS_API_COMPUTE is none: set it to reported, or they wait for ever')
-      },
-      stop: () => Promise.resolve(),
-    }
-  }
+  if (compute === 'none') return { start: () => Promise.resolve(), stop: () => Promise.resolve() }
   const { listen: place, tls, retrySeconds } = computeListener
   const waiters = new Waiters()
   const listener = new NotificationListener(() => connect(database), COMPUTE_CHANNEL, (hypervisor) => { waiters.wake(hypervisor) })

@@ -109,6 +109,29 @@ t.test('on a unix socket the caller names its hypervisor', async (t) => {
   t.match(await waiting, { status: 200, body: [] }, 'a stop answers the requests that wait')
 })
 
+t.test('at a start with IMDS_API_COMPUTE=none the actions that wait have succeeded, in their order', async (t) => {
+  const socketPath = join(temporaryDirectory(t), 'compute.sock')
+  const reported = await startImdsApi(t, { IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_LISTEN: `unix:${socketPath}` }, region)
+  const headers = { authorization: `Bearer ${await reported.token(CLIENT_OF[ONE])}` }
+  const statusOf = async ({ baseUrl }: TestImdsApi, id: string) => (await (await fetch(`${baseUrl}/1.0/servers/${id}`, { headers })).json() as { status: string }).status
+  const ask = async (method: string, path: string) => { t.equal((await fetch(`${reported.baseUrl}/1.0/servers/${path}`, { method, headers })).status, 202, `${method} ${path}`) }
+  const [stopped, restarted] = [await createServer(reported, 'gb1-a'), await createServer(reported, 'gb1-a')]
+  for (const { id } of (await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions')).body as Action[]) await send({ socketPath }, 'POST', `/hypervisors/hv-1/actions/${String(id)}/outcome`, { outcome: 'succeeded' })
+  for (const id of [stopped, restarted]) await until(async () => await statusOf(reported, id) === 'active', 'the server to be active')
+  const [created, deleted] = [await createServer(reported, 'gb1-a'), await createServer(reported, 'gb1-a')]
+  for (const [method, path] of [['POST', `${stopped}/stop`], ['POST', `${restarted}/stop`], ['POST', `${restarted}/start`], ['DELETE', deleted]] as const) await ask(method, path)
+  await send({ socketPath }, 'GET', '/hypervisors/hv-1/actions')
+  await reported.stop()
+
+  const none = await startProcess(t, { ...reported.env, IMDS_API_COMPUTE: 'none' })
+  t.match(none.log.filter(({ level }) => level === 'warn'), [{ actions: 6, msg: 'actions that waited for the compute system have succeeded, since IMDS_API_COMPUTE is none' }])
+  t.strictSame([await statusOf(none, stopped), await statusOf(none, restarted)], ['inactive', 'active'])
+  await until(async () => await statusOf(none, created) === 'active' && await statusOf(none, deleted) === 'deleted', 'the servers to be created and deleted')
+  await none.stop()
+  const again = await startProcess(t, none.env)
+  t.strictSame(again.log.filter(({ level }) => level === 'warn'), [])
+})
+
 t.test('an address without client certificates is refused at the start, with all other faults', async (t) => {
   const env = { IMDS_STORE: 'file:/srv/imds', IMDS_API_COMPUTE: 'kvm', IMDS_API_COMPUTE_LISTEN: '0.0.0.0:8171', IMDS_API_COMPUTE_RETRY_SECONDS: '0' }
   const { status, stderr } = await run([process.execPath, IMDS_API], { env: { ...programEnvironment(), ...env } })

@@ -4,7 +4,7 @@
  * A hypervisor gets the actions of its servers: of each server only the first one that has no outcome, so they are carried out in the order of the requests.
  * While a server migrates, its actions wait. An action whose outcome does not come in time is given out again, to the hypervisor that has the server then.
  */
-import { sql, type Kysely } from 'kysely'
+import { sql, type Kysely, type Selectable } from 'kysely'
 import { notFound, refuse, type Refusal } from '../refusal.ts'
 import type { AccountChanges } from './account-changes.ts'
 import { applyOutcome, COMPUTE_CHANNEL } from './compute-actions.ts'
@@ -102,11 +102,35 @@ export async function reportOutcome(
       if (action.outcome !== outcome) return refuse('resource_conflict', `the action ${String(id)} has ${action.outcome} already`)
       return { id, serverId, kind, outcome, fault: action.fault, isNew: false }
     }
-    await change.updateTable('compute_actions').set({ outcome, fault, finished_at: new Date(), console_token: null }).where('id', '=', id).execute()
-    await applyOutcome(change, action, outcome)
+    await finishAction(change, action, { outcome, fault })
     await wakeHypervisor(change, hypervisor) // the next action of this server
     return { id, serverId, kind, outcome, fault, isNew: true }
   })
+}
+
+/**
+ * Finishes all actions that wait with success, those of a server in their order. Returns how many. For a start without a compute system, where nobody
+ * reports them any more.
+ */
+export async function finishWaitingActions(database: Kysely<Tables>, accounts: AccountChanges): Promise<number> {
+  const waiting = await database.selectFrom('compute_actions').innerJoin('servers', 'servers.id', 'compute_actions.server_id').select(['compute_actions.id', 'account_id'])
+    .where('finished_at', 'is', null).orderBy('compute_actions.id').execute()
+  let finished = 0
+  for (const { id, account_id: accountId } of waiting) {
+    const isNew = await accounts.commitAlways(accountId, async (change) => {
+      const action = await change.selectFrom('compute_actions').selectAll().where('id', '=', id).where('finished_at', 'is', null).executeTakeFirst()
+      if (action === undefined) return false // another process has finished it
+      await finishAction(change, action, { outcome: 'succeeded', fault: null })
+      return true
+    })
+    if (isNew === true) finished++
+  }
+  return finished
+}
+
+async function finishAction(change: Change, action: Selectable<Tables['compute_actions']>, { outcome, fault }: Report): Promise<void> {
+  await change.updateTable('compute_actions').set({ outcome, fault, finished_at: new Date(), console_token: null }).where('id', '=', action.id).execute()
+  await applyOutcome(change, action, outcome)
 }
 
 /** Finds an action that was given to a hypervisor. An action without an outcome whose server has moved on is not its own any more. */

@@ -1,6 +1,6 @@
 /**
  * The audit lines: one JSON line on a stream of its own for each change that succeeded, with who changed what. A line has the names of the parameters that
- * the request set, and never their values. A change that was refused has no line.
+ * the request set, and never their values. A change that was refused has no line, and neither has a request that a route says to have changed nothing.
  */
 import { closeSync, openSync } from 'node:fs'
 import type { FastifyReply, FastifyRequest } from 'fastify'
@@ -53,7 +53,7 @@ export function buildAudit(
   destination: DestinationStream, describeActor: DescribeActor,
 ): (request: FastifyRequest, reply: FastifyReply, payload: unknown, done: () => void) => void {
   return (request, reply, _payload, done) => {
-    if (!READS.includes(request.method) && reply.statusCode < 300) {
+    if (!READS.includes(request.method) && reply.statusCode < 300 && !reply.changedNothing) {
       destination.write(`${JSON.stringify({ time: new Date().toISOString(), ...describeActor(request), ...describeChange(request, reply) })}\n`)
     }
     done()

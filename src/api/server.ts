@@ -25,6 +25,8 @@ declare module 'fastify' {
     answer(status: number, result: unknown): FastifyReply
     /** The id of the resource that was sent, if the result is one. */
     answeredId: string | undefined
+    /** True for a request that succeeded without a change: it leaves no audit line. */
+    changedNothing: boolean
   }
 }
 
@@ -79,6 +81,7 @@ export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): Ap
     return this.code(statusOf(refusal.name)).send(bodyOf(refusal))
   })
   server.decorateReply('answeredId', undefined)
+  server.decorateReply('changedNothing', false)
   server.decorateReply('answer', function (this: FastifyReply, status: number, result: unknown) {
     if (isRefusal(result)) return this.refuse(result)
     const { id } = result as { readonly id?: unknown }

@@ -45,13 +45,25 @@ t.test('wrong fields are refused, all at once, and change nothing', async (t) =>
 
 t.test('nobody else changes a profile: a request that would is refused', async (t) => {
   const client = await api.token(CLIENT_OF[ONE])
+  const lines = api.audit.length
   t.match(await api.callWith(client, 'PUT', `/1.0/users/${ADA}`, { ssh_key: NEW_KEY }), { status: 403, body: { error_name: 'forbidden', errors: [`only ${ADA} can change this profile, after signing in`] } })
   t.match(await api.callWith(client, 'PUT', '/1.0/user', { name: 'Eve' }), { status: 403 }, 'the owner of the client\'s account')
-  t.match(await api.callWith(grace, 'PUT', `/1.0/users/${ADA}`, { name: 'Eve' }), { status: 403 }, 'another user of the account')
+  for (const name of ['Eve', unchanged.name]) t.match(await api.callWith(grace, 'PUT', `/1.0/users/${ADA}`, { name }), { status: 403 }, `${name} by another user of the account`)
   t.match(await api.callWith(client, 'PUT', `/1.0/users/${GRACE}`, { name: 'Eve' }), { status: 404 }, 'a user of another account')
   t.match(await api.callWith(grace, 'PUT', `/1.0/users/${MARY}`, {}), { status: 404 })
   t.match(await api.callWith(client, 'PUT', `/1.0/users/${ADA}`, { name: unchanged.name }), { status: 200, body: { id: ADA } }, 'fog\'s tests send the name as it is')
+  t.match(await api.callWith(client, 'PUT', '/1.0/user', unchanged), { status: 200, body: { id: ADA } })
   t.match(await api.callWith(ada, 'GET', '/1.0/user'), { body: unchanged })
+  t.equal(api.audit.length, lines, 'no audit line says that it was changed')
+})
+
+t.test('a change of a profile leaves an audit line, and a request with the present values leaves none', async (t) => {
+  const lines = api.audit.length
+  t.match(await api.callWith(ada, 'PUT', '/1.0/user', unchanged), { status: 200 })
+  t.match(await api.callWith(ada, 'PUT', `/1.0/users/${ADA}`, {}), { status: 200 })
+  t.equal(api.audit.length, lines)
+  t.match(await api.callWith(ada, 'PUT', '/1.0/user', { ssh_key: NEW_KEY }), { status: 200 })
+  t.match(api.audit.slice(lines), [{ user: ADA, route: '/1.0/user', id: ADA, set: ['ssh_key'] }])
 })
 
 t.test('a changed key goes into new servers only', async (t) => {

@@ -1,4 +1,5 @@
 /** Users of the accounts of the caller. An API client acts for its account, so its `/user` is the account's owner. */
+import type { FastifyReply } from 'fastify'
 import { sql, type Insertable, type InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
@@ -29,7 +30,7 @@ const Change = Type.Object({
 
 const TAGS = ['Users']
 const Params = Type.Object({ id: Type.String() })
-const CHANGE_RULE = 'Only the user can change the profile; a request that changes nothing is answered for everybody who sees it. A new key goes into later servers.'
+const CHANGE_RULE = 'Only the user can change the profile. An API client may send it as it is. A new key goes into later servers.'
 
 /** Adds the routes. */
 export function addUserRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
@@ -40,7 +41,7 @@ export function addUserRoutes(server: ApiServer, { tables, site }: ResourceParts
     reply.answer(200, await load(accountIds, await selfOf(identity), id)))
 
   server.put('/users/:id', { schema: { summary: 'Change a user', description: CHANGE_RULE, tags: TAGS, params: Params, body: Change, response: { 200: User } } }, async ({ accountIds, identity, params: { id }, body }, reply) =>
-    reply.answer(200, await change(accountIds, identity, id, body)))
+    change(reply, accountIds, identity, id, body))
 
   server.get('/user', { schema: { summary: 'Get the user of the token', tags: TAGS, response: { 200: User } } }, async ({ accountIds, identity }, reply) => {
     const id = await selfOf(identity)
@@ -48,7 +49,7 @@ export function addUserRoutes(server: ApiServer, { tables, site }: ResourceParts
   })
 
   server.put('/user', { schema: { summary: 'Change the user of the token', description: CHANGE_RULE, tags: TAGS, body: Change, response: { 200: User } } }, async ({ accountIds, identity, body }, reply) =>
-    reply.answer(200, await change(accountIds, identity, await selfOf(identity), body)))
+    change(reply, accountIds, identity, await selfOf(identity), body))
 
   async function selfOf(identity: Identity): Promise<string> {
     return identity.kind === 'user' ? identity.userId : ownerOf(tables, identity.accountId)
@@ -59,16 +60,23 @@ export function addUserRoutes(server: ApiServer, { tables, site }: ResourceParts
     return row === undefined ? notFound(`the user ${id}`) : represent(site, row)
   }
 
-  async function change(accountIds: readonly string[], identity: Identity, id: string, body: Static<typeof Change>): Promise<Static<typeof User> | Refusal> {
+  async function change(
+    reply: FastifyReply, accountIds: readonly string[], identity: Identity, id: string, body: Static<typeof Change>,
+  ): Promise<FastifyReply> {
     const self = await selfOf(identity)
     const row = await selectUsers(tables, accountIds, self).where('users.id', '=', id).executeTakeFirst()
-    if (row === undefined) return notFound(`the user ${id}`)
+    if (row === undefined) return reply.refuse(notFound(`the user ${id}`))
+    const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
+    if (identity.kind === 'user' && identity.userId !== id) return reply.refuse(forbidden)
     const values = changesOf(row, body)
-    if (isRefusal(values)) return values
-    if (Object.keys(values).length === 0) return represent(site, row)
-    if (identity.kind === 'client' || identity.userId !== id) return refuse('forbidden', `only ${id} can change this profile, after signing in`)
+    if (isRefusal(values)) return reply.refuse(values)
+    if (Object.keys(values).length === 0) {
+      reply.changedNothing = true
+      return reply.answer(200, represent(site, row))
+    }
+    if (identity.kind === 'client') return reply.refuse(forbidden)
     await tables.updateTable('users').set(values).where('id', '=', id).execute()
-    return load(accountIds, self, id)
+    return reply.answer(200, await load(accountIds, self, id))
   }
 }
 

@@ -1,6 +1,7 @@
 /** Applying a region file to a database: the difference, what --prune deletes, and what changes for guests. */
 import t from 'tap'
 import { formatId } from '../../src/api/model/ids.ts'
+import { compose } from '../../src/api/publish/compose.ts'
 import { InUse } from '../../src/api/region/apply.ts'
 import type { RegionFile } from '../../src/api/region/schema.ts'
 import { ADA, aRegion, GRACE, GRACES_KEY, MARY, ONE, STORAGE_CLIENT, TWO, withFiles, withMary } from '../support/fixtures/region.ts'
@@ -75,14 +76,33 @@ t.test('what only deleted servers have used is pruned; they still show it', asyn
   t.match(await call('POST', '/1.0/servers', asked), { status: 202, body: { zone: removed.zone, server_type: removed.server_type } }, 'the file brings them back')
 })
 
-t.test('servers are published again when a name that guests see changes, and only then', async (t) => {
-  const { server_types: [small, large], users } = aRegion()
-  const enqueued = async () => (await tables.selectFrom('outbox').select('server_id').execute()).length
-  await tables.deleteFrom('outbox').execute()
-  await apply(api.database, aRegion({ users: [{ ...users[0]!, email_verified: false }, users[1]!] }))
-  t.equal(await enqueued(), 0)
-  t.strictSame(await apply(api.database, aRegion({ server_types: [{ ...small!, handle: 'small' }, large!] })), ['~ server type typ-small: handle 1gb.ssd -> small', '~ user usr-ada01: email_verified false -> true'])
-  t.equal(await enqueued(), 1)
+t.test('a server is published again when its record changes with the file, and only then', async (t) => {
+  const { name, domain, zones: [zoneA, zoneB], server_types: [small, large], hypervisors, users: [ada, grace], images } = aRegion()
+  const { database, call } = await anApi(t)
+  const create = async (server_type: string, zone: string) => ((await call('POST', '/1.0/servers', { image: 'img-deb12', server_type, zone })).body as { readonly id: string }).id
+  const [smallA, largeA, smallB] = [await create(small!.id, 'gb1-a'), await create(large!.id, 'gb1-a'), await create(small!.id, 'gb1-b')]
+  const all = [smallA, largeA, smallB]
+  const recordsOf = async () => new Map(await Promise.all(all.map(async (id) => [id, JSON.stringify({ ...(await compose(database.tables, id))!.record, revision: 0 })] as const)))
+  const hypervisorsOf = (handle: string) => hypervisors.map((one) => ({ ...one, zone: one.zone === zoneA!.handle ? handle : one.zone }))
+  const changes: readonly (readonly [string, Partial<RegionFile>, readonly string[]])[] = [
+    ['name', { name: `${name}-x` }, all], ['domain', { domain: `x.${domain}`, library_ftp_host: `ftp.library.${domain}` }, all], ['library_ftp_host', { library_ftp_host: 'ftp.example.com' }, []],
+    ['zone', { zones: [{ ...zoneA!, handle: 'gb1-x' }, zoneB!], hypervisors: hypervisorsOf('gb1-x') }, [smallA, largeA]],
+    ['handle of a type', { server_types: [{ ...small!, handle: 'small' }, large!] }, [smallA, smallB]],
+    ['type', { server_types: [small!, { ...large!, name: 'x', status: 'deprecated', cores: 9, ram: 9216, disk_size: 1, storage_type: 'network' }] }, []],
+    ['hypervisor', { hypervisors: hypervisors.map((one) => ({ ...one, ram: one.ram + 1 })) }, []], ['image', { images: images.map((one) => ({ ...one, handle: `${one.id}-x`, disk_size: 1 })) }, []],
+    ['user', { users: [{ ...ada!, email_address: 'augusta@example.com', email_verified: false }, grace!] }, []],
+    ['new entries', { zones: [zoneA!, zoneB!, { id: 'zon-cccc3', handle: 'gb1-c' }], server_types: [small!, large!, { ...small!, id: 'typ-third', handle: 'third' }] }, []],
+  ]
+  for (const [what, change, published] of changes) {
+    const before = await recordsOf()
+    await database.tables.deleteFrom('outbox').execute()
+    t.not((await apply(database, aRegion(change))).length, 0, what)
+    const enqueued = (await database.tables.selectFrom('outbox').select('server_id').execute()).map(({ server_id }) => server_id)
+    t.strictSame(enqueued.toSorted(), published.toSorted(), what)
+    const after = await recordsOf()
+    t.strictSame(all.filter((id) => before.get(id) !== after.get(id)).sort(), published.toSorted(), what)
+    await apply(database, aRegion())
+  }
 })
 
 t.test('an id of the region file is never given to a new resource', async (t) => {

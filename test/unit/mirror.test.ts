@@ -52,7 +52,6 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/metrics.ts': 'api/program',
   'api/model/database-server-states.ts': 'api/database-servers',
   'api/model/server-type-states.ts': 'api/region',
-  'api/publish/compose.ts': 'api/publish',
   'api/publish/outbox-publisher.ts': 'api/publish',
   'api/region/apply.ts': 'api/region',
   'api/region/credentials.ts': 'api/region',

@@ -16,8 +16,8 @@ type Row = Readonly<Record<string, unknown>>
 interface Wanted { readonly table: string, readonly key: readonly string[], readonly rows: readonly Row[], readonly isPruned: boolean }
 type AnyTables = Record<string, Record<string, unknown>>
 
-/** Tables whose columns guests see. */
-const SEEN_BY_GUESTS = ['region', 'zones', 'server_types']
+/** The columns that the records of servers have (publish/compose.ts) and that a file can change. */
+export const SEEN_BY_GUESTS: Readonly<Record<string, readonly string[]>> = { region: ['name', 'domain'], zones: ['handle'], server_types: ['handle'] }
 /** The advisory lock of applying a file. Any fixed number that nothing else has (database/embedded.ts). */
 const LOCK = 8_171
 /** Tables with rows that no region file brought. An account is deleted with them. */
@@ -49,11 +49,11 @@ export async function applyRegion(change: Change, file: RegionFile, prune: boole
   const credentials = await wantedCredentials(change, file, secrets)
   const wanted = wantedRows(file, secrets, credentials)
   const difference: string[] = []
-  const changed = new Set<string>()
+  const seen = new Map<string, readonly string[]>()
   for (const table of wanted) {
-    const lines = await applyTable(change, table)
-    if (lines.length > 0) changed.add(table.table)
-    difference.push(...lines)
+    const applied = await applyTable(change, table)
+    seen.set(table.table, applied.seen)
+    difference.push(...applied.lines)
   }
   await finishDatabaseServers(change)
   await endSessions(change, credentials)
@@ -61,9 +61,10 @@ export async function applyRegion(change: Change, file: RegionFile, prune: boole
   if (prune) for (const table of wanted.toReversed()) difference.push(...await pruneTable(change, table))
   const withIds = [file.zones, file.server_types, file.images, file.users, file.accounts, file.api_clients, file.applications ?? []]
   await sql`insert into given_ids (id) select unnest(${withIds.flat().map(({ id }) => id)}::text[]) on conflict do nothing`.execute(change)
-  if (SEEN_BY_GUESTS.some((table) => changed.has(table))) {
-    await markChanged(change, (await change.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()).map(({ id }) => id))
-  }
+  const { rows: servers } = await sql<{ id: string }>`
+    select id from servers where deleted_at is null
+      and (${seen.get('region')!.length > 0} or zone_id = any(${seen.get('zones')}) or server_type_id = any(${seen.get('server_types')}))`.execute(change)
+  await markChanged(change, servers.map(({ id }) => id))
   return difference
 }
 
@@ -109,12 +110,16 @@ function without(row: Row, ...fields: readonly string[]): Row {
   return Object.fromEntries(Object.entries(row).filter(([field]) => !fields.includes(field)))
 }
 
-async function applyTable(change: Change, { table, key, rows }: Wanted): Promise<string[]> {
+/** The difference of a table, and the keys of the rows in which guests see a change. */
+interface Applied { readonly lines: readonly string[], readonly seen: readonly string[] }
+
+async function applyTable(change: Change, { table, key, rows }: Wanted): Promise<Applied> {
   const database = change as unknown as Transaction<AnyTables>
   const keyOf = (row: Row) => key.map((column) => String(row[column])).join(' ')
   const present = new Map((await database.selectFrom(table).selectAll().execute()).map((row) => [keyOf(row), row]))
   const nameOf = (row: Row) => row['only_row'] === true ? String(row['name']) : keyOf(row)
   const lines: string[] = []
+  const seen: string[] = []
   for (const row of rows) {
     const before = present.get(keyOf(row))
     if (before === undefined) {
@@ -124,13 +129,14 @@ async function applyTable(change: Change, { table, key, rows }: Wanted): Promise
     }
     const different = differenceOf(table, row, before)
     if (different.length === 0) continue
+    if (different.some((column) => SEEN_BY_GUESTS[table]?.includes(column))) seen.push(keyOf(row))
     const values = Object.fromEntries(different.map((column) => [column, row[column]]))
     let update = database.updateTable(table).set('updated_at' in before ? { ...values, updated_at: new Date() } : values)
     for (const column of key) update = update.where(column, '=', row[column])
     await update.execute()
     lines.push(`~ ${label(table)} ${nameOf(row)}: ${different.filter((column) => column !== 'secret_file_sha256').map((column) => isSecret(column) ? column : `${column} ${text(before[column])} -> ${text(row[column])}`).join(', ')}`)
   }
-  return lines
+  return { lines, seen }
 }
 
 /** The columns to write. A secret only if the file has another than before: a client keeps the one that reset_secret gave it. */

@@ -231,6 +231,27 @@ t.test('publishing', async (t) => {
     await sees([false, false, false], 'nobody to have it after unmap')
   })
 
+  t.test('C3: cloud IPs are in the order in which they were mapped, to the server or to its group', async (t) => {
+    const { id } = await create()
+    const { id: group } = (await api.call('POST', '/1.0/server_groups', { servers: [{ server: id }] })).body as { id: string }
+    const ids: string[] = []
+    for (let i = 0; i < 4; i++) ids.push(((await api.call('POST', '/1.0/cloud_ips')).body as CloudIp).id)
+    const listed = async () => ((await compose(tables, id))!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id)
+    for (const order of [[...ids].sort(), [...ids].sort().reverse()]) {
+      for (const [i, cloudIp] of order.entries()) {
+        t.equal((await api.call('POST', `/1.0/cloud_ips/${cloudIp}/map`, { destination: i % 2 === 0 ? group : id })).status, 202)
+        t.strictSame(await listed(), order.slice(0, i + 1))
+      }
+      for (const cloudIp of ids) await api.call('POST', `/1.0/cloud_ips/${cloudIp}/unmap`)
+    }
+    const reserving = await create({ cloud_ip: ids[0] })
+    await api.call('POST', `/1.0/server_groups/${group}/add_servers`, { servers: [{ server: reserving.id }] })
+    await api.call('POST', `/1.0/cloud_ips/${ids[1]!}/map`, { destination: group })
+    t.strictSame(((await compose(tables, reserving.id))!.record as StoredRecord).interfaces[0]!.cloudIps.map((one) => one.id), ids.slice(0, 2), 'one that the create reserves is first')
+    for (const server of [id, reserving.id]) await api.call('DELETE', `/1.0/servers/${server}`)
+    for (const cloudIp of ids) await api.call('DELETE', `/1.0/cloud_ips/${cloudIp}`)
+  })
+
   t.test('a change that commits while an older record is on its way is published after it', async (t) => {
     const { id } = await create()
     const slow = await tables.startTransaction().execute()

@@ -118,6 +118,6 @@ async function reserveCloudIp(change: Change, accountId: string, interfaceId: st
   const cloudIp = await change.selectFrom('cloud_ips').select('status').where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
   if (cloudIp === undefined) return refuse('unprocessable_entity', `cloud_ip: ${id} does not exist`)
   if (cloudIp.status !== 'unmapped') return refuse('resource_conflict', `cloud_ip: ${id} is ${cloudIp.status}`)
-  await change.updateTable('cloud_ips').set({ status: 'reserved', interface_id: interfaceId }).where('id', '=', id).execute()
+  await change.updateTable('cloud_ips').set({ status: 'reserved', interface_id: interfaceId, mapped_at: sql`clock_timestamp()` }).where('id', '=', id).execute()
   return undefined
 }

@@ -201,6 +201,8 @@ interface CloudIps {
   interface_id: string | null
   server_group_id: string | null
   database_server_id: Nullable<string>
+  /** When it was last mapped or reserved. */
+  mapped_at: Nullable<Date>
   created_at: Default<Date>
 }
 

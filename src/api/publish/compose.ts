@@ -35,12 +35,12 @@ export async function compose(database: Reader, id: string): Promise<Composed | 
         .select(['server_groups.id', 'server_groups.name']).whereRef('server_group_members.server_id', '=', 'servers.id').orderBy('server_groups.id')).as('groups'),
       jsonArrayFrom(eb.selectFrom('server_keys').select(['server_keys.user_id', 'server_keys.key']).whereRef('server_keys.server_id', '=', 'servers.id')
         .orderBy('server_keys.user_id')).as('keys'),
-      jsonArrayFrom(eb.selectFrom('cloud_ips').innerJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id')
-        .select(['cloud_ips.id', 'cloud_ips.interface_id', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6'])
-        .whereRef('interfaces.server_id', '=', 'servers.id').orderBy('cloud_ips.id')).as('cloud_ips'),
-      jsonArrayFrom(eb.selectFrom('cloud_ips').innerJoin('server_group_members', 'server_group_members.server_group_id', 'cloud_ips.server_group_id')
-        .select(['cloud_ips.id', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6'])
-        .whereRef('server_group_members.server_id', '=', 'servers.id').orderBy('cloud_ips.id')).as('group_cloud_ips'),
+      jsonArrayFrom(eb.selectFrom((from) => {
+        const columns = ['cloud_ips.id', 'cloud_ips.interface_id', 'cloud_ips.public_ipv4', 'cloud_ips.public_ipv6', 'cloud_ips.mapped_at'] as const
+        return from.selectFrom('cloud_ips').innerJoin('interfaces', 'interfaces.id', 'cloud_ips.interface_id').select(columns).whereRef('interfaces.server_id', '=', 'servers.id')
+          .unionAll(from.selectFrom('cloud_ips').innerJoin('server_group_members', 'server_group_members.server_group_id', 'cloud_ips.server_group_id').select(columns)
+            .whereRef('server_group_members.server_id', '=', 'servers.id')).as('mapped')
+      }).select(['id', 'interface_id', 'public_ipv4', 'public_ipv6']).orderBy('mapped_at').orderBy('id')).as('cloud_ips'),
       eb.exists(eb.selectFrom('compute_actions').select('compute_actions.id').whereRef('compute_actions.server_id', '=', 'servers.id')
         .where('compute_actions.finished_at', 'is', null).where('compute_actions.kind', 'in', ['create', 'delete'])).as('awaits_compute'),
     ])
@@ -56,7 +56,7 @@ export async function compose(database: Reader, id: string): Promise<Composed | 
       id: one.id, macAddress: one.mac_address,
       ipv4Addresses: [one.ipv4_prefix_length === null ? one.ipv4_address : `${one.ipv4_address}/${String(one.ipv4_prefix_length)}`],
       // A cloud IP of a server group is on the first interface of each member.
-      cloudIps: [...row.cloud_ips.filter(({ interface_id }) => interface_id === one.id), ...i === 0 ? row.group_cloud_ips : []].map(formatCloudIp),
+      cloudIps: row.cloud_ips.filter(({ interface_id }) => interface_id === one.id || (interface_id === null && i === 0)).map(formatCloudIp),
     })),
     serverGroups: row.groups.map(({ id: group, name }) => ({ id: group, name: name === '' ? group : name })),
     publicKeys: row.keys.map(({ user_id, key }) => ({ user: user_id, key })),

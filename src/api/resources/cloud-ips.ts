@@ -6,7 +6,7 @@
  */
 import type { ApiServer } from '../server.ts'
 import Type, { type Static } from 'typebox'
-import type { InferResult, Selectable } from 'kysely'
+import { sql, type InferResult, type Selectable } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { PortTranslator } from '../model/port-translator.ts'
 import { freeAddresses } from '../database/allocate.ts'
@@ -101,7 +101,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
       if (current.status !== 'unmapped') return refuse('resource_conflict', `${params.id} is ${current.status}: unmap it first`)
       const destination = await findDestination(change, caller.accountId, body.destination)
       if (isRefusal(destination)) return destination
-      await change.updateTable('cloud_ips').set({ ...destination, status: 'mapped' }).where('id', '=', params.id).execute()
+      await change.updateTable('cloud_ips').set({ ...destination, status: 'mapped', mapped_at: sql`clock_timestamp()` }).where('id', '=', params.id).execute()
       const servers = await serversAt(change, destination)
       await markChanged(change, servers)
       return await refuseBeyondRecord(change, servers) ?? load(change, site, caller.accountId, params.id)

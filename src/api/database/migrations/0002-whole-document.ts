@@ -79,6 +79,7 @@ const STATEMENTS = [
   `alter table cloud_ips add constraint cloud_ips_destination
     check (num_nonnulls(interface_id, server_group_id, database_server_id) = case status when 'unmapped' then 0 else 1 end)`,
   'create index cloud_ips_database_server on cloud_ips (database_server_id)',
+  'alter table cloud_ips add mapped_at timestamptz',
   // Servers: extensions of this API, the console, snapshots, and actions for the compute system. An action waits until its outcome is reported.
   'alter table servers add metadata_options json',
   'alter table servers add tags json not null default \'{}\'',

@@ -46,10 +46,10 @@ import { addDatabaseServerRoutes } from './resources/database-servers.ts'
 import { addRoutesOfOtherDocuments } from './resources/elsewhere.ts'
 import { addImageRoutes } from './resources/images.ts'
 import { addInterfaceRoutes } from './resources/interfaces.ts'
-import type { Site } from './resources/nested.ts'
 import { addServerActionRoutes } from './resources/server-actions.ts'
 import { addServerGroupRoutes } from './resources/server-groups.ts'
 import { addServerRoutes } from './resources/servers.ts'
+import { CurrentSite } from './resources/site.ts'
 import { addUserRoutes } from './resources/users.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from './server.ts'
 
@@ -81,7 +81,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
   }
   try {
     await migrate(database.tables)
-    const region = await database.tables.selectFrom('region').select(['name', 'domain']).executeTakeFirst()
+    const region = await database.tables.selectFrom('region').select('name').executeTakeFirst()
     if (region === undefined) throw new StartFailure('the database has no region yet: write a region file (deploy/region.example.yaml) and run imds-api apply FILE')
     checkRegion(config, region.name)
     const store = new LazyStore(() => openStore(config.store))
@@ -100,7 +100,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const audit = openAuditOrFail(config.auditFile, log)
     const auth = buildAuth(database.tables, config, () => Date.now())
     const accounts = new AccountChanges(database.tables, new AsyncLock(ACCOUNT_QUEUE))
-    const server = await buildApiServer(config, database, accounts, auth, { baseUrl: config.baseUrl, domain: region.domain }, audit, log)
+    const server = await buildApiServer(config, database, accounts, auth, audit, log)
     server.addHook('onResponse', (request, reply, done) => {
       metrics.answered(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
       done()
@@ -223,13 +223,13 @@ export function buildAuth(tables: Database['tables'], { accessTokenSeconds, refr
   }
 }
 
-type ServerConfig = Pick<ApiConfig, 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'otpHeaders' | 'compute'>
+type ServerConfig = Pick<ApiConfig, 'baseUrl' | 'tls' | 'trustedProxies' | 'accessTokenSeconds' | 'otpHeaders' | 'compute'>
 
 /** The API's HTTP server with all routes. */
 export async function buildApiServer(
-  config: ServerConfig, { tables, pool }: Pick<Database, 'tables' | 'pool'>, accounts: AccountChanges, { tokens, grants }: Auth, site: Site, audit: DestinationStream, log: Logger,
+  config: ServerConfig, { tables, pool }: Pick<Database, 'tables' | 'pool'>, accounts: AccountChanges, { tokens, grants }: Auth, audit: DestinationStream, log: Logger,
 ): Promise<ApiServer> {
-  const { tls, trustedProxies, accessTokenSeconds, otpHeaders, compute } = config
+  const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders, compute } = config
   const server = buildServer({
     tls: tls === undefined ? undefined : { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') }, trustedProxies, log,
   })
@@ -237,15 +237,17 @@ export async function buildApiServer(
     openapi: {
       openapi: '3.1.0',
       info: { title: 'imds-api', version: '1.0.0', description: 'The REST interface of a region. docs/api.md is its guide.' },
-      servers: [{ url: site.baseUrl }],
+      servers: [{ url: baseUrl }],
       components: { securitySchemes: { token: { type: 'http', scheme: 'bearer' }, client: { type: 'http', scheme: 'basic' } } },
       security: [{ token: [] }],
     },
   })
   await server.register(swaggerUi, { routePrefix: '/docs' })
+  const site = new CurrentSite(baseUrl, tables, () => performance.now())
   addTokenEndpoint(server, { grants, seconds: accessTokenSeconds, otpHeaders })
   await server.register((api: ApiServer, _options: object, done: () => void) => {
     addCheck(api, buildBearerCheck(tokens))
+    api.addHook('preHandler', () => site.refresh())
     api.addHook('onSend', buildAudit(audit, describeClient))
     const parts = { tables, pool, accounts, site, compute }
     addUserCollaborationRoutes(api, parts)

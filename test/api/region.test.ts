@@ -292,3 +292,13 @@ t.test('a deprecated server type makes no server, and the default is the smalles
   t.match(await create(), { status: 422, body: { errors: ['server_type: name one, because the region has none that is available'] } })
   await apply(api.database, aRegion())
 })
+
+t.test('responses have a new domain of the region within a second or with the next request after that', async (t) => {
+  const { database, call } = await anApi(t)
+  const { body: { id } } = await call('POST', '/1.0/servers', { image: 'img-deb12', cloud_ip: true }) as { readonly body: { readonly id: string } }
+  await apply(database, aRegion({ domain: 'gb2.example.com' }))
+  const server = async () => (await call('GET', `/1.0/servers/${id}`)).body as { readonly fqdn: string, readonly cloud_ips: readonly { readonly fqdn: string }[] }
+  await until(async () => (await server()).fqdn === `${id}.gb2.example.com`, 'the new domain', 5000)
+  t.match(await server(), { cloud_ips: [{ fqdn: /^cip-.*\.gb2\.example\.com$/ }], server_groups: [{ fqdn: /\.gb2\.example\.com$/ }] })
+  t.match(await call('POST', '/1.0/cloud_ips'), { body: { fqdn: /\.gb2\.example\.com$/ } })
+})

@@ -291,7 +291,7 @@ t.test('a list makes the same number of queries for one server and for 1,000', a
         connections.add(client)
         const query = client.query.bind(client)
         client.query = (...queryArgs) => {
-          if (!JSON.stringify(queryArgs[0]).includes('access_tokens')) queries++ // the check of the token, which is remembered for a second
+          if (!/access_tokens|from ..region/.test(JSON.stringify(queryArgs[0]))) queries++ // the token and the domain are remembered for a second
           return query(...queryArgs)
         }
       }

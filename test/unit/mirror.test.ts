@@ -70,6 +70,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/resources/server-actions.ts': 'api/server-actions',
   'api/resources/server-groups.ts': 'api/cloud-ips',
   'api/resources/servers.ts': 'api/servers',
+  'api/resources/site.ts': 'api/region',
   'api/resources/users.ts': 'api/users',
   'cli/imdsctl.ts': 'daemon/programs',
   'daemon.ts': 'daemon/life',

@@ -90,9 +90,9 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   const auth = buildAuth(database.tables, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now)
   const audit: AuditLine[] = []
   const audited = { write: (line: string) => { audit.push(JSON.parse(line) as AuditLine) } }
-  const config = { tls: undefined, trustedProxies: [PROXY], accessTokenSeconds, otpHeaders: ['x-service-otp', 'x-brightbox-otp'], compute }
+  const config = { baseUrl: BASE_URL, tls: undefined, trustedProxies: [PROXY], accessTokenSeconds, otpHeaders: ['x-service-otp', 'x-brightbox-otp'], compute }
   const accounts = new AccountChanges(database.tables, new AsyncLock(ACCOUNT_QUEUE))
-  const server = await buildApiServer(config, database, accounts, auth, { baseUrl: BASE_URL, domain: region.domain }, audited, log)
+  const server = await buildApiServer(config, database, accounts, auth, audited, log)
   t.teardown(() => server.close())
   const token = async (client: string) => {
     const { statusCode, body } = await server.inject({ method: 'POST', url: '/token', headers: { authorization: basic(client) }, payload: { grant_type: 'client_credentials' } })

@@ -1,4 +1,5 @@
 /** The compute interface: hypervisors fetch the actions of their servers in order, report outcomes, and the states follow. */
+import { sql } from 'kysely'
 import pg from 'pg'
 import { pino } from 'pino'
 import t from 'tap'
@@ -401,6 +402,29 @@ t.test('the metrics: what waits, for how long, and what nobody fetches', async (
   t.equal(await count(), 4)
   await purgeActions(tables)
   t.equal(await count(), 1)
+  await carryOut()
+})
+
+t.test('the metrics read few rows, however many actions were finished', async (t) => {
+  const busy = await activeServer()
+  for (let i = 0; i < 4; i++) await create()
+  await pool.query(`insert into compute_actions (server_id, kind, requested_at, finished_at, outcome)
+    select $1, 'reboot', now() - interval '1 day', now() - n * interval '1 minute', 'succeeded' from generate_series(1, 20000) n`, [busy])
+  await pool.query('analyze compute_actions')
+  await tables.connection().execute(async (connection) => {
+    const rowsRead = async () => {
+      await sql`select pg_stat_force_next_flush()`.execute(connection)
+      const { rows: [row] } = await sql<{ count: string }>`
+        select (select sum(idx_tup_read) from pg_stat_user_indexes where relname = 'compute_actions')
+          + (select seq_tup_read from pg_stat_user_tables where relname = 'compute_actions') as count`.execute(connection)
+      return Number(row!.count)
+    }
+    const before = await rowsRead()
+    t.equal((await readQueue(connection)).waiting, 4)
+    const read = await rowsRead() - before
+    t.ok(read > 0 && read < 100, `${String(read)} rows`)
+  })
+  await pool.query('delete from compute_actions where server_id = $1', [busy])
   await carryOut()
 })
 

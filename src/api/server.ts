@@ -183,7 +183,7 @@ function refusalOf(error: FastifyError): Refusal {
 }
 
 /** The faults of a body, one a place: `port_translators.0.incoming must be integer`. Of a union the alternatives are joined by "or". */
-function formatFaults(validation: NonNullable<FastifyError['validation']>): string[] {
+export function formatFaults(validation: NonNullable<FastifyError['validation']>): string[] {
   const messages = new Map<string, string[]>()
   for (const { instancePath, keyword, message = '', params, ...error } of validation) {
     if (keyword === 'anyOf' || keyword === 'propertyNames') continue // what it consists of is a fault too

@@ -5,6 +5,7 @@ import { request, type IncomingMessage } from 'node:http'
 import { join } from 'node:path'
 import { Secret, TOTP } from 'otpauth'
 import t from 'tap'
+import { hashPassword } from '../../src/api/auth/password.ts'
 import { claimSignIn } from '../../src/api/database/credentials.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
 import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, TOTP_SECRET, TWO } from '../support/fixtures/region.ts'
@@ -119,6 +120,29 @@ t.test('a code is taken from either header, behind the password, or from both pl
   t.equal((await signIn(ADA, `${secretOf(ADA)}+${code}`, { headers: { 'X-Brightbox-OTP': code } })).status, 200)
 })
 
+t.test('a password that ends like a code is right without a code, and then a code is required', async (t) => {
+  const { password_hash } = await tables.selectFrom('users').select('password_hash').where('id', '=', ADA).executeTakeFirstOrThrow()
+  const password = 'correct horse+123456'
+  await tables.updateTable('users').set({ password_hash: await hashPassword(password) }).where('id', '=', ADA).execute()
+  t.match(await signIn(ADA, password), { status: 401, headers: { 'x-service-otp': 'required' }, body: { errors: ['a one-time password is required'] } })
+  t.equal((await signIn(ADA, `${password}+${freshCode()}`)).status, 200)
+  t.notOk('x-service-otp' in (await signIn(ADA, 'correct horse+654321')).headers)
+  await tables.updateTable('users').set({ password_hash }).where('id', '=', ADA).execute()
+})
+
+t.test('the number of scrypt hashes of a wrong password is the same for every user, known or not', async (t) => {
+  const hashesOf = async (name: string, password: string) => {
+    let count = 0
+    const hook = createHook({ init: (_id, type) => { if (type === 'SCRYPTREQUEST') count++ } }).enable()
+    await signIn(name, password)
+    hook.disable()
+    return count
+  }
+  for (const [password, count] of [['wrong password', 1], ['wrong password+123456', 2]] as const) {
+    for (const name of [ADA, GRACE, JOAN, 'nobody@example.com']) t.equal(await hashesOf(name, password), count, `${name} ${password}`)
+  }
+})
+
 t.test('of a user without two-factor authentication no code is cut off', async (t) => {
   t.equal((await signIn(GRACE, `${secretOf(GRACE)}+123456`)).status, 401)
   t.equal((await signIn(GRACE, secretOf(GRACE), { headers: { 'X-Service-OTP': '123456' } })).status, 200)
@@ -136,6 +160,7 @@ t.test('a code is accepted once, up to 30 s before or after its step, and no ear
   t.strictSame([await statusOf(after), await statusOf(now), await statusOf(after)], [200, 401, 401])
   nowMs += 30_000
   t.equal(await statusOf(later), 200)
+  t.match(await signIn(ADA, secretOf(ADA), { headers: { 'X-Service-OTP': now! } }), { body: { errors: ['the one-time password is wrong, was used before, or is older than one that was used'] } })
 })
 
 t.test('of requests in parallel with one code, exactly one succeeds', async (t) => {

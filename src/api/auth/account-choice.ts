@@ -39,6 +39,7 @@ export function buildAccountChoice(
 
 /** A named account that is not one of the caller's gets the same refusal as one that does not exist. */
 async function chooseAccounts(tables: Kysely<Tables>, identity: Identity, named: unknown, isRequired: boolean): Promise<readonly string[] | Refusal> {
+  if (named !== undefined && (typeof named !== 'string' || named === '')) return refuse('bad_request', 'account_id must be the id of one account, given once')
   if (identity.kind === 'client') return named === undefined || named === identity.accountId ? [identity.accountId] : notFound('this account')
   if (named === undefined && isRequired) return refuse('bad_request', 'account_id is missing: add ?account_id= with the account that the request is for')
   const ids = await accountsOf(tables, identity.userId)

@@ -15,3 +15,12 @@ export function parseBasic(header: string | undefined): Credentials | undefined 
   const colon = text.indexOf(':')
   return colon === -1 || CONTROL.test(text) ? undefined : { id: text.slice(0, colon), secret: text.slice(colon + 1) }
 }
+
+/** A secret that was sent form-encoded (RFC 6749, 2.3.1), as some clients do and others do not. Text that is not form-encoded stays as it is. */
+export function formDecoded(text: string): string {
+  try {
+    return decodeURIComponent(text.replaceAll('+', ' '))
+  } catch {
+    return text
+  }
+}

@@ -12,12 +12,13 @@ declare module 'fastify' {
 }
 
 /** A refusal of a request without a valid access token: 401 with `WWW-Authenticate` (RFC 6750, 3). */
-interface Unauthenticated { readonly kind: 'unauthenticated', readonly error: string, readonly headerError: string, readonly description: string }
+interface Unauthenticated { readonly kind: 'unauthenticated', readonly error: string, readonly headerError: string | undefined, readonly description: string }
 
 const UNKNOWN: Unauthenticated = { kind: 'unauthenticated', error: 'invalid_token', headerError: 'invalid_token', description: 'the access token is not valid' }
 /** The interface writes token_expired in the header; recordings of the service have expired_token in the body. */
 const EXPIRED: Unauthenticated = { kind: 'unauthenticated', error: 'expired_token', headerError: 'token_expired', description: 'the access token has expired' }
-const MISSING: Unauthenticated = { kind: 'unauthenticated', error: 'invalid_request', headerError: 'invalid_request', description: 'the request has no access token' }
+/** Without a token the header has no error (RFC 6750, 3.1). */
+const MISSING: Unauthenticated = { kind: 'unauthenticated', error: 'invalid_request', headerError: undefined, description: 'the request has no access token' }
 
 /** Old clients and Libcloud write OAuth instead of Bearer. */
 const HEADER = /^(?:bearer|oauth) +([A-Za-z0-9._~+/-]+=*) *$/i
@@ -40,6 +41,6 @@ export function buildBearerCheck(tokens: AccessTokens): (request: FastifyRequest
 }
 
 function sendUnauthenticated(reply: FastifyReply, { error, headerError, description }: Unauthenticated): FastifyReply {
-  return reply.code(401).header('WWW-Authenticate', `Bearer realm="imds-api", error="${headerError}"`)
+  return reply.code(401).header('WWW-Authenticate', `Bearer realm="imds-api"${headerError === undefined ? '' : `, error="${headerError}"`}`)
     .send({ error, error_description: description, error_name: 'unauthorized', errors: [description] })
 }

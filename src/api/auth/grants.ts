@@ -7,7 +7,7 @@ import { claimSignIn, findClient, findUser, lockApplication, type Client, type U
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Change } from '../database/transaction.ts'
 import { isRefusal } from '../refusal.ts'
-import type { Credentials } from './basic.ts'
+import { formDecoded, type Credentials } from './basic.ts'
 import type { FailureLimit } from './failure-limit.ts'
 import { splitCode, stepOfCode } from './one-time-password.ts'
 import { verifyPassword } from './password.ts'
@@ -39,7 +39,7 @@ export interface TokenRequest {
 export type TokenOutcome =
   | { readonly kind: 'granted', readonly accessToken: string, readonly refreshToken: string | undefined, readonly scopes: readonly string[] }
   | { readonly kind: 'invalid', readonly error: 'invalid_request' | 'invalid_grant' | 'unsupported_grant_type' | 'unauthorized_client' | 'invalid_scope', readonly description: string }
-  /** Wrong credentials. `needsCode`: the password was right, and a one-time password is missing, wrong, or was used before. */
+  /** Wrong credentials. `needsCode`: the password was right, and a one-time password is missing, wrong or used up. */
   | { readonly kind: 'wrong', readonly needsCode: boolean, readonly description: string }
   /** Too many failures before. */
   | { readonly kind: 'limited', readonly seconds: number }
@@ -49,10 +49,11 @@ export type TokenOutcome =
 /** A check of a password takes 32 MiB and some 0.2 s of one core. A queue of this length is some seconds long. */
 const CHECKS = { atOnce: 2, waiting: 32 } as const
 
+const NO_CLIENT: TokenOutcome = { kind: 'wrong', needsCode: false, description: 'the request has no credentials: send the id and secret of a client with HTTP Basic' }
 const WRONG_CLIENT: TokenOutcome = { kind: 'wrong', needsCode: false, description: 'the client\'s id or secret is wrong' }
 const WRONG_PASSWORD: TokenOutcome = { kind: 'wrong', needsCode: false, description: 'the username or the password is wrong' }
 const NO_CODE: TokenOutcome = { kind: 'wrong', needsCode: true, description: 'a one-time password is required' }
-const WRONG_CODE: TokenOutcome = { kind: 'wrong', needsCode: true, description: 'the one-time password is wrong, or was used before' }
+const WRONG_CODE: TokenOutcome = { kind: 'wrong', needsCode: true, description: 'the one-time password is wrong, was used before, or is older than one that was used' }
 const WRONG_REFRESH = invalid('invalid_grant', 'the refresh token is not valid for this client, has expired, was used before, or was revoked')
 const WRONG_SCOPE = invalid('invalid_scope', 'scope must be infrastructure, orbit or both, and this client must be allowed it')
 
@@ -89,9 +90,9 @@ export class Grants {
     const seconds = limit.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
     const found = await findClient(tables, id)
-    if (found === undefined || !isSecret(secret, found.sha256)) {
+    if (found === undefined || !(isSecret(secret, found.sha256) || isSecret(formDecoded(secret), found.sha256))) {
       limit.failed(subject, address)
-      return WRONG_CLIENT
+      return credentials === undefined ? NO_CLIENT : WRONG_CLIENT
     }
     limit.succeeded(subject, address)
     return found.client
@@ -130,8 +131,12 @@ export class Grants {
       return outcome
     }
     const secret = user?.totpSecret
-    const { password, code } = secret === undefined ? { password: presented, code: undefined } : splitCode(presented, request.code)
+    const split = splitCode(presented, request.code)
+    const { password, code } = secret === undefined ? { password: presented, code: undefined } : split
     const isRight = await verifyPassword(password, user?.passwordHash) // takes as long for an unknown user
+    if (!isRight && request.code === undefined && split.code !== undefined) { // the password may end like a code; takes as long for every user
+      if (await verifyPassword(presented, user?.passwordHash) && secret !== undefined) return NO_CODE
+    }
     if (user === undefined || !isRight) return failed(WRONG_PASSWORD)
     if (secret !== undefined && code === undefined) return NO_CODE // not a guess: clients ask for the code then
     const step = secret === undefined || code === undefined ? undefined : stepOfCode(secret, code, now())

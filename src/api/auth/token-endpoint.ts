@@ -6,7 +6,7 @@
 import type { FastifyError, FastifyReply } from 'fastify'
 import Type from 'typebox'
 import { statusOf, type RefusalName } from '../refusal.ts'
-import type { ApiServer } from '../server.ts'
+import { formatFaults, type ApiServer } from '../server.ts'
 import { parseBasic } from './basic.ts'
 import type { Grants, TokenOutcome } from './grants.ts'
 import { formatScopes } from './scopes.ts'
@@ -19,7 +19,7 @@ const BUSY_SECONDS = 5
 
 const Text = Type.Optional(Type.String())
 const Body = Type.Object({
-  grant_type: Text, scope: Text, password: Text, refresh_token: Text, username: Type.Optional(Type.String({ maxLength: 254, pattern: '^[^\\x00-\\x1f\\x7f]*$' })),
+  grant_type: Text, scope: Text, password: Text, refresh_token: Text, username: Type.Optional(Type.String({ maxLength: 254, format: 'line' })),
 })
 const TokenResponse = Type.Object({
   access_token: Type.String(), token_type: Type.Literal('Bearer'), refresh_token: Type.Optional(Type.String({ description: 'Of the grants password and refresh_token.' })),
@@ -30,15 +30,19 @@ const TokenResponse = Type.Object({
 export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeaders }: TokenEndpointParts): void {
   void server.register((scope: ApiServer, _options, done) => {
     scope.addContentTypeParser('application/x-www-form-urlencoded', { parseAs: 'string' }, (_request, body, parsed) => {
-      parsed(null, Object.fromEntries(new URLSearchParams(body as string)))
+      const names = [...new URLSearchParams(body as string).keys()]
+      const repeated = names.find((name, i) => names.indexOf(name) < i) // not allowed (RFC 6749, 3.2)
+      if (repeated === undefined) parsed(null, Object.fromEntries(new URLSearchParams(body as string)))
+      else parsed(Object.assign(new Error(`${repeated} is given more than once`), { statusCode: 400 }))
     })
     scope.addHook('onRequest', (_request, reply, next) => {
       void reply.header('Cache-Control', 'no-store').header('Pragma', 'no-cache')
       next()
     })
+    scope.addHook('preSerialization', (_request, _reply, payload, next) => { next(null, withOauthError(payload)) })
     scope.setErrorHandler((error: FastifyError, _request, reply) => {
       if ((error.statusCode ?? 500) >= 500) throw error // of the whole server
-      return refuseToken(reply, 'bad_request', 'invalid_request', error.validation === undefined ? error.message : 'grant_type, scope, username, password and refresh_token must be text, each once')
+      return refuseToken(reply, 'bad_request', 'invalid_request', describe(error))
     })
     scope.post('/token', {
       schema: {
@@ -73,6 +77,18 @@ function refuseOutcome(reply: FastifyReply, outcome: Exclude<TokenOutcome, { kin
       void reply.header('Retry-After', String(BUSY_SECONDS))
       return refuseToken(reply, 'service_unavailable', 'temporarily_unavailable', 'too many passwords are being checked: try again later')
   }
+}
+
+function describe({ statusCode, validation, message }: FastifyError): string {
+  if (statusCode === 415) return 'the body must be a form (application/x-www-form-urlencoded) or JSON (application/json)'
+  return validation === undefined ? message : formatFaults(validation).join('; ')
+}
+
+/** A refusal of the whole server, with the members of OAuth that it does not have. */
+function withOauthError(payload: unknown): unknown {
+  const { error_name, errors, error } = payload as { readonly error_name?: RefusalName, readonly errors?: readonly string[], readonly error?: string }
+  if (error_name === undefined || error !== undefined) return payload
+  return { error: error_name === 'service_unavailable' ? 'temporarily_unavailable' : 'server_error', error_description: errors?.[0], error_name, errors }
 }
 
 function refuseToken(reply: FastifyReply, name: RefusalName, error: string, description: string): FastifyReply {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { parseBasic } from '../../../../src/api/auth/basic.ts'
+import { formDecoded, parseBasic } from '../../../../src/api/auth/basic.ts'
 
 const encode = (text: string) => Buffer.from(text).toString('base64')
 
@@ -9,4 +9,8 @@ test.each([
 
 test.each([undefined, '', 'Basic', 'Basic ', `Bearer ${encode('a:b')}`, `Basic ${encode('ab')}`, 'Basic a:b', `Basic ${encode('a:b')} x`, `Basic ${encode('a\0:b')}`, `Basic ${encode('a:b\n')}`])('%j has none', (header) => {
   expect(parseBasic(header)).toBeUndefined()
+})
+
+test.each([['a%2Fb%2Bc%3Dd', 'a/b+c=d'], ['a+b', 'a b'], ['%C3%BC', 'ü'], ['plain', 'plain'], ['100%', '100%'], ['%ff', '%ff']])('%s form-decoded', (text, decoded) => {
+  expect(formDecoded(text)).toBe(decoded)
 })

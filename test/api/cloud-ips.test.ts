@@ -113,7 +113,7 @@ t.test('each port and protocol that is taken, and each that is not', async (t) =
 
 t.test('a mapped cloud IP cannot be mapped or deleted, and a free one not unmapped', async (t) => {
   const [{ id }, server] = [await create('cloud_ips'), await aServer()]
-  t.strictSame(await call('POST', `cloud_ips/${id}/unmap`), refused(409, 'resource_conflict', `${id} is unmapped, not mapped`))
+  t.strictSame(await call('POST', `cloud_ips/${id}/unmap`), refused(409, 'resource_conflict', `${id} is not mapped`))
   t.match(await call('POST', `cloud_ips/${id}/map`, { destination: server.id }), { status: 202, body: { interface: { id: server.interfaces[0]!.id }, server: { id: server.id } } })
   for (const answer of [await call('POST', `cloud_ips/${id}/map`, { destination: server.id }), await call('DELETE', `cloud_ips/${id}`)]) {
     t.strictSame(answer, refused(409, 'resource_conflict', `${id} is mapped: unmap it first`))
@@ -129,7 +129,7 @@ t.test('a destination of another account is 404, and one that cannot have a clou
     t.strictSame(await call('POST', `cloud_ips/${id}/map`, { destination }), refused(404, 'resource_not_found', `the destination ${destination} does not exist`))
   }
   for (const destination of ['', 'cip-aaaaa', 'nonsense']) {
-    t.strictSame(await call('POST', `cloud_ips/${id}/map`, { destination }), refused(422, 'unprocessable_entity', 'destination must be the id of an interface, a server group, a load balancer or a database server'))
+    t.strictSame(await call('POST', `cloud_ips/${id}/map`, { destination }), refused(422, 'unprocessable_entity', 'destination must be the id of an interface, a server, a server group or a database server'))
   }
   t.match(await call('POST', `cloud_ips/${id}/map`, { destination: 1 }), { status: 422, body: { errors: ['destination must be string'] } })
   await call('DELETE', `cloud_ips/${id}`)

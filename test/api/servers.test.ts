@@ -97,9 +97,15 @@ t.test('a refused create names all of its faults at once', async (t) => {
   const { body: { id: theirs } } = await call('POST', 'server_groups', {}, TWO)
   const { body: { id: theirIp } } = await call('POST', 'cloud_ips', {}, TWO)
   t.strictSame(await call('POST', 'servers', { image: 'img-two02', server_type: '8gb', zone: 'gb1-z', server_groups: [theirs, 'grp-zzzzz'], user_data: '?', cloud_ip: theirIp }), refused(422, 'unprocessable_entity',
-    'user_data must be base64', 'image: img-two02 does not exist, or is not available', 'server_type: 8gb does not exist, or is deprecated', 'zone: gb1-z does not exist', `server_groups: ${theirs} does not exist`,
+    'user_data must be base64', 'image: img-two02 does not exist', 'server_type: 8gb does not exist, or is deprecated', 'zone: gb1-z does not exist', `server_groups: ${theirs} does not exist`,
     'server_groups: grp-zzzzz does not exist', `cloud_ip: ${theirIp} does not exist`))
-  t.match(await call('POST', 'servers', { image: 'img-old03' }), { status: 422, body: { errors: ['image: img-old03 does not exist, or is not available'] } })
+  t.match(await call('POST', 'servers', { image: 'img-old03' }), { status: 422, body: { errors: ['image: img-old03 is deprecated: name one that is available'] } })
+  for (const [status, fault] of [['deprecated', 'is deprecated: name one that is available'], ['failed', 'is failed: name one that is available'], ['deleted', 'does not exist']] as const) {
+    await tables.updateTable('images').set({ status }).where('id', '=', 'img-two02').execute()
+    t.match(await call('POST', 'servers', { image: 'img-two02' }, TWO), { status: 422, body: { errors: [`image: img-two02 ${fault}`] } }, 'its own image')
+    t.match(await call('POST', 'servers', { image: 'img-two02' }), { status: 422, body: { errors: ['image: img-two02 does not exist'] } }, 'the image of another account')
+  }
+  await tables.updateTable('images').set({ status: 'available' }).where('id', '=', 'img-two02').execute()
   t.strictSame((await call('GET', 'servers')).body, [], 'nothing was created')
   t.strictSame(await tables.selectFrom('allocations').innerJoin('address_pools', 'address_pools.id', 'pool_id').select('number').where('kind', '=', 'mac').execute(), [])
 })
@@ -113,6 +119,10 @@ t.test('user_data: base64 of at most 16,384 bytes, returned as it was sent', asy
   }
   t.equal((await call('PUT', `servers/${server.id}`, { user_data: null })).body['user_data'], null)
   for (const text of ['Y', 'YQ=', 'Y===', '!!!!', 'YQ==YQ==', 'a-_b']) t.strictSame(await call('PUT', `servers/${server.id}`, { user_data: text }), refused(422, 'unprocessable_entity', 'user_data must be base64'), text)
+  const everyByte = Buffer.alloc(16_384, 1).toString('base64').replaceAll(/./g, '$&\r\n')
+  t.match(await call('PUT', `servers/${server.id}`, { user_data: everyByte }), { status: 200, body: { user_data: everyByte } }, 'the limit is of the bytes, not of the text')
+  const far = Buffer.alloc(25_000).toString('base64')
+  t.strictSame(await call('PUT', `servers/${server.id}`, { user_data: far }), refused(422, 'unprocessable_entity', 'user_data must be at most 16384 bytes; it is 25000'))
   const long = Buffer.alloc(16_385).toString('base64')
   t.strictSame(await call('PUT', `servers/${server.id}`, { user_data: long }), refused(422, 'unprocessable_entity', 'user_data must be at most 16384 bytes; it is 16385'))
   t.match(await call('POST', 'servers', { image: 'img-deb12', user_data: long }), { status: 422 })
@@ -132,7 +142,7 @@ t.test('an update changes only the fields that it has; only what guests see make
   t.equal(await revisionOf(id), before + 2)
   t.strictSame((await call('PUT', `servers/${id}`, { server_groups: [] })).body.server_groups, [])
   t.strictSame(await call('PUT', `servers/${id}`, { name: 'c', user_data: '?', server_groups: ['grp-zzzzz'] }), refused(422, 'unprocessable_entity', 'user_data must be base64', 'server_groups: grp-zzzzz does not exist'))
-  t.strictSame(await call('PUT', `servers/${id}`, { name: 1, server_groups: [2] }), refused(422, 'unprocessable_entity', 'name must be string or null', 'server_groups.0 must be string'))
+  t.strictSame(await call('PUT', `servers/${id}`, { name: 1, server_groups: [2] }), refused(422, 'unprocessable_entity', 'name must be string or null', 'server_groups.0 must be string or object'))
   t.match(await call('GET', `servers/${id}`), { body: { name: 'b', user_data: 'Yg==' } }, 'a refusal changes nothing')
   await remove(id)
 })
@@ -177,6 +187,49 @@ t.test('metadata options and tags that a record cannot have are refused: at the 
   await remove(id)
 })
 
+t.test('a server takes back its own representation, and is as before', async (t) => {
+  for (const body of [{}, { name: 'a', user_data: 'YQ==\n', cloud_ip: true, tags: { Name: 'web' }, metadata_options: { http_tokens: 'required' } }]) {
+    const { id } = await create(body)
+    const { body: present } = await call('GET', `servers/${id}`)
+    t.strictSame(await call('PUT', `servers/${id}`, present), { status: 200, body: present })
+    t.strictSame((await call('GET', `servers/${id}`)).body, present)
+    t.match(await create({ server_groups: present.server_groups }), { server_groups: [{ id: present.server_groups[0]!.id }] }, 'so does a create')
+    t.match(await call('PUT', `servers/${id}`, { server_groups: [{}, 1, { id: 'grp-zzzzz' }] }), { status: 422 })
+    t.strictSame(await call('PUT', `servers/${id}`, { server_groups: [{ id: 'grp-zzzzz' }] }), refused(422, 'unprocessable_entity', 'server_groups: grp-zzzzz does not exist'))
+  }
+  for (const { id } of (await call('GET', 'servers')).body as unknown as Server[]) await call('DELETE', `servers/${id}`)
+  await finishDeletes()
+})
+
+t.test('scheduled snapshots are 501: at the creation and as a change, which changes nothing', async (t) => {
+  const { id } = await create({ name: 'a', snapshots_schedule: null, snapshots_retention: null })
+  t.match(await call('PUT', `servers/${id}`, { snapshots_schedule: null, snapshots_retention: null }), { status: 200, body: { snapshots_schedule: null, snapshots_retention: null } })
+  const scheduled = { name: 'b', snapshots_schedule: '0 4 * * *', snapshots_retention: '7' }
+  const both = refused(501, 'not_implemented', 'snapshots_schedule is not implemented: no snapshots are made by a schedule', 'snapshots_retention is not implemented: no snapshots are made by a schedule')
+  t.strictSame(await call('PUT', `servers/${id}`, scheduled), both)
+  t.strictSame(await call('POST', 'servers', { image: 'img-deb12', ...scheduled }), both)
+  for (const [field, value] of [['snapshots_schedule', '0 4 * * *'], ['snapshots_schedule', ''], ['snapshots_retention', 7]] as const) {
+    t.strictSame(await call('PUT', `servers/${id}`, { [field]: value }), refused(501, 'not_implemented', `${field} is not implemented: no snapshots are made by a schedule`))
+  }
+  t.match(await call('GET', `servers/${id}`), { body: { name: 'a' } })
+  t.match((await call('GET', 'servers')).body, { length: 1 })
+  await remove(id)
+})
+
+t.test('a server has at least the min_ram of its image: 422 with both numbers', async (t) => {
+  await tables.updateTable('images').set({ min_ram: 1025 }).where('id', '=', 'img-deb12').execute()
+  const tooSmall = (type: string, ram: number, needed: number) => refused(422, 'unprocessable_entity', `server_type: ${type} has ${String(ram)} MB of RAM, and the image img-deb12 needs at least ${String(needed)}`)
+  for (const server_type of ['1gb.ssd', 'typ-small']) t.strictSame(await call('POST', 'servers', { image: 'debian-12', server_type }), tooSmall('1gb.ssd', 1024, 1025))
+  const { id } = await create()
+  t.match(await call('GET', `servers/${id}`), { body: { server_type: { id: 'typ-large' } } }, 'the default is the smallest type that has it')
+  await tables.updateTable('images').set({ min_ram: 4097 }).where('id', '=', 'img-deb12').execute()
+  t.match(await call('POST', 'servers', { image: 'debian-12' }), { status: 422, body: { errors: [/RAM, and the image img-deb12 needs at least 4097$/] } })
+  await tables.updateTable('images').set({ min_ram: 1024 }).where('id', '=', 'img-deb12').execute()
+  const exact = await create({ server_type: '1gb.ssd' })
+  await tables.updateTable('images').set({ min_ram: null }).where('id', '=', 'img-deb12').execute()
+  for (const server of [id, exact.id]) await remove(server)
+})
+
 t.test('a locked server cannot be deleted', async (t) => {
   const { id } = await create()
   t.match(await call('PUT', `servers/${id}/lock_resource`), { status: 200, body: { locked: true } })
@@ -215,11 +268,14 @@ t.test('a cloud IP that a create names is reserved for it; one that is not free 
   const { body: { id: ip } } = await call('POST', 'cloud_ips', {})
   const { id } = await create({ cloud_ip: ip })
   t.match(await call('GET', `cloud_ips/${ip}`), { body: { status: 'reserved', server: { id } } })
-  t.strictSame(await call('POST', 'servers', { image: 'img-deb12', cloud_ip: ip }), refused(409, 'resource_conflict', `cloud_ip: ${ip} is reserved`))
-  for (const [method, path] of [['POST', '/map'], ['POST', '/unmap'], ['DELETE', '']] as const) t.match(await call(method, `cloud_ips/${ip}${path}`, { destination: id }), { status: 409 }, path)
+  const reserved = `${ip} is reserved for a server that is being created: wait until that server is active, or delete it`
+  t.strictSame(await call('POST', 'servers', { image: 'img-deb12', cloud_ip: ip }), refused(409, 'resource_conflict', `cloud_ip: ${reserved}`))
+  for (const [method, path] of [['POST', '/map'], ['POST', '/unmap'], ['DELETE', '']] as const) {
+    t.strictSame(await call(method, `cloud_ips/${ip}${path}`, { destination: id }), refused(409, 'resource_conflict', reserved), path)
+  }
   await tables.updateTable('servers').set({ status: 'active' }).where('id', '=', id).execute()
   await tables.updateTable('cloud_ips').set({ status: 'mapped' }).where('id', '=', ip).execute()
-  t.strictSame(await call('POST', 'servers', { image: 'img-deb12', cloud_ip: ip }), refused(409, 'resource_conflict', `cloud_ip: ${ip} is mapped`))
+  t.strictSame(await call('POST', 'servers', { image: 'img-deb12', cloud_ip: ip }), refused(409, 'resource_conflict', `cloud_ip: ${ip} is mapped: unmap it first`))
   await remove(id)
 })
 
@@ -258,8 +314,8 @@ t.test('a create waits for a change that takes away what it names, and is refuse
   const named = { image: 'img-deb12', server_type: 'typ-small', zone: 'gb1-a' }
   const images = (change: Change, id: string) => change.updateTable('images').where('id', '=', id)
   for (const [body, take, ...errors] of [
-    [{ image: 'img-old03' }, (change) => images(change, 'img-old03').set({ status: 'deleted' }).execute(), 'image: img-old03 does not exist, or is not available'],
-    [{ image: 'img-two02' }, (change) => images(change, 'img-two02').set({ public: false }).execute(), 'image: img-two02 does not exist, or is not available'],
+    [{ image: 'img-old03' }, (change) => images(change, 'img-old03').set({ status: 'deleted' }).execute(), 'image: img-old03 does not exist'],
+    [{ image: 'img-two02' }, (change) => images(change, 'img-two02').set({ public: false }).execute(), 'image: img-two02 does not exist'],
     [{ server_type: 'typ-gone' }, (change) => change.deleteFrom('server_types').where('id', '=', 'typ-gone').execute(), 'server_type: typ-gone does not exist, or is deprecated'],
     [{ zone: 'gb1-c' }, async (change) => {
       await change.deleteFrom('hypervisors').where('name', '=', 'hv-gone').execute()

@@ -72,7 +72,7 @@ t.test('third-party clients', { skip }, async (t) => {
   await t.test('Libcloud lists, creates with user-data, maps, unmaps and destroys', async (t) => {
     t.match(await lines(LIBCLOUD), [
       'Debian 12 Small gb1-a', 'by libcloud pending', 'running #cloud-config', 'unmapped www.example.com', 'True', 'True [\'mapped\']',
-      /^resource_conflict: cip-\w{5} is mapped/, 'True True True', 'True', 'unprocessable_entity: image: img-00000 does not exist, or is not available',
+      /^resource_conflict: cip-\w{5} is mapped/, 'True True True', 'True', 'unprocessable_entity: image: img-00000 does not exist',
     ])
   })
 })

@@ -4,6 +4,11 @@ import { allocateAddress, nextId } from './allocate.ts'
 import { lockAccount, usageOf } from './limits.ts'
 import type { Change } from './transaction.ts'
 
+/** Why a cloud IP that is not unmapped can be neither mapped nor deleted, and what to do. */
+export function takenFault(id: string, status: 'reserved' | 'mapped'): string {
+  return status === 'mapped' ? `${id} is mapped: unmap it first` : `${id} is reserved for a server that is being created: wait until that server is active, or delete it`
+}
+
 /** Creates an unmapped cloud IP for an account, within its limit, and returns its id. Locks the account. */
 export async function createCloudIp(change: Change, accountId: string): Promise<string | Refusal> {
   const account = await lockAccount(change, accountId)

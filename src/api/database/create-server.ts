@@ -5,7 +5,7 @@ import { tagsFault, type MetadataOptions } from '../model/metadata-options.ts'
 import { userDataFault } from '../model/user-data.ts'
 import { allocateAddress, nextId } from './allocate.ts'
 import { requestAction, type ComputeMode } from './compute-actions.ts'
-import { createCloudIp } from './create-cloud-ip.ts'
+import { createCloudIp, takenFault } from './create-cloud-ip.ts'
 import { lockAccount, usageOf } from './limits.ts'
 import { freeHypervisors } from './placement.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
@@ -64,18 +64,21 @@ interface Parts {
 /** Finds what the request names, or refuses it with everything that does not exist. Locks it: nothing of it is deleted until the server is committed. */
 async function findParts(change: Change, accountId: string, asked: NewServer): Promise<Parts | Refusal> {
   const faults = [asked.userData === null ? undefined : userDataFault(asked.userData), tagsFault(asked.tags)].filter((fault) => fault !== undefined)
-  const image = await change.selectFrom('images').select(['id', 'compatibility_mode'])
+  const image = await change.selectFrom('images').select(['id', 'status', 'compatibility_mode', 'min_ram'])
     .where((where) => where.and([
       where.or([where('id', '=', asked.image), where('handle', '=', asked.image)]), where.or([where('public', '=', true), where('account_id', '=', accountId)]),
-      where('status', '=', 'available'),
+      where('status', '!=', 'deleted'),
     ])).forShare().executeTakeFirst()
-  if (image === undefined) faults.push(`image: ${asked.image} does not exist, or is not available`)
-  const types = change.selectFrom('server_types').select(['id', 'ram']).where('removed_at', 'is', null).limit(1)
+  if (image === undefined) faults.push(`image: ${asked.image} does not exist`)
+  else if (image.status !== 'available') faults.push(`image: ${asked.image} is ${image.status}: name one that is available`)
+  const minRam = image?.min_ram ?? 0
+  const types = change.selectFrom('server_types').select(['id', 'handle', 'ram']).where('removed_at', 'is', null).limit(1)
   const name = asked.serverType
   const serverType = await (name === undefined
-    ? types.where('status', '=', 'available').orderBy('ram').orderBy('id')
+    ? types.where('status', '=', 'available').orderBy((type) => type('ram', '<', minRam)).orderBy('ram').orderBy('id')
     : types.where('status', '!=', 'deprecated').where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))).forShare().executeTakeFirst()
   if (serverType === undefined) faults.push(`server_type: ${name === undefined ? 'name one, because the region has none that is available' : `${name} does not exist, or is deprecated`}`)
+  else if (serverType.ram < minRam) faults.push(`server_type: ${serverType.handle} has ${String(serverType.ram)} MB of RAM, and the image ${image!.id} needs at least ${String(minRam)}`)
   const { zone: zoneName } = asked
   const zone = zoneName === undefined ? undefined : await change.selectFrom('zones').select('id').where('removed_at', 'is', null)
     .where((where) => where.or([where('id', '=', zoneName), where('handle', '=', zoneName)])).forShare().executeTakeFirst()
@@ -117,7 +120,7 @@ async function reserveCloudIp(change: Change, accountId: string, interfaceId: st
   if (isRefusal(id)) return id
   const cloudIp = await change.selectFrom('cloud_ips').select('status').where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
   if (cloudIp === undefined) return refuse('unprocessable_entity', `cloud_ip: ${id} does not exist`)
-  if (cloudIp.status !== 'unmapped') return refuse('resource_conflict', `cloud_ip: ${id} is ${cloudIp.status}`)
+  if (cloudIp.status !== 'unmapped') return refuse('resource_conflict', `cloud_ip: ${takenFault(id, cloudIp.status)}`)
   await change.updateTable('cloud_ips').set({ status: 'reserved', interface_id: interfaceId, mapped_at: sql`clock_timestamp()` }).where('id', '=', id).execute()
   return undefined
 }

@@ -10,7 +10,7 @@ import { sql, type InferResult, type Selectable } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { PortTranslator } from '../model/port-translator.ts'
 import { freeAddresses } from '../database/allocate.ts'
-import { createCloudIp } from '../database/create-cloud-ip.ts'
+import { createCloudIp, takenFault } from '../database/create-cloud-ip.ts'
 import { markChanged } from '../database/outbox.ts'
 import { refuseBeyondRecord } from '../database/record-limits.ts'
 import { prepareOne } from '../database/prepared.ts'
@@ -82,7 +82,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
     reply.answer(200, await accounts.commit(caller.accountId, async (change) => {
       const current = await lock(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
-      if (current.status !== 'unmapped') return refuse('resource_conflict', `${params.id} is ${current.status}: unmap it first`)
+      if (current.status !== 'unmapped') return refuse('resource_conflict', takenFault(params.id, current.status))
       const last = await load(change, site, caller.accountId, params.id)
       await freeAddresses(change, [params.id])
       await change.deleteFrom('cloud_ips').where('id', '=', params.id).execute()
@@ -98,7 +98,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
     reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
       const current = await lock(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
-      if (current.status !== 'unmapped') return refuse('resource_conflict', `${params.id} is ${current.status}: unmap it first`)
+      if (current.status !== 'unmapped') return refuse('resource_conflict', takenFault(params.id, current.status))
       const destination = await findDestination(change, caller.accountId, body.destination)
       if (isRefusal(destination)) return destination
       await change.updateTable('cloud_ips').set({ ...destination, status: 'mapped', mapped_at: sql`clock_timestamp()` }).where('id', '=', params.id).execute()
@@ -111,7 +111,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
     reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
       const current = await lock(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
-      if (current.status !== 'mapped') return refuse('resource_conflict', `${params.id} is ${current.status}, not mapped`)
+      if (current.status !== 'mapped') return refuse('resource_conflict', current.status === 'unmapped' ? `${params.id} is not mapped` : takenFault(params.id, current.status))
       const servers = await serversAt(change, current)
       await change.updateTable('cloud_ips').set({ status: 'unmapped', ...NOWHERE }).where('id', '=', params.id).execute()
       await markChanged(change, servers)
@@ -162,7 +162,7 @@ async function findDestination(change: Change, accountId: string, id: string): P
       return ['failing', 'failed'].includes(found.status) ? refuse('resource_conflict', `${id} is ${found.status}`) : { ...NOWHERE, database_server_id: found.id }
     }
     case 'lba': return notFound(`the destination ${id}`)
-    default: return refuse('unprocessable_entity', 'destination must be the id of an interface, a server group, a load balancer or a database server')
+    default: return refuse('unprocessable_entity', 'destination must be the id of an interface, a server, a server group or a database server')
   }
 }
 

@@ -49,8 +49,12 @@ export const Server = Type.Object({
   metadata_options: Type.Optional(MetadataOptionsSchema), tags: Type.Optional(Tags),
 }, { title: 'Server' })
 
-const UserData = Type.Union([Type.String({ maxLength: 32_768 }), Type.Null()], { description: 'Base64 of at most 16,384 bytes. Line breaks are allowed.' })
-const GroupIds = Type.Array(Type.String(), { maxItems: SERVER_GROUPS_MAX })
+const UserData = Type.Union([Type.String(), Type.Null()], { description: 'Base64 of at most 16,384 bytes. Line breaks are allowed, and do not count.' })
+const GroupIds = Type.Array(Type.Union([Type.String(), Type.Object({ id: Type.String() })]), { maxItems: SERVER_GROUPS_MAX, description: 'Ids, or server groups as a server shows them.' })
+/** Null, as a server shows them: anything else would let a client believe that snapshots are made. */
+const SCHEDULE = ['snapshots_schedule', 'snapshots_retention'] as const
+const Unscheduled = Type.Optional(Type.Unknown({ description: 'Null. Anything else is 501.' }))
+const Schedule = { snapshots_schedule: Unscheduled, snapshots_retention: Unscheduled }
 const Extensions = { metadata_options: Type.Optional(GivenOptionsSchema), tags: Type.Optional(Tags) }
 const Create = Type.Object({
   image: Type.String({ description: 'An id or a handle.' }),
@@ -62,11 +66,11 @@ const Create = Type.Object({
   cloud_ip: Type.Optional(Type.Union([Type.Boolean(), Type.String()], { description: 'true, also as text: a new cloud IP; or the id of an unmapped one.' })),
   disk_encrypted: Type.Optional(Type.Boolean()),
   compatibility_mode: Type.Optional(Type.Boolean()),
-  ...Extensions,
+  ...Schedule, ...Extensions,
 })
 const Update = Type.Object({
   name: Type.Optional(GivenName), server_groups: Type.Optional(GroupIds), user_data: Type.Optional(UserData), compatibility_mode: Type.Optional(Type.Boolean()),
-  ...Extensions,
+  ...Schedule, ...Extensions,
 })
 
 const TAGS = ['Servers']
@@ -83,9 +87,9 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
 
   server.post('/servers', { schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } } }, async ({ caller, body }, reply) =>
     reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
-      const id = await createServer(change, compute, caller.accountId, {
+      const id = refuseSchedule(body) ?? await createServer(change, compute, caller.accountId, {
         image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: body.user_data ?? null,
-        serverGroups: body.server_groups, cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
+        serverGroups: body.server_groups?.map(idOf), cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
         diskEncrypted: body.disk_encrypted ?? false, compatibilityMode: body.compatibility_mode,
         metadataOptions: body.metadata_options === undefined ? undefined : completeOptions(body.metadata_options, {}), tags: body.tags ?? {},
       })
@@ -96,7 +100,7 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
     reply.answer(200, await accounts.commit(caller.accountId, async (change) => {
       const current = await lockServer(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
-      const refusal = await update(change, current, body)
+      const refusal = refuseSchedule(body) ?? await update(change, current, body)
       return refusal ?? load(change, site, caller.accountId, params.id)
     })))
 
@@ -133,10 +137,20 @@ export async function lockServer(change: Change, accountId: string, id: string):
   return ['deleting', 'deleted'].includes(row.status) ? refuse('resource_conflict', `${id} is ${row.status}`) : row
 }
 
+/** The id of a server group that a request names by its id or as a server shows it. */
+function idOf(group: string | { readonly id: string }): string {
+  return typeof group === 'string' ? group : group.id
+}
+
+function refuseSchedule(body: Static<typeof Update>): Refusal | undefined {
+  const [first, ...others] = SCHEDULE.filter((field) => (body[field] ?? null) !== null).map((field) => `${field} is not implemented: no snapshots are made by a schedule`)
+  return first === undefined ? undefined : refuse('not_implemented', first, ...others)
+}
+
 async function update(change: Change, present: Selectable<Tables['servers']>, body: Static<typeof Update>): Promise<Refusal | undefined> {
   const { id, account_id } = present
   const { name, user_data, compatibility_mode, server_groups, metadata_options, tags } = body
-  const groupIds = [...new Set(server_groups)]
+  const groupIds = [...new Set(server_groups?.map(idOf))]
   const faults = [typeof user_data === 'string' ? userDataFault(user_data) : undefined, tagsFault(tags ?? {})].filter((fault) => fault !== undefined)
   const [first, ...others] = [...faults, ...await missingGroups(change, account_id, groupIds)]
   if (first !== undefined) return refuse('unprocessable_entity', first, ...others)

@@ -224,6 +224,26 @@ t.test('a snapshot is available, and an image deleted, when that is reported; th
   await until(async () => await statusOf(id) === 'deleted', 'the server to be deleted')
 })
 
+t.test('a stop closes the console that was open, and not one that was asked for after it', async (t) => {
+  const id = await activeServer()
+  await act(id, 'activate_console')
+  await carryOut()
+  await act(id, 'stop')
+  t.match((await call('GET', `servers/${id}`)).body, { status: 'active', console_url: /^https:/ }, 'it is still active')
+  await carryOut()
+  t.match((await call('GET', `servers/${id}`)).body, { status: 'inactive', console_url: null, console_token_expires: null })
+  for (const action of ['start', 'stop', 'start']) await act(id, action)
+  const { body } = await act(id, 'activate_console')
+  t.match(body, { status: 'inactive', console_url: /^https:/ })
+  const done: Action[] = []
+  for (let [next] = await fetchActions(); next !== undefined; [next] = await fetchActions()) {
+    done.push(next)
+    await report(next.id, 'succeeded')
+  }
+  t.match(done, [{}, {}, {}, { action: 'activate_console', console: { token: body['console_token'], expires: String } }], 'the hypervisor gets the token')
+  t.match((await call('GET', `servers/${id}`)).body, { status: 'active', console_url: /^https:/, console_token_expires: body['console_token_expires'] })
+})
+
 t.test('the outcomes of actions do not bring back a server that is being deleted', async (t) => {
   const id = await activeServer()
   await act(id, 'stop')

@@ -75,6 +75,19 @@ t.test('the console: its URL, a token in this response only, and its end after 1
   t.match((await call('GET', `servers/${id}`)).body, { console_url: null, console_token: null, console_token_expires: null })
 })
 
+t.test('a server that is not active any more has no console, and has none when it is started again', async (t) => {
+  const none = { console_url: null, console_token: null, console_token_expires: null }
+  const id = await activeServer()
+  for (const action of ['stop', 'shutdown']) {
+    await act(id, 'activate_console')
+    t.match((await act(id, action)).body, { status: 'inactive', ...none })
+    t.match((await act(id, 'start')).body, { status: 'active', ...none })
+  }
+  await act(id, 'activate_console')
+  for (const action of ['reboot', 'reset']) t.match((await act(id, action)).body, { console_url: /^https:/, console_token_expires: TIME })
+  t.match((await call('DELETE', `servers/${id}`)).body, { status: 'deleting', ...none })
+})
+
 t.test('a snapshot is an image of the account: in the response, in its Link, and in the server\'s snapshots', async (t) => {
   const id = await activeServer({ image: 'debian-12', compatibility_mode: true })
   const { status, headers, body } = await act(id, 'snapshot')

@@ -241,7 +241,7 @@ t.test('a locked server cannot be deleted', async (t) => {
 })
 
 t.test('a delete unmaps the cloud IPs at once, and every change of a deleted server is 409', async (t) => {
-  const { id, cloud_ips: [ip], interfaces: [one] } = await create({ cloud_ip: true })
+  const { id, cloud_ips: [ip], interfaces: [one] } = await create({ cloud_ip: true, user_data: 'c2VjcmV0' })
   const { status, body } = await call('DELETE', `servers/${id}`)
   t.equal(status, 202)
   t.strictSame([body.status, body['deleted_at'], body.cloud_ips, body.server_groups], ['deleting', null, [], []])
@@ -257,7 +257,9 @@ t.test('a delete unmaps the cloud IPs at once, and every change of a deleted ser
   t.match(await call('GET', 'account'), { body: { servers_used: 1, ram_used: 1024 } }, 'it counts until it is deleted')
   await finishDeletes()
   await refuseAll('deleted')
-  t.match(await call('GET', `servers/${id}`), { status: 200, body: { status: 'deleted', deleted_at: TIME, interfaces: [] } })
+  t.match(await call('GET', `servers/${id}`), { status: 200, body: { status: 'deleted', deleted_at: TIME, interfaces: [], user_data: null } })
+  const { rows } = await api.database.pool.query<{ text: string }>('select servers::text as text from servers where id = $1', [id])
+  t.notOk(rows[0]!.text.includes('c2VjcmV0'), 'the database does not have its user_data')
   t.strictSame((await call('GET', 'servers')).body, [])
   t.match(await call('GET', 'account'), { body: { servers_used: 0, ram_used: 0 } })
   t.equal((await call('GET', `interfaces/${one!.id}`)).status, 404)

@@ -71,7 +71,14 @@ export async function applyOutcome(change: Change, action: Pick<Selectable<Table
 async function moveServer(change: Change, id: string, kind: ServerAction): Promise<void> {
   const { status } = await change.selectFrom('servers').select('status').where('id', '=', id).forUpdate().executeTakeFirstOrThrow()
   const next = statusAfter(status, [kind])
+  if (status === 'active' && next !== 'active') await closeConsole(change, id)
   if (next !== status) await change.updateTable('servers').set({ status: next, ...next === 'active' && { started_at: new Date() } }).where('id', '=', id).execute()
+}
+
+/** Ends what opened the console of a server, unless it is asked for again when the actions that wait are done. */
+async function closeConsole(change: Change, id: string): Promise<void> {
+  const waiting = change.selectFrom('compute_actions').select('id').where('server_id', '=', id).where('kind', '=', 'activate_console').where('finished_at', 'is', null)
+  await change.updateTable('servers').set({ console_token_expires: null }).where('id', '=', id).where((where) => where.not(where.exists(waiting))).execute()
 }
 
 async function failCreate(change: Change, id: string): Promise<void> {

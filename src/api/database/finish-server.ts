@@ -22,7 +22,7 @@ export async function finishServer(
     const interfaces = (await change.selectFrom('interfaces').select('id').where('server_id', '=', id).execute()).map((row) => row.id)
     await change.deleteFrom('interfaces').where('server_id', '=', id).execute()
     await freeAddresses(change, interfaces)
-    await change.updateTable('servers').set({ status: 'deleted', deleted_at: new Date(), publish_fault: null }).where('id', '=', id).execute()
+    await change.updateTable('servers').set({ status: 'deleted', deleted_at: new Date(), publish_fault: null, user_data: null }).where('id', '=', id).execute()
   } else if (fault !== null) {
     await change.updateTable('servers').set({ publish_fault: null }).where('id', '=', id).execute()
   }

@@ -221,8 +221,8 @@ function collect(site: Site, row: Row): Static<typeof Collected> {
 
 /** Extensions are there only if the server uses them: gobrightbox's tests reject fields that the interface does not have. */
 function represent(site: Site, row: Row): Static<typeof Server> {
-  const { user_data, disk_encrypted, console_token_expires: expires } = row
-  const hasConsole = expires !== null && expires > new Date()
+  const { user_data, disk_encrypted, status, console_token_expires: expires } = row
+  const hasConsole = expires !== null && expires > new Date() && status !== 'deleting' && status !== 'deleted' && status !== 'failed'
   return {
     ...collect(site, row), user_data, disk_encrypted,
     console_url: hasConsole ? `https://console.${site.domain}/${row.id}` : null, console_token: null, console_token_expires: hasConsole ? formatTime(expires) : null,

@@ -9,6 +9,7 @@ import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { Socket } from 'node:net'
 import type { Logger } from 'pino'
 import { buildNetworkTest } from '../runtime/networks.ts'
+import { RefusedBody, takeBodies } from './body.ts'
 import { UNIX_PROXIES } from './config.ts'
 import { buildLazyCompilers } from './lazy-compilers.ts'
 import { FORMATS } from './model/formats.ts'
@@ -37,9 +38,6 @@ export interface ApiServerSettings {
   readonly log: Logger
 }
 
-/** A request's body: user_data of 16 KiB in base64, and the rest of a server with room. */
-const BODY_LIMIT = 1 << 18
-
 /** When to repeat a request that was refused with service_unavailable. */
 const RETRY_SECONDS = '1'
 
@@ -52,7 +50,7 @@ const HTTP = { connectionsCheckingInterval: 1_000, requireHostHeader: false } as
 /** Builds a server without routes. */
 export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): ApiServer {
   const options = {
-    logger: false, bodyLimit: BODY_LIMIT, requestTimeout: REQUEST_TIMEOUT_MS, return503OnClosing: false, clientErrorHandler: refuseUnreadable,
+    logger: false, requestTimeout: REQUEST_TIMEOUT_MS, return503OnClosing: false, clientErrorHandler: refuseUnreadable,
     trustProxy: trustedProxies.length === 0 ? false : buildProxyTest(trustedProxies),
     routerOptions: { ignoreTrailingSlash: true },
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => { // a path that cannot be decoded, or with too long an id
@@ -88,7 +86,7 @@ export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): Ap
     this.answeredId = typeof id === 'string' ? id : undefined
     return this.code(status).send(result)
   })
-  takeEmptyBodies(server)
+  takeBodies(server)
   const routes = new RouteTable()
   server.addHook('onRoute', ({ method, url }) => { routes.add(url, Array.isArray(method) ? method : [method]) })
   server.setNotFoundHandler((request, reply) => {
@@ -134,20 +132,6 @@ function buildProxyTest(trustedProxies: readonly string[]): (address: string | u
   return (address, hop) => address === undefined ? hop === 0 && trustedProxies.includes(UNIX_PROXIES) : isTrusted(address)
 }
 
-/** Clients send Content-Type: application/json with an empty body, and POST without any. Both are an object without parameters. */
-function takeEmptyBodies(server: ApiServer): void {
-  const parse = server.getDefaultJsonParser('error', 'error')
-  server.removeAllContentTypeParsers() // Fastify's own takes text/plain too
-  server.addContentTypeParser('application/json', { parseAs: 'string' }, (request, body, done) => {
-    if (body === '') done(null, {})
-    else void parse(request, body as string, done)
-  })
-  server.addHook('preValidation', (request, _reply, done) => {
-    request.body ??= {}
-    done()
-  })
-}
-
 /** Which methods each path has, for 405. */
 class RouteTable {
   readonly #routes = new Map<string, { readonly pattern: RegExp, readonly methods: Set<string> }>()
@@ -168,7 +152,8 @@ class RouteTable {
 const UNTRANSLATABLE = '22021'
 
 /** What Fastify, the database or a bug has thrown, as a refusal. */
-function refusalOf(error: FastifyError): Refusal {
+function refusalOf(error: FastifyError | RefusedBody): Refusal {
+  if (error instanceof RefusedBody) return error.refusal
   if (error.validation !== undefined) {
     const [first = error.message, ...others] = formatFaults(error.validation)
     return refuse('unprocessable_entity', first, ...others)
@@ -176,8 +161,7 @@ function refusalOf(error: FastifyError): Refusal {
   if (error.code === UNTRANSLATABLE) return refuse('unprocessable_entity', 'text must not contain the character U+0000')
   switch (error.statusCode) {
     case 400: return refuse('bad_request', error.message)
-    case 413: return refuse('payload_too_large', error.message)
-    case 415: return refuse('unsupported_media_type', 'the body must be JSON with Content-Type: application/json')
+    case 415: return refuse('unsupported_media_type', 'the Content-Type cannot be read')
     default: return isDatabaseAway(error) ? refuse('service_unavailable', 'the database is unreachable: try again') : refuse('internal_server_error', 'unexpected error')
   }
 }

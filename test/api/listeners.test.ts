@@ -1,12 +1,13 @@
 /** Where imds-api listens: several addresses and unix sockets, with TLS and behind a proxy. */
 import { once } from 'node:events'
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { request, type RequestOptions } from 'node:http'
+import { request, type RequestOptions, type ServerResponse } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import { connect, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { connect as connectTls } from 'node:tls'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { buildServer, type ApiServerSettings } from '../../src/api/server.ts'
@@ -155,6 +156,48 @@ t.test('a request that Node cannot read is refused as JSON, at every place and o
   const { certFile, keyFile } = await authority.issue('api')
   const { places: [tls] } = await start(t, [LOOPBACK], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } })
   t.match(await ask(tls!, '/ip', { ca: readFileSync(authority.caFile, 'utf8'), headers: { x: 'x'.repeat(20_000) } }), { error_name: 'header_fields_too_large' })
+})
+
+t.test('a client that sends all of a body above the limit before it reads gets its answer', async (t) => {
+  const directory = temporary(t)
+  const { places } = await start(t, [LOOPBACK, { path: join(directory, 's') }])
+  const authority = await anAuthority(directory, 'test')
+  const { certFile, keyFile } = await authority.issue('api')
+  const { places: [tls] } = await start(t, [LOOPBACK], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } })
+  const sockets = [
+    ...places.map((place) => () => place.path === undefined ? connect(place.port, place.host) : connect(place.path)),
+    () => connectTls({ port: (tls as { port: number }).port, host: '127.0.0.1', ca: readFileSync(authority.caFile), checkServerIdentity: () => undefined }),
+  ]
+  const [head, body] = ['POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n', Buffer.alloc(4 << 20, 'x')]
+  for (const open of sockets) {
+    for (const framed of [[`${head}Content-Length: ${String(body.length)}\r\n\r\n`, body], [`${head}Transfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n`, body, '\r\n0\r\n\r\n']]) {
+      const socket = open()
+      for (const part of framed) if (!socket.write(part)) await once(socket, 'drain')
+      await sleep(100) // so long the answer is not read
+      let text = ''
+      socket.setEncoding('utf8').on('data', (part: string) => { text += part })
+      await once(socket, 'close')
+      t.match(text, /^HTTP\/1\.1 413 [^]*\r\n\r\n\{"error_name":"payload_too_large","errors":\["the body must be at most 262144 bytes"\]\}$/)
+    }
+  }
+  const socket = connect((places[0] as { port: number }).port, '127.0.0.1')
+  const received = once(socket.setEncoding('utf8'), 'data')
+  socket.on('error', () => { /* the server closes it */ })
+  socket.write(`${head}Content-Length: 9000000\r\n\r\n`)
+  t.match(await received, [/^HTTP\/1\.1 413 /], 'a body that is much longer is not read')
+  await once(socket, 'close')
+})
+
+t.test('a client that ends before its body does is not logged as a fault of the database', async (t) => {
+  const lines: string[] = []
+  const { server, places: [place] } = await start(t, [LOOPBACK], { log: pino({}, { write: (line) => { lines.push(line) } }) })
+  const socket = connect((place as { port: number }).port, '127.0.0.1')
+  socket.write('POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{')
+  const [, response] = await once(server.server, 'request') as [unknown, ServerResponse]
+  socket.destroy()
+  await once(response, 'close')
+  await sleep(50) // a log line would be written by then
+  t.strictSame(lines, [])
 })
 
 t.test('a request that does not arrive in time is refused as JSON, and a response that has begun stays whole', async (t) => {

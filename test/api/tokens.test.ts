@@ -84,7 +84,7 @@ t.test('a token request that is malformed says what is wrong', async (t) => {
   const rows: readonly (readonly [string, string, string])[] = [
     [`${GRANT}&${GRANT}`, FORM_TYPE, 'grant_type is given more than once'], [`${GRANT}&scope=orbit&scope=infrastructure`, FORM_TYPE, 'scope is given more than once'],
     ['{"grant_type":1}', JSON_TYPE, 'grant_type must be string'], ['[]', JSON_TYPE, 'the body must be object'],
-    [GRANT, 'text/plain', 'the body must be a form (application/x-www-form-urlencoded) or JSON (application/json)'],
+    [GRANT, 'text/plain', 'the Content-Type of the body must be application/x-www-form-urlencoded or application/json'],
     [`grant_type=password&password=x&username=${'x'.repeat(255)}`, FORM_TYPE, 'username must NOT have more than 254 characters'],
     ['grant_type=password&password=x&username=a%0Ab', FORM_TYPE, 'username must not contain control characters'],
   ]
@@ -107,7 +107,7 @@ t.test('every other mistake of a token request is 400 with the error of OAuth', 
     ['grant_type=magic', FORM_TYPE, 'unsupported_grant_type'], ['{"grant_type":1}', JSON_TYPE, 'invalid_request'], ['[]', JSON_TYPE, 'invalid_request'],
     ['grant_type=password&username=a&password=b', FORM_TYPE, 'unauthorized_client'], ['grant_type=refresh_token&refresh_token=x', FORM_TYPE, 'unauthorized_client'],
     ['grant_type=authorization_code', FORM_TYPE, 'unsupported_grant_type'], ['{"grant_type":', JSON_TYPE, 'invalid_request'], ['{"__proto__":{}}', JSON_TYPE, 'invalid_request'],
-    [GRANT, 'text/plain', 'invalid_request'], [GRANT, 'application/xml', 'invalid_request'],
+    [GRANT, 'text/plain', 'invalid_request'], [GRANT, 'application/xml', 'invalid_request'], ['x'.repeat(300_000), FORM_TYPE, 'invalid_request'],
   ]
   for (const [payload, type, error] of rows) {
     const { status, headers, body } = await post(payload, { type })
@@ -115,6 +115,7 @@ t.test('every other mistake of a token request is 400 with the error of OAuth', 
     t.match(headers, { 'content-type': /^application\/json/, 'cache-control': 'no-store' })
     t.match(body, { error, error_description: /./, error_name: 'bad_request', errors: [/./] }, `${type} ${payload}`)
   }
+  t.match(await post('{"password":hunter2}', { type: JSON_TYPE }), { body: { error_description: 'the body is malformed: it is not JSON' } }, 'without a part of the password')
   t.match(await api.server.inject({ url: '/token' }), { statusCode: 405, headers: { allow: 'POST' } })
 })
 

@@ -5,7 +5,8 @@
  */
 import type { FastifyError, FastifyReply } from 'fastify'
 import Type from 'typebox'
-import { statusOf, type RefusalName } from '../refusal.ts'
+import { BODY_LIMIT, RefusedBody, setBodyParsers } from '../body.ts'
+import { refuse, statusOf, type RefusalName } from '../refusal.ts'
 import { formatFaults, type ApiServer } from '../server.ts'
 import { parseBasic } from './basic.ts'
 import type { Grants, TokenOutcome } from './grants.ts'
@@ -29,12 +30,7 @@ const TokenResponse = Type.Object({
 /** Adds the route. It has its own content types. */
 export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeaders }: TokenEndpointParts): void {
   void server.register((scope: ApiServer, _options, done) => {
-    scope.addContentTypeParser('application/x-www-form-urlencoded', { parseAs: 'string' }, (_request, body, parsed) => {
-      const names = [...new URLSearchParams(body as string).keys()]
-      const repeated = names.find((name, i) => names.indexOf(name) < i) // not allowed (RFC 6749, 3.2)
-      if (repeated === undefined) parsed(null, Object.fromEntries(new URLSearchParams(body as string)))
-      else parsed(Object.assign(new Error(`${repeated} is given more than once`), { statusCode: 400 }))
-    })
+    setBodyParsers(scope, BODY_LIMIT, { 'application/x-www-form-urlencoded': parseForm, 'application/json': parseSecretJson })
     scope.addHook('onRequest', (_request, reply, next) => {
       void reply.header('Cache-Control', 'no-store').header('Pragma', 'no-cache')
       next()
@@ -63,6 +59,23 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
   })
 }
 
+function parseForm(text: string): unknown {
+  const parameters = new URLSearchParams(text)
+  const names = [...parameters.keys()]
+  const repeated = names.find((name, i) => names.indexOf(name) < i) // not allowed (RFC 6749, 3.2)
+  if (repeated !== undefined) throw new RefusedBody(refuse('bad_request', `${repeated} is given more than once`))
+  return Object.fromEntries(parameters)
+}
+
+/** The error of JSON.parse has a part of the text, which may be of a password. */
+function parseSecretJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw new SyntaxError('it is not JSON')
+  }
+}
+
 function refuseOutcome(reply: FastifyReply, outcome: Exclude<TokenOutcome, { kind: 'granted' }>, otpHeaders: readonly string[]): FastifyReply {
   switch (outcome.kind) {
     case 'invalid': return refuseToken(reply, 'bad_request', outcome.error, outcome.description)
@@ -79,8 +92,7 @@ function refuseOutcome(reply: FastifyReply, outcome: Exclude<TokenOutcome, { kin
   }
 }
 
-function describe({ statusCode, validation, message }: FastifyError): string {
-  if (statusCode === 415) return 'the body must be a form (application/x-www-form-urlencoded) or JSON (application/json)'
+function describe({ validation, message }: FastifyError): string {
   return validation === undefined ? message : formatFaults(validation).join('; ')
 }
 

@@ -2,6 +2,7 @@
 import type { FastifyReply } from 'fastify'
 import type { Kysely } from 'kysely'
 import Type from 'typebox'
+import { JSON_BODIES, setBodyParsers } from '../body.ts'
 import { nextId } from '../database/allocate.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Reader } from '../database/transaction.ts'
@@ -10,13 +11,6 @@ import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import { GivenName, head, listOf, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
-
-declare module 'fastify' {
-  interface FastifyRequest {
-    /** The text of the body, for the routes of config maps. */
-    bodyText: string
-  }
-}
 
 const Collected = representation('CollectedConfigMap', 'config_map', { name: Type.String() })
 const Data = Type.Object({}, { description: 'At most 1,048,576 bytes of JSON, with at most 99 levels. It comes back as it was sent, numbers and the order of keys included.' })
@@ -29,23 +23,9 @@ const Params = Type.Object({ id: Type.String() })
 /** Adds the five endpoints. Their bodies may be longer than those of other routes. */
 export function addConfigMapRoutes(server: ApiServer, parts: ResourceParts): void {
   void server.register((maps: ApiServer, _options: object, done: () => void) => {
-    keepBodyText(maps)
+    setBodyParsers(maps, BODY_MAX_BYTES, JSON_BODIES)
     addRoutes(maps, parts)
     done()
-  })
-}
-
-/** Any key is data here, `__proto__` too: nothing copies the members of the object. */
-function keepBodyText(server: ApiServer): void {
-  server.decorateRequest('bodyText', '')
-  server.removeContentTypeParser('application/json')
-  server.addContentTypeParser('application/json', { parseAs: 'string', bodyLimit: BODY_MAX_BYTES }, (request, body, done) => {
-    request.bodyText = body as string
-    try {
-      done(null, body === '' ? {} : JSON.parse(request.bodyText))
-    } catch (error) {
-      done(Object.assign(error as Error, { statusCode: 400 }))
-    }
   })
 }
 

@@ -27,7 +27,10 @@ export function openAudit(file: string | undefined, failed: (error: Error) => vo
   }
 }
 
-/** The stream is unusable after a reopen that failed, so this tries the file first. A stream that is reopened keeps the lines that wait; a new one has none. */
+/**
+ * Tries the file first: after a reopen that failed, the next one would close the old file twice. A stream that is reopened keeps the lines that wait; a new
+ * one has none.
+ */
 function reopen(stream: ReturnType<typeof pino.destination>, file: string): Error | undefined {
   try {
     closeSync(openSync(file, 'a'))

@@ -1,5 +1,5 @@
 /** The audit lines: who changed what. */
-import { mkdirSync, readFileSync, renameSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, symlinkSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
 import { ADA, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
@@ -81,6 +81,8 @@ t.test('after SIGHUP without a file to open, the lines go to the old one, and th
     await create()
     return readFileSync(join(directory, 'audit'), { encoding: 'utf8', flag: 'a+' }) !== ''
   }, 'a line in the new file')
+  await api.stop()
+  t.strictSame(api.log.filter(({ level }) => level === 'error').length, 2, 'the old file is closed once')
 })
 
 t.test('a full disk stops no change, and the log says that lines wait', async (t) => {
@@ -88,6 +90,21 @@ t.test('a full disk stops no change, and the log says that lines wait', async (t
   const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
   for (let i = 0; i < 3; i++) t.equal((await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).status, 201)
   t.match(api.log.filter(({ msg }) => msg.startsWith('an audit line cannot be written')), [{ level: 'error', reason: /ENOSPC/ }])
+})
+
+t.test('lines that wait for a full disk are in the new file after SIGHUP, in their order', async (t) => {
+  const file = join(t.testdir(), 'audit')
+  symlinkSync('/dev/full', file)
+  const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: file })
+  const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
+  const create = async () => (await (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).json() as { id: string }).id
+  const idsIn = (path: string) => readFileSync(path, 'utf8').trimEnd().split('\n').map((line) => (JSON.parse(line) as { id: string }).id)
+  const ids = [await create(), await create(), await create()]
+  rmSync(file)
+  api.process.kill('SIGHUP')
+  await until(() => existsSync(file) && readFileSync(file, 'utf8') !== '', 'the new file')
+  ids.push(await create())
+  t.strictSame(idsIn(file), ids)
 })
 
 t.test('a file that cannot be opened refuses the start, and names the variable', async (t) => {

@@ -7,6 +7,7 @@ import { buildComputeServer } from '../../src/api/compute/server.ts'
 import { Waiters } from '../../src/api/compute/waiters.ts'
 import { COMPUTE_CHANNEL } from '../../src/api/database/compute-actions.ts'
 import { purgeActions, readQueue } from '../../src/api/database/compute-queue.ts'
+import { freeHypervisors } from '../../src/api/database/placement.ts'
 import { NotificationListener } from '../../src/api/database/notifications.ts'
 import { aRegion } from '../support/fixtures/region.ts'
 import { random } from '../support/fixtures/generated-records.ts'
@@ -58,6 +59,7 @@ const call = async (method: Method, path: string, body?: object) => {
 const act = async (id: string, action: string) => call('POST', `servers/${id}/${action}`)
 const statusOf = async (id: string) => (await call('GET', `servers/${id}`)).body.status
 const recordOf = async (id: string) => (await store.get(id))?.document as { hypervisors: string[], sealedAt?: string, revision: number } | undefined
+const freeOf = async (hypervisor: string) => (await tables.transaction().execute((change) => freeHypervisors(change, undefined))).find(({ name }) => name === hypervisor)!.free
 const expireGiven = () => pool.query('update compute_actions set given_out_at = now() - interval \'1 hour\' where finished_at is null')
 
 /** The answer to a request that waits for 60 s. `until` gives up before: it has to be woken. */
@@ -338,8 +340,13 @@ t.test('a migration needs another hypervisor of the zone with room, and no actio
   await compute('POST', `/servers/${id}/migration/end`)
   t.match(await report(given!.id, 'succeeded'), { status: 404 }, 'the action is not its own any more')
   t.strictSame(await carryOut('hv-2'), ['reboot'])
-  await tables.updateTable('hypervisors').set({ ram: 1023 }).where('name', '=', 'hv-1').execute()
-  t.match(await compute('POST', `/servers/${id}/migration`, { to: 'hv-1' }), { status: 503, body: { error_name: 'insufficient_capacity' } })
+  const used = 65_536 - await freeOf('hv-1')
+  await tables.updateTable('hypervisors').set({ ram: used + 1023 }).where('name', '=', 'hv-1').execute()
+  t.strictSame(await compute('POST', `/servers/${id}/migration`, { to: 'hv-1' }), {
+    status: 503, body: { error_name: 'insufficient_capacity', errors: [`hv-1 has 1023 MB of RAM free, and ${id} needs 1024`] },
+  })
+  await tables.updateTable('hypervisors').set({ ram: used + 1024 }).where('name', '=', 'hv-1').execute()
+  for (const method of ['POST', 'DELETE'] as const) t.equal((await compute(method, `/servers/${id}/migration`, { to: 'hv-1' })).status, 200)
   await tables.updateTable('hypervisors').set({ ram: 65_536 }).execute()
   await call('DELETE', `servers/${id}`)
   t.match(await compute('POST', `/servers/${id}/migration`, { to: 'hv-1' }), { status: 409, body: { errors: [`${id} is deleting`] } })
@@ -416,12 +423,21 @@ t.test('the metrics: what waits, for how long, and what nobody fetches', async (
   await report(given!.id, 'succeeded')
   t.ok((await readQueue(tables)).unfetched < 900, 'an action that had to wait for another one is not one that nobody fetches')
   await carryOut()
-  await pool.query('update compute_actions set finished_at = now() - interval \'31 days\' where server_id = $1', [id])
-  const count = async () => (await pool.query('select 1 from compute_actions where server_id = $1', [id])).rowCount
+  await carryOut()
+})
+
+t.test('actions are kept for 30 days after they were finished, and until they are finished', async (t) => {
+  const id = await activeServer()
+  for (const action of ['stop', 'start']) await act(id, action)
+  await carryOut()
   await act(id, 'reboot')
-  t.equal(await count(), 4)
-  await purgeActions(tables)
-  t.equal(await count(), 1)
+  const keptAfter = async (days: number) => {
+    await pool.query('update compute_actions set requested_at = now() - $2::interval, finished_at = case when outcome is not null then now() - $2::interval end where server_id = $1', [id, `${String(days)} days`])
+    await purgeActions(tables)
+    return (await tables.selectFrom('compute_actions').select('kind').where('server_id', '=', id).orderBy('id').execute()).map(({ kind }) => kind)
+  }
+  t.strictSame(await keptAfter(29), ['create', 'stop', 'start', 'reboot'])
+  t.strictSame(await keptAfter(31), ['reboot'])
   await carryOut()
 })
 

@@ -49,4 +49,15 @@ t.test('imds-api.service serves in its sandbox, survives a kill and a blocked ev
   t.match(await shell('systemctl show --property=Result --property=ExecMainStatus imds-api'), /Result=success\nExecMainStatus=0\n|ExecMainStatus=0\nResult=success\n/)
   t.equal(await shell('ps -o pid= -C postgres || true'), '')
   t.equal(await shell('ls /var/lib/imds-api/postgres/data/postmaster.pid 2> /dev/null || true'), '')
+
+  await t.test('the passwords for PostgreSQL and the mail server reach the user of imds-api as credentials', async (t) => {
+    for (const name of ['database-password', 'smtp-password']) {
+      await shell(`umask 077; echo "the ${name}" > /etc/imds/${name}`)
+      await shell(`cat > /etc/systemd/system/imds-api.service.d/${name}.conf`, read(`deploy/api-${name}.conf`))
+    }
+    const files = '${IMDS_API_DATABASE_PASSWORD_FILE} ${IMDS_API_SMTP_PASSWORD_FILE}'
+    await host.dropIn('imds-api.service', `[Service]\nType=oneshot\nRestart=no\nWatchdogSec=0\nStandardOutput=append:/credentials\nExecStart=\nExecStart=/bin/cat ${files}`)
+    await systemctl('start', 'imds-api')
+    t.equal(await shell('cat /credentials'), 'the database-password\nthe smtp-password\n')
+  })
 })

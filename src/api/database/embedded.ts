@@ -4,6 +4,7 @@
  *   STATE/postgres/data     the database, made by initdb at the first start
  *   STATE/postgres/.s.PGSQL.5432, STATE/postgres/log
  *   STATE/start.lock        held while a process looks for the server, makes the database and starts it
+ *   STATE/command.lock      held by a command until it ends: the one that has started the server stops it at its end
  *
  * It stops with us. If we are killed, it stays, and the next start takes it over. An advisory lock in the database itself shows whether an imds-api
  * is alive: PostgreSQL releases it when the connection of its holder ends.
@@ -32,6 +33,8 @@ const DATABASE = 'postgres'
 /** The advisory lock of the imds-api that uses the directory. Any fixed number. */
 const LOCK = 8_170
 const START_TIMEOUT_MS = 60_000
+/** How long a command waits for another one. */
+const COMMAND_TIMEOUT_MS = 60_000
 const STOP_TIMEOUT_MS = 30_000
 /** PostgreSQL's code for a server that is starting up, recovering or shutting down. */
 export const CANNOT_CONNECT_NOW = '57P03'
@@ -48,12 +51,26 @@ export function wasStopped(stateDirectory: string, cause: unknown): StartFailure
 
 /**
  * Starts the server, or takes over one whose imds-api was killed. With `shared`, for a command, it also uses one whose imds-api is alive, and leaves it
- * running. Rejects with a message that names the remedy; leaves nothing running then.
+ * running; commands take turns. Rejects with a message that names the remedy; leaves nothing running then.
  */
 export async function startEmbedded(stateDirectory: string, shared: boolean): Promise<EmbeddedServer> {
   const directory = join(stateDirectory, 'postgres')
   if (Buffer.byteLength(directory) > LONGEST_DIRECTORY) throw new StartFailure(`the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than ${stateDirectory}`)
   mkdirSync(stateDirectory, { recursive: true, mode: 0o711 })
+  if (!shared) return startOrJoin(stateDirectory, directory, false)
+  const turn = await takeFileLock(join(stateDirectory, 'command.lock'), COMMAND_TIMEOUT_MS).catch((error: unknown) => {
+    throw new StartFailure(`another command of imds-api uses ${stateDirectory}: run this one when that has ended (${(error as Error).message})`, { cause: error })
+  })
+  try {
+    const server = await startOrJoin(stateDirectory, directory, true)
+    return { ...server, stop: () => server.stop().finally(() => { turn.close() }) }
+  } catch (error) {
+    turn.close()
+    throw error
+  }
+}
+
+async function startOrJoin(stateDirectory: string, directory: string, shared: boolean): Promise<EmbeddedServer> {
   const data = join(directory, 'data')
   checkVersion(data)
   const connection = { host: directory, user: USER, database: DATABASE }

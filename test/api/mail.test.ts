@@ -54,12 +54,24 @@ t.test('the invitee gets a mail, and its link leads to the collaboration, which 
   t.match(mail, { from: { address: FROM }, to: [{ address: EMAIL }], subject: 'Ada Lovelace invites you to the account Analytical Engines' })
   t.match(mail.headers.find(({ key }) => key === 'auto-submitted'), { value: 'auto-generated' })
   t.notOk(mail.html)
+  t.notMatch(mail.text, 'sign up')
   const [link = ''] = /https:\S+/.exec(mail.text!) ?? []
   t.match(link, PAGE)
   const mary = await api.userToken(MARY)
   t.match(await api.callWith(mary, 'POST', `/1.0/user/collaborations/${new URL(link).searchParams.get('collaboration')!}/accept`), { status: 200, body: { id, status: 'accepted' } })
   t.strictSame(outcomes, ['sent'])
   t.notMatch(log.join(''), EMAIL)
+})
+
+t.test('the mail to an address without a user says to sign up, and the response does not show it', async (t) => {
+  const smtp = await startSmtp(t)
+  startSender(t, smtp.port)
+  const members = [await invite('Mary@example.com'), await invite('nobody@example.com')]
+  await until(() => smtp.delivered.length === 2, 'the mails')
+  const textOf = (address: string) => smtp.delivered.find(({ to: [to] }) => to === address)!.mail.text
+  t.notMatch(textOf('Mary@example.com'), 'sign up')
+  t.match(textOf('nobody@example.com'), 'There is no user with this address yet: sign up with it first.')
+  t.strictSame(...members.map((member) => Object.entries(member).filter(([field]) => !['id', 'url', 'email', 'created_at'].includes(field))) as [unknown, unknown])
 })
 
 t.test('resend sends a pending invitation again, once', async (t) => {

@@ -1,11 +1,12 @@
 /** The mail of an invitation: plain text. Names come from users, so they are reduced to one short line. */
 
-/** What an invitation says. `inviter`: undefined if the user was deleted since. */
+/** What an invitation says. `inviter`: undefined if the user was deleted since. `hasUser`: a user has this address. */
 export interface Invitation {
   readonly id: string
   readonly email: string
   readonly account: { readonly id: string, readonly name: string }
   readonly inviter: string | undefined
+  readonly hasUser: boolean
 }
 /** A mail to one address. */
 export interface Mail { readonly to: string, readonly subject: string, readonly text: string }
@@ -13,7 +14,7 @@ export interface Mail { readonly to: string, readonly subject: string, readonly 
 const LONGEST_NAME = 80
 
 /** Composes the mail. `invitationUrl`: the page on which people answer invitations. */
-export function composeInvitation({ id, email, account, inviter }: Invitation, invitationUrl: string): Mail {
+export function composeInvitation({ id, email, account, inviter, hasUser }: Invitation, invitationUrl: string): Mail {
   const link = new URL(invitationUrl)
   link.searchParams.set('collaboration', id)
   const [who, accountName] = [inviter === undefined ? 'Somebody' : toLine(inviter), toLine(account.name)]
@@ -22,6 +23,7 @@ export function composeInvitation({ id, email, account, inviter }: Invitation, i
     subject: `${who} invites you to the account ${accountName}`,
     text: [
       `${who} invites you to work in the account "${accountName}" (${account.id}).`,
+      ...hasUser ? [] : ['There is no user with this address yet: sign up with it first.'],
       `To accept or reject, sign in as the user with the e-mail address ${email}, and open:`,
       link.href,
       'Nothing changes until you accept. If you do not know the sender, ignore this mail.',

@@ -42,6 +42,9 @@ const FORGET_MS = 3_600_000
 /** PostgreSQL's version of the row of a collaboration: every change replaces it, such as a resend. */
 const ROW_VERSION = sql<string>`collaborations.xmin::text`.as('version')
 
+/** True if a user has the invited address. The mail may say so, because it goes to this address. */
+const HAS_USER = sql<boolean>`exists (select from users where lower(users.email_address) = lower(collaborations.email))`.as('has_user')
+
 /** One sender of a process. */
 export class InvitationSender {
   readonly #parts: InvitationSenderParts
@@ -162,8 +165,9 @@ async function lockInvitation(change: Change, id: string): Promise<Invitation & 
   const { rows: [lock] } = await sql<{ taken: boolean }>`select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken`.execute(change)
   if (lock?.taken !== true) return undefined
   const row = await change.selectFrom('collaborations').innerJoin('accounts', 'accounts.id', 'collaborations.account_id').leftJoin('users', 'users.id', 'collaborations.inviter_id')
-    .select(['collaborations.email', 'accounts.id as account_id', 'accounts.name as account_name', 'users.name as inviter', ROW_VERSION])
+    .select(['collaborations.email', 'accounts.id as account_id', 'accounts.name as account_name', 'users.name as inviter', ROW_VERSION, HAS_USER])
     .where('collaborations.id', '=', id).where('collaborations.status', '=', 'pending').where('collaborations.invited_at', 'is', null).executeTakeFirst()
   if (row === undefined) return undefined
-  return { id, email: row.email, account: { id: row.account_id, name: row.account_name }, inviter: row.inviter ?? undefined, version: row.version }
+  const { email, account_id, account_name, inviter, has_user: hasUser, version } = row
+  return { id, email, account: { id: account_id, name: account_name }, inviter: inviter ?? undefined, hasUser, version }
 }

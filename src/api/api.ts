@@ -246,6 +246,10 @@ export async function buildApiServer(
   const site = new CurrentSite(baseUrl, tables, () => performance.now())
   addTokenEndpoint(server, { grants, seconds: accessTokenSeconds, otpHeaders })
   await server.register((api: ApiServer, _options: object, done: () => void) => {
+    api.addHook('onRequest', (_request, reply, next) => {
+      void reply.header('Cache-Control', 'no-store') // some responses have a secret
+      next()
+    })
     addCheck(api, buildBearerCheck(tokens))
     api.addHook('preHandler', () => site.refresh())
     api.addHook('onSend', buildAudit(audit, describeClient))

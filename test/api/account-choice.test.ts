@@ -24,7 +24,7 @@ t.test('a request of a user without account_id is refused if it needs an account
 })
 
 t.test('the account of another user is 404', async (t) => {
-  for (const account of [ONE, 'acc-none1', '', `${TWO}&account_id=${ONE}`]) {
+  for (const account of [ONE, 'acc-none1']) {
     for (const url of ['/1.0/servers', '/1.0/users', '/1.0/accounts']) {
       t.match(await api.callWith(grace, 'GET', `${url}?account_id=${account}`), { status: 404, body: { error_name: 'resource_not_found' } }, `${url} ${account}`)
     }
@@ -46,6 +46,17 @@ t.test('a user loses access as soon as the collaboration ends', async (t) => {
   await api.database.tables.updateTable('collaborations').set({ status: 'ended' }).where('user_id', '=', ADA).execute()
   t.equal((await api.callWith(ada, 'GET', `/1.0/servers?account_id=${TWO}`)).status, 404)
   t.strictSame(idsOf(await api.callWith(ada, 'GET', '/1.0/accounts')), [ONE])
+})
+
+t.test('the default account of a user is not one that is closed', async (t) => {
+  const { tables } = api.database
+  await tables.updateTable('accounts').set({ owner_id: ADA }).where('id', '=', TWO).execute()
+  await tables.updateTable('accounts').set({ status: 'closed' }).where('id', '=', ONE).execute()
+  t.match(await api.callWith(ada, 'GET', '/1.0/user'), { body: { accounts: [{ id: ONE }, { id: TWO }], default_account: { id: TWO } } })
+  await tables.updateTable('accounts').set({ status: 'deleted' }).where('id', '=', TWO).execute()
+  t.match(await api.callWith(ada, 'GET', '/1.0/user'), { body: { default_account: { id: ONE } } })
+  await tables.updateTable('accounts').set({ status: 'active' }).execute()
+  await tables.updateTable('accounts').set({ owner_id: GRACE }).where('id', '=', TWO).execute()
 })
 
 t.test('a user without an account can read the user\'s own profile', async (t) => {

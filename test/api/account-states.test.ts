@@ -36,16 +36,23 @@ async function send(token: string, route: string): Promise<string> {
 t.test('the router lists every route that changes something', (t) => {
   t.ok(ROUTES.length > 15, ROUTES.join())
   for (const route of ['POST /servers', 'PUT /servers/ID', 'PUT /servers/ID/lock_resource', 'DELETE /cloud_ips/ID', 'POST /server_groups/ID/move_servers']) t.ok(ROUTES.includes(route), route)
-  t.strictSame(Object.keys(CHANGES).filter((request) => request.includes('/') && !ROUTES.includes(request)), [], 'and the table has no other')
+  t.strictSame(Object.keys(CHANGES).filter((request) => /^[A-Z]+ \S+$/.test(request) && !ROUTES.includes(request)), [], 'and the table has no other')
   t.end()
 })
 
-for (const [status, telephone_verified] of [...ACCOUNT_STATES.map((state) => [state, true] as const), ['active', false] as const]) {
-  t.test(`an account that is ${status}${telephone_verified ? '' : ' without a verified telephone'} allows the changes of the table`, async (t) => {
-    await tables.updateTable('accounts').set({ status, telephone_verified }).where('id', '=', ONE).execute()
+const VERIFIED = { telephone_verified: true, valid_credit_card: true }
+const ACCOUNTS = [
+  ...ACCOUNT_STATES.map((status) => [status, { status, ...VERIFIED }] as const),
+  ['active without a verified telephone', { status: 'active', ...VERIFIED, telephone_verified: false }] as const,
+  ['active without a valid payment card', { status: 'active', ...VERIFIED, valid_credit_card: false }] as const,
+]
+
+for (const [name, account] of ACCOUNTS) {
+  t.test(`an account that is ${name} allows the changes of the table`, async (t) => {
+    await tables.updateTable('accounts').set(account).where('id', '=', ONE).execute()
     const client = await api.token(CLIENT_OF[ONE])
     for (const route of ROUTES) {
-      const refusal = refuseChange(route in CHANGES ? route as ChangeRequest : 'every other change', { status, telephone_verified })
+      const refusal = refuseChange(route in CHANGES ? route as ChangeRequest : 'every other change', account)
       for (const token of [ada, client]) {
         const answer = await send(token, route)
         if (token === client && answer === '403 forbidden') continue // the user's own side is not for API clients
@@ -56,9 +63,19 @@ for (const [status, telephone_verified] of [...ACCOUNT_STATES.map((state) => [st
   })
 }
 
+t.test('a suspended account can lower the permissions of an API client, and change nothing else of it', async (t) => {
+  await tables.updateTable('accounts').set({ status: 'suspended', ...VERIFIED }).where('id', '=', ONE).execute()
+  const client = `/1.0/api_clients/${CLIENT_OF[ONE]}`
+  for (const body of [{}, { permissions_group: 'full' }, { name: 'x' }, { name: 'x', permissions_group: 'storage' }, { description: null, permissions_group: 'storage' }]) {
+    t.match(await api.callWith(ada, 'PUT', `${client}?account_id=${ONE}`, body), { status: 403, body: { error_name: 'account_not_active' } }, JSON.stringify(body))
+  }
+  t.match(await api.callWith(ada, 'PUT', `${client}?account_id=${ONE}`, { permissions_group: 'storage' }), { status: 200, body: { permissions_group: 'storage' } })
+  await tables.updateTable('api_clients').set({ permissions_group: 'full' }).where('id', '=', CLIENT_OF[ONE]).execute()
+})
+
 t.test('every state allows reading', async (t) => {
   for (const status of ACCOUNT_STATES) {
-    await tables.updateTable('accounts').set({ status, telephone_verified: false }).where('id', '=', ONE).execute()
+    await tables.updateTable('accounts').set({ status, telephone_verified: false, valid_credit_card: false }).where('id', '=', ONE).execute()
     for (const path of ['account', `accounts/${ONE}`, 'accounts', 'servers', 'cloud_ips', 'server_groups', 'users', 'user', 'images', 'zones']) {
       t.equal((await api.call('GET', `/1.0/${path}`)).status, 200, `${status} ${path}`)
     }
@@ -66,7 +83,7 @@ t.test('every state allows reading', async (t) => {
 })
 
 t.test('a change that waits while the account is suspended is refused', async (t) => {
-  await tables.updateTable('accounts').set({ status: 'active', telephone_verified: true }).where('id', '=', ONE).execute()
+  await tables.updateTable('accounts').set({ status: 'active', ...VERIFIED }).where('id', '=', ONE).execute()
   const suspension = await tables.startTransaction().execute()
   await suspension.updateTable('accounts').set({ status: 'suspended' }).where('id', '=', ONE).execute()
   const answer = api.call('POST', '/1.0/server_groups', {})

@@ -20,7 +20,7 @@ t.test('the difference is made and named; only prune deletes', async (t) => {
   const { accounts, users, zones } = aRegion()
   const changed: Partial<RegionFile> = {
     zones: [...zones, { id: 'zon-cccc3', handle: 'gb1-c' }], users: [...users, { id: 'usr-new03', name: 'New', email_address: 'new@example.com' }],
-    accounts: [{ ...accounts[0]!, cloud_ips_limit: 9, collaborators: ['usr-new03'] }, ...accounts.slice(1), { ...accounts[1]!, id: 'acc-new03', name: 'New' }],
+    accounts: [{ ...accounts[0]!, cloud_ips_limit: 9, collaborators: ['usr-new03'] }, ...accounts.slice(1), { ...accounts[1]!, id: 'acc-new03', owner: 'usr-new03', name: 'New' }],
   }
   const difference = [
     '+ zone zon-cccc3', '+ user usr-new03', `~ account ${ONE}: cloud_ips_limit 5 -> 9`, '+ account acc-new03', `+ collaboration of usr-new03 in ${ONE}`, '+ collaboration of usr-ada01 in acc-new03',
@@ -172,7 +172,7 @@ t.test('a secret that was reset stays, until the file has another', async (t) =>
 
 t.test('clients and applications that were made with the API are pruned only with their account', async (t) => {
   const { accounts, api_clients } = aRegion()
-  const more = { accounts: [...accounts, { ...accounts[1]!, id: 'acc-more4', collaborators: [] }], api_clients: [...api_clients, { id: 'cli-more4', account: 'acc-more4', name: 'of the file' }] }
+  const more = { accounts: [...accounts, { ...accounts[1]!, id: 'acc-more4', collaborators: [], status: 'closed' as const }], api_clients: [...api_clients, { id: 'cli-more4', account: 'acc-more4', name: 'of the file' }] }
   await apply(api.database, aRegion(more))
   const made = { account_id: 'acc-more4', name: '', description: '', secret_sha256: null }
   await tables.insertInto('api_clients').values([{ ...made, id: 'cli-api01', permissions_group: 'full', revoked_at: null }, { ...made, id: 'cli-api02', permissions_group: 'full', revoked_at: new Date() }]).execute()

@@ -129,6 +129,12 @@ t.test('U+0000, which PostgreSQL cannot store, is refused wherever it can be wri
   }
 })
 
+t.test('no cache may store a response of the API, since some have a secret', async (t) => {
+  for (const [method, path] of [['POST', `api_clients/${CLIENT_OF[TWO]}/reset_secret`], ['POST', 'account/reset_ftp_password'], ['GET', 'account'], ['GET', 'servers/srv-zzzzz']] as const) {
+    t.match((await api.call(method, `/1.0/${path}`, undefined, TWO)).headers, { 'cache-control': 'no-store' }, path)
+  }
+})
+
 t.test('every answer is JSON', async (t) => {
   for (const url of ['/1.0/servers', '/1.0/servers/x', '/nothing', '/token', '/1.0/openapi.json', '/1.0/servers/%zz']) {
     t.match((await send('GET', url)).headers, { 'content-type': /^application\/json/ }, url)

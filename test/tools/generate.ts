@@ -84,11 +84,12 @@ function optionTable(): string {
   return asTable(['option', 'variable', 'meaning'], [...rows, ['`--json`', '', 'print JSON']])
 }
 
-/** What may be changed in each state, and in a usable account without a verified telephone. */
+/** What may be changed in each state, and in a usable account without a verified telephone or a valid payment card. */
 function accountStateTable(): string {
-  const accounts = [...ACCOUNT_STATES.map((status) => ({ status, telephone_verified: true })), { status: 'active', telephone_verified: false } as const]
+  const accounts = [...ACCOUNT_STATES.map((status) => ({ status, is: true })), { status: 'active', is: false } as const]
+    .map(({ status, is }) => ({ status, telephone_verified: is, valid_credit_card: is }))
   const rows = (Object.keys(CHANGES) as ChangeRequest[]).map((request) => [
-    request.includes('/') ? `\`${request.replace(' /', ' /1.0/')}\`` : request, ...accounts.map((account) => refuseChange(request, account) === undefined ? 'yes' : 'no'),
+    request.replace(/^([A-Z]+) (\S+)/, '`$1 /1.0$2`'), ...accounts.map((account) => refuseChange(request, account) === undefined ? 'yes' : 'no'),
   ])
   return asTable(['request', ...ACCOUNT_STATES, 'not verified'], [['every `GET`', ...accounts.map(() => 'yes')], ...rows])
 }

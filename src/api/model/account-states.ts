@@ -8,16 +8,22 @@ import { refuse, type Refusal } from '../refusal.ts'
 export const ACCOUNT_STATES = ['pending', 'active', 'overdue', 'warning', 'suspended', 'terminated', 'closed', 'deleted'] as const
 /** One of ACCOUNT_STATES. */
 export type AccountStatus = typeof ACCOUNT_STATES[number]
+/** The states of an account that is not used any more: its owner may own another. */
+export const ENDED_STATES: readonly AccountStatus[] = ['closed', 'deleted']
 
-/** When a change is allowed. */
-interface Rule { readonly states: readonly AccountStatus[], readonly needsVerifiedTelephone: boolean }
+/** What decides which changes an account allows. */
+export interface AccountStanding { readonly status: AccountStatus, readonly telephone_verified: boolean, readonly valid_credit_card: boolean }
 
-const ALWAYS: Rule = { states: ACCOUNT_STATES, needsVerifiedTelephone: false }
+/** When a change is allowed. `needsVerification`: only with a verified telephone and a valid payment card. */
+interface Rule { readonly states: readonly AccountStatus[], readonly needsVerification: boolean }
+
+const ALWAYS: Rule = { states: ACCOUNT_STATES, needsVerification: false }
 
 /** The requests that change something, and when each is allowed: those that correct an account or withdraw access always, all others in a usable account. */
 export const CHANGES = {
   'PUT /accounts/ID': ALWAYS,
   'PUT /account': ALWAYS,
+  'PUT /api_clients/ID with only `permissions_group`, to `storage`': ALWAYS,
   'POST /api_clients/ID/reset_secret': ALWAYS,
   'DELETE /api_clients/ID': ALWAYS,
   'POST /applications/ID/reset_secret': ALWAYS,
@@ -28,15 +34,16 @@ export const CHANGES = {
   'POST /user/collaborations/ID/accept': ALWAYS,
   'POST /user/collaborations/ID/reject': ALWAYS,
   'DELETE /user/collaborations/ID': ALWAYS,
-  'every other change': { states: ['active', 'overdue', 'warning'], needsVerifiedTelephone: true },
+  'every other change': { states: ['active', 'overdue', 'warning'], needsVerification: true },
 } as const satisfies Readonly<Record<string, Rule>>
 /** A key of CHANGES. */
 export type ChangeRequest = keyof typeof CHANGES
 
 /** Why an account does not allow a change; undefined: it does. */
-export function refuseChange(request: ChangeRequest, account: { readonly status: AccountStatus, readonly telephone_verified: boolean }): Refusal | undefined {
-  const { states, needsVerifiedTelephone }: Rule = CHANGES[request]
+export function refuseChange(request: ChangeRequest, account: AccountStanding): Refusal | undefined {
+  const { states, needsVerification }: Rule = CHANGES[request]
   if (!states.includes(account.status)) return refuse('account_not_active', `the account is ${account.status}: it can be read, but this change is not allowed`)
-  if (needsVerifiedTelephone && !account.telephone_verified) return refuse('account_not_verified', 'the account has no verified telephone: it can be read, but this change is not allowed')
-  return undefined
+  const missing = [...account.telephone_verified ? [] : ['verified telephone'], ...account.valid_credit_card ? [] : ['valid payment card']]
+  if (!needsVerification || missing.length === 0) return undefined
+  return refuse('account_not_verified', `the account has no ${missing.join(' and no ')}: it can be read, but this change is not allowed`)
 }

@@ -7,7 +7,7 @@ import { Compile } from 'typebox/compile'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { parseDocument } from '../../store/document.ts'
 import { isPasswordHash } from '../auth/password.ts'
-import { ACCOUNT_STATES } from '../model/account-states.ts'
+import { ACCOUNT_STATES, ENDED_STATES } from '../model/account-states.ts'
 import { DATABASE_SERVER_STATES } from '../model/database-server-states.ts'
 import { isCountryCode } from '../model/countries.ts'
 import { isEmailAddress } from '../model/email-address.ts'
@@ -108,10 +108,13 @@ function duplicates(file: RegionFile): string[] {
 function references(file: RegionFile): string[] {
   const { zones, hypervisors, accounts, users, api_clients, applications = [], images, database_server_types = [], database_servers = [] } = file
   const isUser = (id: string) => users.some((user) => user.id === id)
+  const used = accounts.filter(({ status = 'active' }) => !ENDED_STATES.includes(status))
   const isAccount = (id: string) => accounts.some((account) => account.id === id)
   return [
     ...hypervisors.filter(({ zone }) => !zones.some(({ handle }) => handle === zone)).map(({ name, zone }) => `hypervisors: ${name} is in the zone ${zone}, which zones does not have`),
     ...accounts.flatMap(({ id, owner, collaborators = [] }) => [owner, ...collaborators].filter((user) => !isUser(user)).map((user) => `accounts: ${id} names ${user}, which users does not have`)),
+    ...used.flatMap(({ id, owner }, i) => used.slice(i + 1).filter((other) => other.owner === owner).map((other) =>
+      `accounts: ${owner} owns ${id} and ${other.id}, and a user owns one account that is not closed or deleted`)),
     ...api_clients.filter(({ account }) => !isAccount(account)).map(({ id, account }) => `api_clients: ${id} belongs to ${account}, which accounts does not have`),
     ...applications.filter(({ account }) => !isAccount(account)).map(({ id, account }) => `applications: ${id} belongs to ${account}, which accounts does not have`),
     ...images.filter(({ account }) => account !== undefined && !isAccount(account)).map(({ id, account }) => `images: ${id} belongs to ${account!}, which accounts does not have`),

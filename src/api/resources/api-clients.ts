@@ -56,7 +56,7 @@ export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }
       const { name = current.name, description = current.description, permissions_group = current.permissions_group } = body
       await change.updateTable('api_clients').set({ name, description: description ?? '', permissions_group }).where('id', '=', id).execute()
       return load(change, site, accountId, id)
-    })
+    }, isOnlyLowering(body) ? 'PUT /api_clients/ID with only `permissions_group`, to `storage`' : 'every other change')
     tokens.forget()
     return reply.answer(200, result)
   })
@@ -88,6 +88,11 @@ export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }
       const client = await load(change, site, accountId, id)
       return isRefusal(client) ? client : { ...client, secret }
     }, 'POST /api_clients/ID/reset_secret')))
+}
+
+/** True for a change that only takes the scope infrastructure from a client, which withdraws access. */
+function isOnlyLowering({ name, description, permissions_group }: Static<typeof Body>): boolean {
+  return name === undefined && description === undefined && permissions_group === 'storage'
 }
 
 /** Loads a client that is not deleted, and locks its row. */

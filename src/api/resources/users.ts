@@ -6,6 +6,7 @@ import Type, { type Static } from 'typebox'
 import type { Identity } from '../auth/tokens.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Reader } from '../database/transaction.ts'
+import { ENDED_STATES } from '../model/account-states.ts'
 import { parseSshKey } from '../model/ssh-key.ts'
 import { formatTime } from '../model/time.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
@@ -120,7 +121,8 @@ async function ownerOf(database: Reader, accountId: string): Promise<string> {
 type Row = InferResult<ReturnType<typeof selectUsers>>[number]
 
 function represent(site: Site, row: Row): Static<typeof User> {
-  const own = row.accounts.find(({ owner_id }) => owner_id === row.id)
+  const owned = row.accounts.filter(({ owner_id }) => owner_id === row.id)
+  const own = owned.find(({ status }) => !ENDED_STATES.includes(status)) ?? owned[0]
   return {
     ...nestedUser(site, row), email_verified: row.email_verified, ssh_key: row.ssh_key ?? '', messaging_pref: row.messaging_pref,
     created_at: formatTime(row.created_at), accounts: row.accounts.map((account) => nestedAccount(site, account)),

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { ACCOUNT_STATES, CHANGES, refuseChange, type ChangeRequest } from '../../../../src/api/model/account-states.ts'
+import { ACCOUNT_STATES, CHANGES, refuseChange, type AccountStatus, type ChangeRequest } from '../../../../src/api/model/account-states.ts'
 
 const REFUSED = ['pending', 'suspended', 'terminated', 'closed', 'deleted']
 
@@ -8,19 +8,23 @@ test('an account has the eight states of the interface', () => {
 })
 
 test.each(ACCOUNT_STATES)('an account that is %s allows changes only while it is active, overdue or warning', (status) => {
-  expect(refuseChange('every other change', { status, telephone_verified: true })?.name).toBe(REFUSED.includes(status) ? 'account_not_active' : undefined)
-  expect(refuseChange('every other change', { status, telephone_verified: false })?.name).toBe(REFUSED.includes(status) ? 'account_not_active' : 'account_not_verified')
+  const refusalOf = (account: object) => refuseChange('every other change', { status, telephone_verified: true, valid_credit_card: true, ...account })?.name
+  expect(refusalOf({})).toBe(REFUSED.includes(status) ? 'account_not_active' : undefined)
+  for (const missing of ['telephone_verified', 'valid_credit_card']) expect(refusalOf({ [missing]: false })).toBe(REFUSED.includes(status) ? 'account_not_active' : 'account_not_verified')
 })
 
 test('what corrects an account or withdraws access is allowed in every state, verified or not', () => {
   for (const request of Object.keys(CHANGES) as ChangeRequest[]) {
     if (request === 'every other change') continue
     for (const status of ACCOUNT_STATES) {
-      for (const telephone_verified of [true, false]) expect(refuseChange(request, { status, telephone_verified })).toBeUndefined()
+      for (const is of [true, false]) expect(refuseChange(request, { status, telephone_verified: is, valid_credit_card: is })).toBeUndefined()
     }
   }
 })
 
-test('a refusal says the state', () => {
-  expect(refuseChange('every other change', { status: 'closed', telephone_verified: true })?.errors).toEqual(['the account is closed: it can be read, but this change is not allowed'])
+test('a refusal says the state, or what the account does not have', () => {
+  const errorsOf = (status: AccountStatus, telephone_verified: boolean, valid_credit_card: boolean) => refuseChange('every other change', { status, telephone_verified, valid_credit_card })?.errors
+  expect(errorsOf('closed', true, true)).toEqual(['the account is closed: it can be read, but this change is not allowed'])
+  expect(errorsOf('active', true, false)).toEqual(['the account has no valid payment card: it can be read, but this change is not allowed'])
+  expect(errorsOf('active', false, false)).toEqual(['the account has no verified telephone and no valid payment card: it can be read, but this change is not allowed'])
 })

@@ -36,6 +36,7 @@ test.each<[string, object, string]>([
   ['a pool in another', { address_pools: { ...pools, public_ipv4: ['203.0.113.0/24', '203.0.113.9-203.0.114.1'] } }, 'address_pools.public_ipv4: 203.0.113.0/24 and 203.0.113.9-203.0.114.1 overlap'],
   ['an unknown zone', { hypervisors: [{ name: 'a', zone: 'gb1-z', ram: 1 }] }, 'hypervisors: a is in the zone gb1-z, which zones does not have'],
   ['an unknown owner', { accounts: [{ ...account, owner: 'usr-zzzzz' }, aRegion().accounts[1]] }, `accounts: ${ONE} names usr-zzzzz, which users does not have`],
+  ['an owner of two accounts', { accounts: [account, { ...aRegion().accounts[1], owner: ADA, status: 'suspended' }] }, `accounts: ${ADA} owns ${ONE} and acc-two02, and a user owns one account that is not closed or deleted`],
   ['an unknown collaborator', { accounts: [{ ...account, collaborators: ['usr-zzzzz'] }, aRegion().accounts[1]] }, `accounts: ${ONE} names usr-zzzzz, which users does not have`],
   ['an unknown account', { api_clients: [{ id: 'cli-aaaaa', account: 'acc-zzzzz', name: 'x' }] }, 'api_clients: cli-aaaaa belongs to acc-zzzzz, which accounts does not have'],
   ['an unknown account of an image', { images: [{ ...image, account: 'acc-zzzzz' }] }, 'images: img-deb12 belongs to acc-zzzzz, which accounts does not have'],
@@ -62,6 +63,11 @@ test.each<[string, object, string]>([
 
 test('every fault is named at once', async () => {
   expect(await faultsOf({ hypervisors: [{ name: 'a', zone: 'gb1-z', ram: 1 }, { name: 'a', zone: 'gb1-y', ram: 1 }], address_pools: { ...pools, public_ipv4: ['x', 'y'] } })).toHaveLength(5)
+})
+
+test.each(['closed', 'deleted'])('the owner of an account that is %s may have another', async (status) => {
+  const { accounts: [one, two] } = aRegion()
+  expect(await faultsOf({ accounts: [{ ...one, status }, { ...two, owner: ADA }] })).toEqual([])
 })
 
 test('ranges may touch, and ranges of two kinds may overlap', async () => {

@@ -119,6 +119,7 @@ export function buildComputeServer({ tables, accounts, waiters, retrySeconds, po
     if (isRefusal(finished)) return reply.refuse(finished)
     const { id, serverId, kind, outcome, fault, isNew } = finished
     reply.answeredId = serverId
+    reply.changedNothing = !isNew
     if (isNew) {
       counted(outcome)
       if (outcome === 'failed') log.warn({ action: kind, id, server: serverId, hypervisor: params.hypervisor, fault }, 'the hypervisor could not carry out an action')

@@ -47,7 +47,7 @@ async function startBenchApi(directory: string, redisUrl: string): Promise<Bench
   const port = await freePort()
   const env = {
     IMDS_API_LISTEN: `127.0.0.1:${String(port)}`, IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: join(directory, 'state'),
-    IMDS_STORE: redisUrl, IMDS_REGION: 'bench-api',
+    IMDS_STORE: redisUrl, IMDS_REGION: 'bench-api', IMDS_API_AUDIT_FILE: join(directory, 'audit'),
   }
   const main = join(ROOT, 'src/api/main.ts')
   writeFileSync(join(directory, 'secret'), SECRET)

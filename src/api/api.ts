@@ -100,7 +100,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const audit = openAuditOrFail(config.auditFile, log)
     const auth = buildAuth(database.tables, config, () => Date.now())
     const accounts = new AccountChanges(database.tables, new AsyncLock(ACCOUNT_QUEUE))
-    const server = await buildApiServer(config, database, accounts, auth, audit, log)
+    const server = await buildApiServer(config, database, accounts, auth, metrics.unreadable, audit, log)
     server.addHook('onResponse', (request, reply, done) => {
       metrics.answered(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
       done()
@@ -157,7 +157,8 @@ function buildCompute(
   const { listen: place, tls, retrySeconds } = computeListener
   const waiters = new Waiters()
   const listener = new NotificationListener(() => connect(database), COMPUTE_CHANNEL, (hypervisor) => { waiters.wake(hypervisor) })
-  const parts = { tables, accounts, waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted: metrics.actionFinished, audit, log }
+  const { actionFinished: counted, unreadable } = metrics
+  const parts = { tables, accounts, waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted, unreadable, audit, log }
   const server = buildComputeServer(parts, readTls(tls))
   let listened = Promise.resolve()
   return {
@@ -227,11 +228,11 @@ type ServerConfig = Pick<ApiConfig, 'baseUrl' | 'tls' | 'trustedProxies' | 'acce
 
 /** The API's HTTP server with all routes. */
 export async function buildApiServer(
-  config: ServerConfig, { tables, pool }: Pick<Database, 'tables' | 'pool'>, accounts: AccountChanges, { tokens, grants }: Auth, audit: DestinationStream, log: Logger,
+  config: ServerConfig, { tables, pool }: Pick<Database, 'tables' | 'pool'>, accounts: AccountChanges, { tokens, grants }: Auth, unreadable: ApiServerSettings['unreadable'], audit: DestinationStream, log: Logger,
 ): Promise<ApiServer> {
   const { baseUrl, tls, trustedProxies, accessTokenSeconds, otpHeaders, compute } = config
   const server = buildServer({
-    tls: tls === undefined ? undefined : { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') }, trustedProxies, log,
+    tls: tls === undefined ? undefined : { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') }, trustedProxies, unreadable, log,
   })
   await server.register(swagger, {
     openapi: {

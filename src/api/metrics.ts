@@ -7,11 +7,13 @@ import type { Database } from './database/open.ts'
 import type { Outcome } from './database/tables.ts'
 import type { InvitationOutcome } from './mail/sender.ts'
 import type { PublishOutcome } from './publish/outbox-publisher.ts'
+import { UNREADABLE_REASONS, type UnreadableReason } from './server.ts'
 
 /** The registry, and what counts. */
 export interface ApiMetrics {
   readonly registry: Registry
   readonly answered: (route: string, method: string, status: number) => void
+  readonly unreadable: (reason: UnreadableReason) => void
   readonly published: (outcome: PublishOutcome) => void
   readonly invited: (outcome: InvitationOutcome) => void
   readonly actionFinished: (outcome: Outcome) => void
@@ -27,6 +29,11 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
   new Gauge({ name: 'imds_build_info', help: 'Always 1; the labels are the versions of imds and of Node.', labelNames: ['version', 'node'], registers })
     .set({ version: VERSION, node: process.versions.node }, 1)
   const requests = new Counter({ name: 'imds_api_requests_total', help: 'Requests to the API, by route, method and status.', labelNames: ['route', 'method', 'status'] as const, registers })
+  const unreadable = new Counter({
+    name: 'imds_api_unreadable_requests_total', registers, labelNames: ['reason'] as const,
+    help: 'Requests to the API or the compute interface that could not be read, so they have no route: bad_request (not HTTP), request_timeout, header_fields_too_large, payload_too_large (of a chunk extension).',
+  })
+  for (const reason of UNREADABLE_REASONS) unreadable.inc({ reason }, 0)
   const publishes = new Counter({
     name: 'imds_api_publishes_total', registers, labelNames: ['result'] as const,
     help: 'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), invalid or address-owned (the store refused the record), failed (the store or the database could not be used).',
@@ -65,6 +72,7 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
   return {
     registry,
     answered: (route, method, status) => { requests.inc({ route, method, status }) },
+    unreadable: (reason) => { unreadable.inc({ reason }) },
     published: (result) => { publishes.inc({ result }) },
     invited: (result) => { invitations.inc({ result }) },
     actionFinished: (outcome) => { actions.inc({ outcome }) },

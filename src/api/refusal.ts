@@ -30,10 +30,10 @@ const STATUS = {
 export type RefusalName = keyof typeof STATUS
 
 /** A refusal. `errors`: what is wrong, for people; all of it at once. */
-export interface Refusal { readonly kind: 'refused', readonly name: RefusalName, readonly errors: readonly [string, ...string[]] }
+export interface Refusal<Name extends RefusalName = RefusalName> { readonly kind: 'refused', readonly name: Name, readonly errors: readonly [string, ...string[]] }
 
 /** Makes a refusal. */
-export function refuse(name: RefusalName, ...errors: [string, ...string[]]): Refusal {
+export function refuse<Name extends RefusalName>(name: Name, ...errors: [string, ...string[]]): Refusal<Name> {
   return { kind: 'refused', name, errors }
 }
 

@@ -13,7 +13,7 @@ import { RefusedBody, takeBodies } from './body.ts'
 import { UNIX_PROXIES } from './config.ts'
 import { buildLazyCompilers } from './lazy-compilers.ts'
 import { FORMATS } from './model/formats.ts'
-import { bodyOf, isRefusal, notFound, refuse, statusOf, type Refusal } from './refusal.ts'
+import { bodyOf, isRefusal, notFound, refuse, statusOf, type Refusal, type RefusalName } from './refusal.ts'
 
 /** A Fastify server whose handlers get the types of their route's schemas. */
 export type ApiServer = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>
@@ -31,10 +31,14 @@ declare module 'fastify' {
   }
 }
 
-/** Settings of a server. `tls`: PEM texts. With `ca`, clients need a certificate of one of these authorities. */
+/**
+ * Settings of a server. `unreadable` counts a request that Node cannot read. `tls`: PEM texts. With `ca`, clients need a certificate of one of these
+ * authorities.
+ */
 export interface ApiServerSettings {
   readonly tls: { readonly cert: string, readonly key: string, readonly ca?: string } | undefined
   readonly trustedProxies: readonly string[]
+  readonly unreadable: (reason: UnreadableReason) => void
   readonly log: Logger
 }
 
@@ -48,9 +52,14 @@ const REQUEST_TIMEOUT_MS = 60_000
 const HTTP = { connectionsCheckingInterval: 1_000, requireHostHeader: false } as const
 
 /** Builds a server without routes. */
-export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): ApiServer {
+export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerSettings): ApiServer {
   const options = {
-    logger: false, requestTimeout: REQUEST_TIMEOUT_MS, return503OnClosing: false, clientErrorHandler: refuseUnreadable,
+    logger: false, requestTimeout: REQUEST_TIMEOUT_MS, return503OnClosing: false, clientErrorHandler: (error: NodeJS.ErrnoException, socket: Socket) => {
+      const reason = refuseUnreadable(error, socket)
+      if (reason === undefined) return
+      unreadable(reason)
+      log.debug({ reason, code: error.code, address: socket.remoteAddress }, 'a request cannot be read: it was refused')
+    },
     trustProxy: trustedProxies.length === 0 ? false : buildProxyTest(trustedProxies),
     routerOptions: { ignoreTrailingSlash: true },
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => { // a path that cannot be decoded, or with too long an id
@@ -105,25 +114,34 @@ export function buildServer({ tls, trustedProxies, log }: ApiServerSettings): Ap
   return server
 }
 
+/** Why a request that Node cannot read is refused. */
+export const UNREADABLE_REASONS = ['bad_request', 'request_timeout', 'header_fields_too_large', 'payload_too_large'] as const satisfies readonly RefusalName[]
+/** One of UNREADABLE_REASONS. */
+export type UnreadableReason = typeof UNREADABLE_REASONS[number]
+
 /** Why Node could not read a request, by its code; any other is a malformed request. */
-const UNREADABLE: Readonly<Record<string, Refusal>> = {
+const UNREADABLE: Readonly<Record<string, Refusal<UnreadableReason>>> = {
   ERR_HTTP_REQUEST_TIMEOUT: refuse('request_timeout', 'the request did not arrive in time'),
   HPE_HEADER_OVERFLOW: refuse('header_fields_too_large', 'the headers are too large'),
   HPE_CHUNK_EXTENSIONS_OVERFLOW: refuse('payload_too_large', 'the chunk extensions of the body are too large'),
 }
 
-/** Refuses a request that Node cannot read, and closes the connection. A response that has begun on it stays as it is: a second one would be a part of it. */
-function refuseUnreadable(error: NodeJS.ErrnoException, socket: Socket): void {
+/**
+ * Refuses a request that Node cannot read, and closes the connection. A response that has begun on it stays as it is: a second one would be a part of it.
+ * Returns the reason; undefined: nothing was sent.
+ */
+function refuseUnreadable(error: NodeJS.ErrnoException, socket: Socket): UnreadableReason | undefined {
   const begun = (socket as { readonly _httpMessage?: ServerResponse | null })._httpMessage?.headersSent === true // as Node's own handler does
   if (error.code === 'ECONNRESET' || !socket.writable || begun) {
     socket.destroy()
-    return
+    return undefined
   }
   const refusal = UNREADABLE[error.code ?? ''] ?? refuse('bad_request', 'the request is not HTTP/1.1')
   const [status, body] = [statusOf(refusal.name), JSON.stringify(bodyOf(refusal))]
   socket.end([
     `HTTP/1.1 ${String(status)} ${STATUS_CODES[status]!}`, 'Content-Type: application/json; charset=utf-8', `Content-Length: ${String(Buffer.byteLength(body))}`, 'Connection: close', '', body,
   ].join('\r\n'), () => { socket.destroy() })
+  return refusal.name
 }
 
 /** Whether `X-Forwarded-For` of this peer is believed. `hop` 0 is the peer of the connection; it has no address on a unix socket. */

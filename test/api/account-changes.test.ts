@@ -53,7 +53,7 @@ t.test('40 changes of one account hold one connection while they wait, and other
 
 t.test('reports and placements of hypervisors wait in the same queue', async (t) => {
   const compute = buildComputeServer({
-    tables, accounts: api.accounts, waiters: new Waiters(), retrySeconds: 60, pollMs: 60_000, counted: () => { /* not counted */ }, audit: { write: () => { /* not kept */ } }, log: pino({ level: 'silent' }),
+    tables, accounts: api.accounts, waiters: new Waiters(), retrySeconds: 60, pollMs: 60_000, counted: () => { /* not counted */ }, unreadable: () => { /* not counted */ }, audit: { write: () => { /* not kept */ } }, log: pino({ level: 'silent' }),
   }, undefined)
   t.teardown(() => compute.close())
   const { id } = (await api.call('POST', '/1.0/servers', { image: 'img-deb12' })).body as { id: string }

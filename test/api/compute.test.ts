@@ -37,7 +37,8 @@ const computes = [0, 1].map(() => {
   }, COMPUTE_CHANNEL, (hypervisor) => { waiters.wake(hypervisor) })
   const listened = listener.run()
   const log = pino({ level: 'warn' }, { write: (line) => { warnings.push(line) } })
-  const server = buildComputeServer({ tables, accounts: api.accounts, waiters, retrySeconds: 60, pollMs: 60_000, counted: (outcome) => { outcomes.push(outcome) }, audit: audited, log }, undefined)
+  const unreadable = () => { /* not counted */ }
+  const server = buildComputeServer({ tables, accounts: api.accounts, waiters, retrySeconds: 60, pollMs: 60_000, counted: (outcome) => { outcomes.push(outcome) }, unreadable, audit: audited, log }, undefined)
   t.teardown(async () => {
     await server.close()
     await listener.stop()

@@ -21,7 +21,7 @@ const LOOPBACK = { host: '127.0.0.1', port: 0 }
 
 /** A server at several places with a route that shows the address of its client. */
 async function start(t: Test, places: readonly Place[], settings: Partial<ApiServerSettings> = {}) {
-  const server = buildServer({ tls: undefined, trustedProxies: [], log: pino({ level: 'silent' }), ...settings })
+  const server = buildServer({ tls: undefined, trustedProxies: [], unreadable: () => { /* not counted */ }, log: pino({ level: 'silent' }), ...settings })
   t.teardown(() => server.close())
   server.get('/ip', (request) => ({ ip: (request.ip as string | undefined) ?? 'none' }))
   server.post('/begun', { onRequest: (_request, reply, done) => {
@@ -80,7 +80,7 @@ t.test('a place that cannot be used is named with the remedy, and nothing keeps 
     [live, `unix:${live}: another program listens there already`], [file, `unix:${file}: a file that is no socket has this name: remove it, or choose another name`],
     [join(directory, 'x/y'), `unix:${directory}/x/y: its directory must exist, and this user must be able to write to it`],
   ] as const) {
-    const server = buildServer({ tls: undefined, trustedProxies: [], log: pino({ level: 'silent' }) })
+    const server = buildServer({ tls: undefined, trustedProxies: [], unreadable: () => { /* not counted */ }, log: pino({ level: 'silent' }) })
     await t.rejects(listenAt(server, [{ path: free }, { path }], 'IMDS_API_LISTEN'), { message: `IMDS_API_LISTEN: cannot listen on ${reason}` })
     await server.close()
     t.notOk(existsSync(free))
@@ -198,6 +198,20 @@ t.test('a client that ends before its body does is not logged as a fault of the 
   await once(response, 'close')
   await sleep(50) // a log line would be written by then
   t.strictSame(lines, [])
+})
+
+t.test('a request that Node cannot read is counted, and logged at the level debug', async (t) => {
+  const api = await startImdsApi(t, { IMDS_API_LOG_LEVEL: 'debug' })
+  const place = { host: '127.0.0.1', port: Number(new URL(api.baseUrl).port) }
+  await exchange(place, 'nonsense\r\n\r\n')
+  await exchange(place, `GET /docs HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`)
+  const metrics = await (await fetch(`${api.operatorUrl}/metrics`)).text()
+  t.strictSame(metrics.match(/(?<=^imds_api_unreadable_requests_total).*$/gm), [
+    '{reason="bad_request"} 1', '{reason="request_timeout"} 0', '{reason="header_fields_too_large"} 1', '{reason="payload_too_large"} 0',
+  ])
+  t.match(api.log.filter(({ level }) => level === 'debug'), [
+    { reason: 'bad_request', code: /^HPE_/, address: '127.0.0.1', msg: 'a request cannot be read: it was refused' }, { reason: 'header_fields_too_large', code: 'HPE_HEADER_OVERFLOW' },
+  ])
 })
 
 t.test('a request that does not arrive in time is refused as JSON, and a response that has begun stays whole', async (t) => {

@@ -35,6 +35,7 @@ export interface ComputeParts {
   readonly retrySeconds: number
   readonly pollMs: number
   readonly counted: (outcome: Outcome) => void
+  readonly unreadable: ApiServerSettings['unreadable']
   readonly audit: DestinationStream
   readonly log: Logger
 }
@@ -67,8 +68,8 @@ const OfHypervisor = Type.Object({ hypervisor: Type.String() })
 const OfServer = Type.Object({ id: Type.String() })
 
 /** Builds the server. Closing it ends the requests that wait. */
-export function buildComputeServer({ tables, accounts, waiters, retrySeconds, pollMs, counted, audit, log }: ComputeParts, tls: ApiServerSettings['tls']): ApiServer {
-  const server = buildServer({ tls, trustedProxies: [], log })
+export function buildComputeServer({ tables, accounts, waiters, retrySeconds, pollMs, counted, unreadable, audit, log }: ComputeParts, tls: ApiServerSettings['tls']): ApiServer {
+  const server = buildServer({ tls, trustedProxies: [], unreadable, log })
   server.addHook('preClose', (done) => {
     waiters.close()
     done()

@@ -92,7 +92,7 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   const audited = { write: (line: string) => { audit.push(JSON.parse(line) as AuditLine) } }
   const config = { baseUrl: BASE_URL, tls: undefined, trustedProxies: [PROXY], accessTokenSeconds, otpHeaders: ['x-service-otp', 'x-brightbox-otp'], compute }
   const accounts = new AccountChanges(database.tables, new AsyncLock(ACCOUNT_QUEUE))
-  const server = await buildApiServer(config, database, accounts, auth, audited, log)
+  const server = await buildApiServer(config, database, accounts, auth, () => { /* not counted */ }, audited, log)
   t.teardown(() => server.close())
   const token = async (client: string) => {
     const { statusCode, body } = await server.inject({ method: 'POST', url: '/token', headers: { authorization: basic(client) }, payload: { grant_type: 'client_credentials' } })

@@ -10,7 +10,7 @@ const Body = Type.Object({
 
 function aServer(thrown?: unknown) {
   const lines: Record<string, unknown>[] = []
-  const server = buildServer({ tls: undefined, trustedProxies: ['127.0.0.1'], log: pino({}, { write: (line) => { lines.push(JSON.parse(line) as Record<string, unknown>) } }) })
+  const server = buildServer({ tls: undefined, trustedProxies: ['127.0.0.1'], unreadable: () => { /* not counted */ }, log: pino({}, { write: (line) => { lines.push(JSON.parse(line) as Record<string, unknown>) } }) })
   server.post('/things', { schema: { body: Body } }, (request, reply) => reply.answer(201, request.body))
   server.get('/things/:id', (_request, reply) => reply.answer(200, refuse('resource_conflict', 'busy')))
   server.get('/throws', () => { throw thrown })

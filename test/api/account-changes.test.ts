@@ -5,7 +5,7 @@ import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { buildComputeServer } from '../../src/api/compute/server.ts'
 import { Waiters } from '../../src/api/compute/waiters.ts'
-import { AccountChanges } from '../../src/api/database/account-changes.ts'
+import { ACCOUNT_QUEUE, AccountChanges } from '../../src/api/database/account-changes.ts'
 import { refuse } from '../../src/api/refusal.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
@@ -49,6 +49,17 @@ t.test('40 changes of one account hold one connection while they wait, and other
   t.match(await api.call('GET', '/1.0/config_maps', undefined, ONE), { status: 200 }, 'nor does reading wait')
   await unlock()
   t.strictSame((await Promise.all(changes)).map(({ status }) => status), Array.from({ length: 40 }, () => 200))
+})
+
+t.test('a request of an account for which too many changes wait gets 503 with Retry-After', async (t) => {
+  const unlock = await lockAccount(t, ONE)
+  const requests = Array.from({ length: ACCOUNT_QUEUE.maxPending + 2 }, () => api.call('DELETE', '/1.0/cloud_ips/cip-zzzzz')) // one of them does not wait
+  t.match(await Promise.race(requests), {
+    status: 503, headers: { 'retry-after': '1' }, body: { error_name: 'service_unavailable', errors: ['other changes of this account take too long: try again'] },
+  })
+  t.match(await change(TWO), { status: 200 })
+  await unlock()
+  t.ok((await Promise.all(requests)).some(({ status }) => status === 404), 'the others had their turn')
 })
 
 t.test('reports and placements of hypervisors wait in the same queue', async (t) => {

@@ -32,9 +32,24 @@ export type RefusalName = keyof typeof STATUS
 /** A refusal. `errors`: what is wrong, for people; all of it at once. */
 export interface Refusal<Name extends RefusalName = RefusalName> { readonly kind: 'refused', readonly name: Name, readonly errors: readonly [string, ...string[]] }
 
+/** The longest text of a refusal, in UTF-16 units, and how much of its end is left of a longer one. Texts have parts of the request, which may be long. */
+const [TEXT_MAX, TEXT_END] = [300, 97]
+/** The most texts of a refusal. */
+const TEXTS_MAX = 100
+
 /** Makes a refusal. */
 export function refuse<Name extends RefusalName>(name: Name, ...errors: [string, ...string[]]): Refusal<Name> {
-  return { kind: 'refused', name, errors }
+  return refuseAll(name, errors)
+}
+
+/** Makes a refusal of at least one fault. Long texts are cut in the middle; faults beyond the first 100 are counted. */
+export function refuseAll<Name extends RefusalName>(name: Name, faults: readonly string[]): Refusal<Name> {
+  const named = faults.length > TEXTS_MAX + 1 ? [...faults.slice(0, TEXTS_MAX), `and ${String(faults.length - TEXTS_MAX)} more`] : faults
+  return { kind: 'refused', name, errors: named.map(cut) as [string, ...string[]] }
+}
+
+function cut(text: string): string {
+  return text.length > TEXT_MAX ? `${text.slice(0, TEXT_MAX - TEXT_END - 3).toWellFormed()}...${text.slice(-TEXT_END).toWellFormed()}` : text
 }
 
 /** The refusal of a resource that does not exist, or that belongs to another account: a caller cannot tell which. */

@@ -13,7 +13,7 @@ import { RefusedBody, takeBodies } from './body.ts'
 import { UNIX_PROXIES } from './config.ts'
 import { buildLazyCompilers } from './lazy-compilers.ts'
 import { FORMATS } from './model/formats.ts'
-import { bodyOf, isRefusal, notFound, refuse, statusOf, type Refusal, type RefusalName } from './refusal.ts'
+import { bodyOf, isRefusal, notFound, refuse, refuseAll, statusOf, type Refusal, type RefusalName } from './refusal.ts'
 
 /** A Fastify server whose handlers get the types of their route's schemas. */
 export type ApiServer = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>
@@ -172,10 +172,7 @@ const UNTRANSLATABLE = '22021'
 /** What Fastify, the database or a bug has thrown, as a refusal. */
 function refusalOf(error: FastifyError | RefusedBody): Refusal {
   if (error instanceof RefusedBody) return error.refusal
-  if (error.validation !== undefined) {
-    const [first = error.message, ...others] = formatFaults(error.validation)
-    return refuse('unprocessable_entity', first, ...others)
-  }
+  if (error.validation !== undefined) return refuseAll('unprocessable_entity', formatFaults(error.validation))
   if (error.code === UNTRANSLATABLE) return refuse('unprocessable_entity', 'text must not contain the character U+0000')
   switch (error.statusCode) {
     case 400: return refuse('bad_request', error.message)

@@ -34,6 +34,11 @@ test('all faults of a body are named, one a place; a union names its alternative
   expect(await post('[]')).toMatchObject({ body: { errors: ['the body must be object'] } })
 })
 
+test('the faults of a body with very many are counted', async () => {
+  const { status, body } = await post(JSON.stringify({ name: '', list: Array.from({ length: 80_000 }, () => ({})) }))
+  expect([status, (body as { errors: string[] }).errors.slice(-2)]).toEqual([422, ['list.99.port is missing', 'and 79900 more']])
+})
+
 test('values are not converted, unknown parameters stay out of the way, and an empty body is an object', async () => {
   expect(await post('{"name":1}')).toMatchObject({ status: 422, body: { errors: ['name must be string'] } })
   expect(await post('{"name":"a","more":1}')).toEqual({ status: 201, body: { name: 'a', more: 1 } })

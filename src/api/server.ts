@@ -11,6 +11,7 @@ import type { Logger } from 'pino'
 import { buildNetworkTest } from '../runtime/networks.ts'
 import { RefusedBody, takeBodies } from './body.ts'
 import { UNIX_PROXIES } from './config.ts'
+import { formatFaults } from './faults.ts'
 import { buildLazyCompilers } from './lazy-compilers.ts'
 import { FORMATS } from './model/formats.ts'
 import { bodyOf, isRefusal, notFound, refuse, refuseAll, statusOf, type Refusal, type RefusalName } from './refusal.ts'
@@ -69,7 +70,7 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     schemaController: { compilersFactory: buildLazyCompilers() },
     ajv: {
       customOptions: {
-        allErrors: true, coerceTypes: false, removeAdditional: false, useDefaults: false,
+        allErrors: true, verbose: true, coerceTypes: false, removeAdditional: false, useDefaults: false,
         keywords: KEYWORDS,
         formats: Object.fromEntries(Object.entries(FORMATS).map(([name, { isValid }]) => [name, isValid])),
       },
@@ -178,28 +179,6 @@ function refusalOf(error: FastifyError | RefusedBody): Refusal {
     case 400: return refuse('bad_request', error.message)
     case 415: return refuse('unsupported_media_type', 'the Content-Type cannot be read')
     default: return isDatabaseAway(error) ? refuse('service_unavailable', 'the database is unreachable: try again') : refuse('internal_server_error', 'unexpected error')
-  }
-}
-
-/** The faults of a body, one a place: `port_translators.0.incoming must be integer`. Of a union the alternatives are joined by "or". */
-export function formatFaults(validation: NonNullable<FastifyError['validation']>): string[] {
-  const messages = new Map<string, string[]>()
-  for (const { instancePath, keyword, message = '', params, ...error } of validation) {
-    if (keyword === 'anyOf' || keyword === 'propertyNames') continue // what it consists of is a fault too
-    const missing = params['missingProperty']
-    const place = [...instancePath.split('/').slice(1), ...typeof missing === 'string' ? [missing] : []].join('.')
-    const text = 'propertyName' in error ? `${message} in a name` : formatFault(keyword, params) ?? message
-    messages.set(place, [...messages.get(place) ?? [], typeof missing === 'string' ? 'is missing' : text])
-  }
-  return [...messages].map(([place, list]) => `${place === '' ? 'the body' : place} ${[...new Set(list)].join(' or ').replaceAll(' or must be ', ' or ')}`)
-}
-
-function formatFault(keyword: string, params: Readonly<Record<string, unknown>>): string | undefined {
-  switch (keyword) {
-    case 'const': return `must be ${JSON.stringify(params['allowedValue'])}`
-    case 'enum': return `must be ${(params['allowedValues'] as readonly unknown[]).map((value) => JSON.stringify(value)).join(' or ')}`
-    case 'format': return FORMATS[String(params['format'])]?.fault
-    default: return undefined
   }
 }
 

@@ -65,9 +65,9 @@ t.test('PUT changes the fields that it has', async (t) => {
 t.test('wrong fields are refused, all at once', async (t) => {
   const { id } = await aClient()
   for (const [body, errors] of [
-    [{ name: 1, description: 2, permissions_group: 'admin' }, ['name must be string', 'description must be string', 'permissions_group must be "full" or "storage"']],
-    [{ name: 'x'.repeat(256) }, ['name must NOT have more than 255 characters']], [{ name: 'a\nb' }, ['name must not contain control characters']], [{ name: null }, ['name must be string']],
-    [{ description: 'x'.repeat(4097) }, ['description must NOT have more than 4096 characters']], [{ permissions_group: null }, ['permissions_group must be string or "full" or "storage"']],
+    [{ name: 1, description: 2, permissions_group: 'admin' }, ['name must be a string', 'description must be a string', 'permissions_group must be "full" or "storage"']],
+    [{ name: 'x'.repeat(256) }, ['name must have at most 255 characters']], [{ name: 'a\nb' }, ['name must not contain control characters']], [{ name: null }, ['name must be a string']],
+    [{ description: 'x'.repeat(4097) }, ['description must have at most 4096 characters']], [{ permissions_group: null }, ['permissions_group must be "full" or "storage"']],
   ] as const) {
     for (const [method, path] of [['POST', 'api_clients'], ['PUT', `api_clients/${id}`]] as const) {
       t.match(await call(method, path, body), { status: 422, body: { error_name: 'unprocessable_entity', errors } }, JSON.stringify(body))

@@ -87,7 +87,7 @@ t.test('an invitation is in the name of the user who sends it, or of the owner o
 t.test('wrong parameters are refused', async (t) => {
   for (const [body, fault] of [
     [{}, /^(email|role) is missing$/], [{ email }, 'role is missing'], [{ role: 'admin' }, 'email is missing'], [{ email, role: 'owner' }, /^role must be/], [{ email, role: null }, /^role must be/],
-    [{ email: 'mary', role: 'admin' }, 'email must be an address such as ada@example.com'], [{ email: 7, role: 'admin' }, 'email must be string'],
+    [{ email: 'mary', role: 'admin' }, 'email must be an address such as ada@example.com'], [{ email: 7, role: 'admin' }, 'email must be a string'],
     [{ email: `${email}\r\nBcc: eve@example.com`, role: 'admin' }, /^email must be an address/], [{ email: `Mary <${email}>`, role: 'admin' }, /^email must be an address/],
   ] as const) t.match(await api.call('POST', '/1.0/collaborations', body), { status: 422, body: { error_name: 'unprocessable_entity', errors: [fault] } }, JSON.stringify(body))
   t.strictSame(idsOf(await api.call('GET', '/1.0/collaborations')), [])

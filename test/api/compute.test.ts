@@ -287,7 +287,7 @@ t.test('a report counts once: the same again changes nothing, another one is 409
   t.match(await compute('GET', '/hypervisors/hv-9/actions'), { status: 404, body: { errors: ['the hypervisor hv-9 does not exist'] } })
   t.match(await compute('POST', `/hypervisors/hv-1/actions/${String(given!.id)}/outcome`, { outcome: 'done' }), { status: 422 })
   t.equal((await computes[0]!.inject({ method: 'HEAD', url: '/hypervisors/hv-1/actions' })).statusCode, 405)
-  for (const path of ['/hypervisors/hv-1/actions?wait=x', '/hypervisors/hv-1/actions?wait=-1']) t.match(await compute('GET', path), { status: 422 }, path)
+  for (const path of ['/hypervisors/hv-1/actions?wait=x', '/hypervisors/hv-1/actions?wait=-1']) t.match(await compute('GET', path), { status: 422, body: { errors: ['wait must be a number of seconds of one or two digits'] } }, path)
 })
 
 t.test('a request that waits is answered when an action comes, whichever process takes the request', async (t) => {

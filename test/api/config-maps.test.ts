@@ -88,10 +88,10 @@ t.test('what is no config map is refused with every fault', async (t) => {
   t.strictSame(await call('POST', 'config_maps', {}), refused(422, 'unprocessable_entity', 'data is missing'))
   t.strictSame(await send('POST', 'config_maps', ''), { status: 422, type: 'application/json; charset=utf-8', text: '{"error_name":"unprocessable_entity","errors":["data is missing"]}' })
   for (const data of ['text', 1, null, [], true]) {
-    t.strictSame(await call('POST', 'config_maps', { name: 1, data }), refused(422, 'unprocessable_entity', 'name must be string or null', 'data must be object'), JSON.stringify(data))
+    t.strictSame(await call('POST', 'config_maps', { name: 1, data }), refused(422, 'unprocessable_entity', 'name must be a string or null', 'data must be an object'), JSON.stringify(data))
   }
   const { body: { id } } = await call('POST', 'config_maps', { data: {} })
-  t.strictSame(await call('PUT', `config_maps/${id}`, { name: 'x'.repeat(256), data: null }), refused(422, 'unprocessable_entity', 'name must NOT have more than 255 characters or null', 'data must be object'))
+  t.strictSame(await call('PUT', `config_maps/${id}`, { name: 'x'.repeat(256), data: null }), refused(422, 'unprocessable_entity', 'name must have at most 255 characters', 'data must be an object'))
   const deep = `{"data":{"a":${'['.repeat(99)}${']'.repeat(99)}}}`
   t.match(await send('POST', 'config_maps', deep), { status: 422, text: '{"error_name":"unprocessable_entity","errors":["data must have at most 99 levels of objects and arrays; it has 100"]}' })
   t.match(await send('POST', 'config_maps', `{"data":{"a":${'['.repeat(3_000_000)}${']'.repeat(3_000_000)}}}`), { status: 422 })

@@ -71,7 +71,7 @@ t.test('a client renames a database server; the other fields may be sent as they
   t.match(await call('PUT', 'database_servers/dbs-min02', {}), { status: 200, body: { name: 'sessions' } })
   t.strictSame(await call('PUT', 'database_servers/dbs-min02', { name: 'new', allow_access: ['0.0.0.0/0'], maintenance_weekday: 1, maintenance_hour: '6', snapshots_schedule: '* 5 * * *' }), refused(501, 'not_implemented',
     ...['allow_access', 'maintenance_weekday', 'maintenance_hour', 'snapshots_schedule'].map((field) => `changes of ${field} are not implemented: the region file sets it`)))
-  t.strictSame(await call('PUT', 'database_servers/dbs-min02', { name: 1, description: 2 }), refused(422, 'unprocessable_entity', 'name must be string', 'description must be string or null'))
+  t.strictSame(await call('PUT', 'database_servers/dbs-min02', { name: 1, description: 2 }), refused(422, 'unprocessable_entity', 'name must be a string', 'description must be a string or null'))
   t.strictSame(await apply(api.database, regionWith(writable, small, theirs)), [], 'a name that the file leaves out stays')
   t.match(await call('GET', 'database_servers/dbs-min02'), { body: { name: 'sessions' } })
 })

@@ -89,7 +89,7 @@ t.test('malformed JSON is 400, another type of body 415, a body above 256 KiB 41
 
 t.test('a body that is no object is 422', async (t) => {
   for (const text of ['[]', '"text"', '1', 'true']) {
-    t.match(await send('POST', '/1.0/server_groups', text, 'application/json'), { status: 422, body: { error_name: 'unprocessable_entity', errors: ['the body must be object'] } }, text)
+    t.match(await send('POST', '/1.0/server_groups', text, 'application/json'), { status: 422, body: { error_name: 'unprocessable_entity', errors: ['the body must be a JSON object'] } }, text)
   }
 })
 
@@ -133,6 +133,31 @@ t.test('no cache may store a response of the API, since some have a secret', asy
   for (const [method, path] of [['POST', `api_clients/${CLIENT_OF[TWO]}/reset_secret`], ['POST', 'account/reset_ftp_password'], ['GET', 'account'], ['GET', 'servers/srv-zzzzz']] as const) {
     t.match((await api.call(method, `/1.0/${path}`, undefined, TWO)).headers, { 'cache-control': 'no-store' }, path)
   }
+})
+
+/** Values that are wrong in most places: of another type, too long, out of range, of no form. */
+const WRONG: readonly unknown[] = [
+  'x'.repeat(70_000), '\n', '', '\0', '\ud800', 'x', -1, 0, 1e9, 1.5, true, null, [], [null], ['\0'], [{}], [{ server: '\0', protocol: 'x', incoming: 0, outgoing: 'x' }], {}, { '': 1, 'x\n': '\0' },
+]
+/** What a sentence for people does not have: regular expressions, and phrases of the library. */
+const NO_SENTENCE = /\\|\^|\$$|NOT|schema|must be (string|integer|boolean|object|array)\b|[<>]=|wrong form|undefined|(characters|to \d+|empty|line) or null/
+interface Operation { readonly requestBody?: { readonly content: { readonly 'application/json': { readonly schema: { readonly properties: object } } } } }
+
+t.test('an error of a wrong body is a sentence without a regular expression, on every route', async (t) => {
+  const { body: document } = await send('GET', '/1.0/openapi.json') as { body: { paths: Record<string, Record<string, Operation>> } }
+  let refusals = 0
+  for (const [path, methods] of Object.entries(document.paths)) {
+    for (const [method, { requestBody }] of Object.entries(methods)) {
+      const names = Object.keys(requestBody?.content['application/json'].schema.properties ?? {})
+      if (names.length === 0 || path === '/token') continue
+      for (const value of WRONG) {
+        const { status, body } = await api.call(method.toUpperCase() as Method, path.replace('{id}', 'x-zzzzz'), Object.fromEntries(names.map((name) => [name, value])))
+        if (status === 422) refusals++
+        for (const text of (body as { errors?: readonly string[] }).errors ?? []) t.notMatch(text, NO_SENTENCE, `${method} ${path} ${JSON.stringify(value).slice(0, 40)}`)
+      }
+    }
+  }
+  t.ok(refusals > 300, String(refusals))
 })
 
 t.test('every answer is JSON', async (t) => {

@@ -83,9 +83,9 @@ t.test('a secret is accepted as it is and form-encoded, and a wrong one counts a
 t.test('a token request that is malformed says what is wrong', async (t) => {
   const rows: readonly (readonly [string, string, string])[] = [
     [`${GRANT}&${GRANT}`, FORM_TYPE, 'grant_type is given more than once'], [`${GRANT}&scope=orbit&scope=infrastructure`, FORM_TYPE, 'scope is given more than once'],
-    ['{"grant_type":1}', JSON_TYPE, 'grant_type must be string'], ['[]', JSON_TYPE, 'the body must be object'],
+    ['{"grant_type":1}', JSON_TYPE, 'grant_type must be a string'], ['[]', JSON_TYPE, 'the body must be a JSON object'],
     [GRANT, 'text/plain', 'the Content-Type of the body must be application/x-www-form-urlencoded or application/json'],
-    [`grant_type=password&password=x&username=${'x'.repeat(255)}`, FORM_TYPE, 'username must NOT have more than 254 characters'],
+    [`grant_type=password&password=x&username=${'x'.repeat(255)}`, FORM_TYPE, 'username must have at most 254 characters'],
     ['grant_type=password&password=x&username=a%0Ab', FORM_TYPE, 'username must not contain control characters'],
   ]
   for (const [payload, type, description] of rows) {

@@ -92,7 +92,7 @@ export function buildComputeServer({ tables, accounts, waiters, retrySeconds, po
   server.get('/hypervisors/:hypervisor/actions', {
     preHandler: checkHypervisor,
     exposeHeadRoute: false, // it would give out actions that nobody reads
-    schema: { params: OfHypervisor, querystring: Type.Object({ wait: Type.Optional(Type.String({ pattern: '^[0-9]{1,2}$' })) }), response: { 200: Type.Array(Action) } },
+    schema: { params: OfHypervisor, querystring: Type.Object({ wait: Type.Optional(Type.String({ pattern: '^[0-9]{1,2}$', hint: 'a number of seconds of one or two digits' })) }), response: { 200: Type.Array(Action) } },
   }, async ({ params, query, raw: { socket } }) => {
     const until = Date.now() + Math.min(Number(query.wait ?? 0), LONGEST_WAIT_SECONDS) * 1000
     const waiter = waiters.watch(params.hypervisor)
@@ -114,7 +114,7 @@ export function buildComputeServer({ tables, accounts, waiters, retrySeconds, po
 
   server.post('/hypervisors/:hypervisor/actions/:action/outcome', {
     preHandler: checkHypervisor,
-    schema: { params: Type.Object({ ...OfHypervisor.properties, action: Type.String({ pattern: '^[0-9]{1,15}$' }) }), body: Report, response: { 200: Finished } },
+    schema: { params: Type.Object({ ...OfHypervisor.properties, action: Type.String({ pattern: '^[0-9]{1,15}$', hint: 'the id of an action' }) }), body: Report, response: { 200: Finished } },
   }, async ({ params, body }, reply) => {
     const finished = await reportOutcome(tables, accounts, params.hypervisor, Number(params.action), { outcome: body.outcome, fault: body.fault ?? null })
     if (isRefusal(finished)) return reply.refuse(finished)

@@ -27,7 +27,7 @@ import type { ResourceParts } from './parts.ts'
 
 const Port = Type.Integer({ minimum: 1, maximum: 65_535 })
 /** Clients send ports as text too. */
-const GivenPort = Type.Union([Port, Type.String({ pattern: '^[0-9]{1,5}$' })])
+const GivenPort = Type.Union([Port, Type.String({ pattern: '^[0-9]{1,5}$', hint: 'a port from 1 to 65535' })])
 const Protocol = Type.Union([Type.Literal('tcp'), Type.Literal('udp')])
 const PortTranslators = Type.Array(Type.Object({ protocol: Protocol, incoming: Port, outgoing: Port }))
 const Change = Type.Object({

@@ -19,7 +19,7 @@ const ServerGroup = Type.Object({
 }, { title: 'ServerGroup' })
 const Members = Type.Array(Type.Object({ server: Type.String() }), { maxItems: 1000 })
 const Change = Type.Object({
-  name: Type.Optional(Type.Union([Type.String({ maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$' }), Type.Null()])),
+  name: Type.Optional(Type.Union([Type.String({ maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }), Type.Null()])),
   description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
 })
 const Create = Type.Object({ ...Change.properties, servers: Type.Optional(Members) })

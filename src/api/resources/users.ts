@@ -22,7 +22,7 @@ const Collected = Type.Object({ ...Fields, default_account: Type.Null() }, { tit
 const User = Type.Object({ ...Fields, default_account: Type.Union([NestedAccount, Type.Null()]) }, { title: 'User' })
 
 const Change = Type.Object({
-  name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$' })),
+  name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' })),
   ssh_key: Type.Optional(Type.Union([Type.String({ description: 'One line of authorized_keys. Empty: none.' }), Type.Null()])),
   messaging_pref: Type.Optional(Type.Boolean()),
   email_address: Type.Optional(Type.String({ description: 'As it is: it cannot be changed here.' })),

@@ -27,11 +27,11 @@ test('all faults of a body are named, one a place; a union names its alternative
   expect(await post('{"kind":"c","list":[{"port":"x"},1,{}]}')).toEqual({
     status: 422, body: {
       error_name: 'unprocessable_entity',
-      errors: ['name is missing', 'kind must be "a" or "b" or null', 'list.0.port must be integer', 'list.1 must be object', 'list.2.port is missing'],
+      errors: ['name is missing', 'kind must be "a" or "b" or null', 'list.0.port must be an integer', 'list.1 must be an object', 'list.2.port is missing'],
     },
   })
-  expect(await post('{"name":"too long"}')).toMatchObject({ body: { errors: ['name must NOT have more than 5 characters'] } })
-  expect(await post('[]')).toMatchObject({ body: { errors: ['the body must be object'] } })
+  expect(await post('{"name":"too long"}')).toMatchObject({ body: { errors: ['name must have at most 5 characters'] } })
+  expect(await post('[]')).toMatchObject({ body: { errors: ['the body must be a JSON object'] } })
 })
 
 test('the faults of a body with very many are counted', async () => {
@@ -40,7 +40,7 @@ test('the faults of a body with very many are counted', async () => {
 })
 
 test('values are not converted, unknown parameters stay out of the way, and an empty body is an object', async () => {
-  expect(await post('{"name":1}')).toMatchObject({ status: 422, body: { errors: ['name must be string'] } })
+  expect(await post('{"name":1}')).toMatchObject({ status: 422, body: { errors: ['name must be a string'] } })
   expect(await post('{"name":"a","more":1}')).toEqual({ status: 201, body: { name: 'a', more: 1 } })
   expect(await post('')).toMatchObject({ status: 422, body: { errors: ['name is missing'] } })
 })

@@ -1,0 +1,73 @@
+/** The faults of a request that does not have the form of its schema, as sentences. */
+import type { FastifyError } from 'fastify'
+import { FORMATS } from './model/formats.ts'
+
+interface Schema { readonly hint?: string, readonly minimum?: number, readonly maximum?: number }
+/** A fault as Ajv reports it with its option `verbose`. `propertyName`: it is a fault of this key. */
+type Fault = NonNullable<FastifyError['validation']>[number] & { readonly parentSchema?: Schema, readonly propertyName?: string }
+
+/** What a value is not. Any other fault is of a value that has the right type. */
+const OTHER_VALUE = ['type', 'const', 'enum']
+
+/**
+ * The faults, one a place: `port_translators.0.incoming must be an integer or a string`. A union names its alternatives, or what is wrong with a value that
+ * has the type of one.
+ */
+export function formatFaults(validation: readonly Fault[]): string[] {
+  const places = new Map<string, Fault[]>()
+  const parents = new Set(validation.map((fault) => namesOf(fault).slice(0, -1).join('/'))) // with a fault inside, they have the type of an alternative
+  for (const fault of validation) {
+    if (['anyOf', 'propertyNames'].includes(fault.keyword)) continue // what it consists of is a fault too
+    const names = namesOf(fault)
+    if (fault.keyword === 'type' && names.length > 0 && parents.has(names.join('/'))) continue
+    const place = names.map((name) => name.replaceAll('~1', '/').replaceAll('~0', '~')).join('.')
+    const faults = places.get(place)
+    if (faults === undefined) places.set(place, [fault])
+    else faults.push(fault)
+  }
+  return [...places].map(([place, faults]) => {
+    const text = formatPlace(faults)
+    return place === '' ? `the body ${text.replace('an object', 'a JSON object')}` : `${place} ${text}`
+  })
+}
+
+/** The keys on the way to a place, as JSON Pointer has them. */
+function namesOf({ instancePath, params: { missingProperty } }: Fault): string[] {
+  return [...instancePath.split('/').slice(1), ...typeof missingProperty === 'string' ? [missingProperty] : []]
+}
+
+function formatPlace(faults: readonly Fault[]): string {
+  const limits = faults.filter(({ keyword }) => !OTHER_VALUE.includes(keyword))
+  if (limits.length > 0) return [...new Set(limits.map(formatFault))].join(' and ')
+  const withValues = faults.filter(({ keyword }) => keyword !== 'type').map(({ parentSchema }) => parentSchema) // the values tell the type
+  const values = faults.filter(({ keyword, parentSchema }) => keyword !== 'type' || !withValues.includes(parentSchema))
+  return [...new Set(values.map(formatFault))].join(' or ').replaceAll(' or must be ', ' or ')
+}
+
+const TYPES: Readonly<Record<string, string>> = {
+  string: 'a string', integer: 'an integer', number: 'a number', boolean: 'a boolean', object: 'an object', array: 'an array', null: 'null',
+}
+
+function formatFault(fault: Fault): string {
+  const text = formatRule(fault)
+  return fault.propertyName === undefined ? text : `has a key that ${text}`
+}
+
+function formatRule({ keyword, message = '', params, parentSchema: { hint, minimum, maximum } = {} }: Fault): string {
+  const limit = String(params['limit'])
+  switch (keyword) {
+    case 'type': return `must be ${TYPES[String(params['type'])]!}`
+    case 'const': return `must be ${JSON.stringify(params['allowedValue'])}`
+    case 'enum': return `must be ${(params['allowedValues'] as readonly unknown[]).map((value) => JSON.stringify(value)).join(' or ')}`
+    case 'required': return 'is missing'
+    case 'format': return FORMATS[String(params['format'])]?.fault ?? message
+    case 'pattern': return hint === undefined ? 'has the wrong form' : `must be ${hint}`
+    case 'minLength': return limit === '1' ? 'must not be empty' : `must have at least ${limit} characters`
+    case 'maxLength': return `must have at most ${limit} characters`
+    case 'maxItems': return `must have at most ${limit} elements`
+    case 'maxProperties': return `must have at most ${limit} keys`
+    case 'minimum': return maximum === undefined ? `must be at least ${limit}` : `must be from ${limit} to ${String(maximum)}`
+    case 'maximum': return minimum === undefined ? `must be at most ${limit}` : `must be from ${String(minimum)} to ${limit}`
+    default: return message
+  }
+}

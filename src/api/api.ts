@@ -53,7 +53,7 @@ import { CurrentSite } from './resources/site.ts'
 import { addUserRoutes } from './resources/users.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from './server.ts'
 
-/** A running imds-api. `failed` resolves when it cannot go on. */
+/** A running imds-api. `failed` resolves with the reason when it cannot continue. */
 export interface Api {
   /** In the order of the configuration. */
   readonly listening: readonly Place[]
@@ -67,12 +67,12 @@ export interface Api {
 const PURGE_INTERVAL_MS = 3_600_000
 const COMPUTE_POLL_MS = 2_000
 const CLOSE_TIMEOUT_MS = 5_000
-/** A stop does not wait longer for a store that is just being connected. */
+/** How long a stop waits for the store to close: its connection may still be opening. */
 const STORE_CLOSE_TIMEOUT_MS = 500
-/** A stop does not wait longer for parts whose queries the database does not answer. More than CLOSE_TIMEOUT_MS. */
+/** How long a stop waits for the parts to end: the database may not answer their queries. Must be longer than CLOSE_TIMEOUT_MS. */
 const PARTS_STOP_TIMEOUT_MS = 6_000
 
-/** Starts imds-api. Rejects where a part cannot start, and leaves nothing running. */
+/** Starts imds-api. Rejects if a part cannot start, and leaves nothing running then. */
 export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
   const database = await openDatabase(config.database, false, (error) => { log.warn({ reason: error.message }, 'a connection to the database broke') })
   const stops: (() => Promise<unknown>)[] = [() => database.close()]
@@ -111,7 +111,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       Promise.all([closeServer(operatorServer), closeServer(server), publisher.stop(), sender.stop(), compute.stop()]),
       sleep(PARTS_STOP_TIMEOUT_MS, undefined, { ref: false }),
     ]))
-    if (config.compute === 'none') await finishActions(database.tables, accounts, log) // before new ones are asked for
+    if (config.compute === 'none') await finishActions(database.tables, accounts, log) // before clients can ask for new ones
     const operator = await listen(operatorServer, config.operator, 'IMDS_API_OPERATOR_LISTEN')
     const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
     publisher.start()
@@ -142,13 +142,13 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
 
 interface Service { start(): Promise<void>, stop(): Promise<void> }
 
-/** Actions that were asked for with a compute system, and that nobody reports without one. */
+/** Finishes the actions that were asked for while IMDS_API_COMPUTE was `reported`: with `none`, nobody reports their outcomes. */
 async function finishActions(tables: Database['tables'], accounts: AccountChanges, log: Logger): Promise<void> {
   const actions = await finishWaitingActions(tables, accounts)
   if (actions > 0) log.warn({ actions }, 'actions that waited for the compute system have succeeded, since IMDS_API_COMPUTE is none')
 }
 
-/** The compute interface; nothing where actions are not reported. */
+/** Builds the compute interface. With IMDS_API_COMPUTE=none it does nothing. */
 function buildCompute(
   { compute, computeListener }: ApiConfig, database: Database, accounts: AccountChanges, metrics: ApiMetrics, audit: DestinationStream, log: Logger,
 ): Service {
@@ -174,7 +174,7 @@ function buildCompute(
   }
 }
 
-/** The texts of the files. Rejects with the name of one that cannot be read. */
+/** Reads the files. Throws an error that names a file that cannot be read. */
 function readTls(files: ApiConfig['computeListener']['tls']): ApiServerSettings['tls'] {
   return files === undefined ? undefined : { cert: readFileSync(files.certificate, 'utf8'), key: readFileSync(files.key, 'utf8'), ca: readFileSync(files.clientCa, 'utf8') }
 }
@@ -187,14 +187,14 @@ function openAuditOrFail(file: string | undefined, log: Logger): AuditStream {
   }
 }
 
-/** A region of Redis that has another name would get the records of this one. */
+/** Throws if IMDS_REGION names another region than the database: the records would go to that region of Redis. */
 function checkRegion({ store }: ApiConfig, region: string): void {
   if (store.region !== undefined && store.region !== region) {
     throw new StartFailure(`IMDS_REGION is ${store.region}, and the region file says ${region}: correct one of them`)
   }
 }
 
-/** Answers the requests in flight, and then closes all connections, also those on which a client never ends its request. */
+/** Waits for the in-flight requests, and closes all connections. After CLOSE_TIMEOUT_MS it also closes those whose requests have not ended. */
 async function closeServer(server: Pick<FastifyInstance, 'close' | 'server'>): Promise<void> {
   const timer = setTimeout(() => { server.server.closeAllConnections() }, CLOSE_TIMEOUT_MS)
   await server.close()
@@ -207,10 +207,10 @@ async function connect({ connection }: Database): Promise<pg.Client> {
   return client
 }
 
-/** What issues and checks tokens. `purge` deletes the expired ones. */
+/** The parts that issue and check tokens. `purge` deletes the expired tokens. */
 export interface Auth { readonly tokens: AccessTokens, readonly grants: Grants, purge(): Promise<void> }
 
-/** Builds what issues and checks tokens. `now`: milliseconds since 1970. */
+/** Builds the parts that issue and check tokens. `now`: milliseconds since 1970. */
 export function buildAuth(tables: Database['tables'], { accessTokenSeconds, refreshTokenSeconds }: Pick<ApiConfig, 'accessTokenSeconds' | 'refreshTokenSeconds'>, now: () => number): Auth {
   const tokens = new AccessTokens(tables, now, () => performance.now())
   const families = new TokenFamilies(tables, refreshTokenSeconds, now)
@@ -286,7 +286,7 @@ export async function buildApiServer(
   return server
 }
 
-/** Checks each request before its body is read. One that changes something is checked again after that: its body may arrive a minute later. */
+/** Checks each request before its body is read. A request that changes something is checked again after its body, which may arrive a minute later. */
 function addCheck(server: ApiServer, check: (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined>): void {
   server.addHook('onRequest', check)
   server.addHook('preHandler', async (request, reply) => READS.includes(request.method) ? undefined : check(request, reply))

@@ -1,6 +1,6 @@
 /**
  * The audit lines: one JSON line on a stream of its own for each change that succeeded, with who changed what. A line has the names of the parameters that
- * the request set, and never their values. A change that was refused has no line, and neither has a request that a route says to have changed nothing.
+ * the request set, and never their values. A refused change has no line, nor has a request that changed nothing (`reply.changedNothing`).
  */
 import { closeSync, openSync } from 'node:fs'
 import type { FastifyReply, FastifyRequest } from 'fastify'
@@ -28,8 +28,8 @@ export function openAudit(file: string | undefined, failed: (error: Error) => vo
 }
 
 /**
- * Tries the file first: after a reopen that failed, the next one would close the old file twice. A stream that is reopened keeps the lines that wait; a new
- * one has none.
+ * Tries to open the file first, because after a failed `stream.reopen` the next one would close the old file twice. Reopens the stream instead of building a
+ * new one, because it has the lines that wait.
  */
 function reopen(stream: ReturnType<typeof pino.destination>, file: string): Error | undefined {
   try {
@@ -41,7 +41,7 @@ function reopen(stream: ReturnType<typeof pino.destination>, file: string): Erro
   }
 }
 
-/** Who has sent a request: the first fields of its line after the time. Those that are undefined are left out. */
+/** Describes who sent a request. The fields follow the time in the line; undefined ones are left out. */
 export type DescribeActor = (request: FastifyRequest) => Readonly<Record<string, string | undefined>>
 
 /** The actor of a route with an access token. Routes of the user's own side have no account. */

@@ -18,7 +18,7 @@ declare module 'fastify' {
   }
 }
 
-/** The limit of most routes, in bytes: user_data of 16 KiB in base64, and the rest of a server with room. */
+/** The limit of most routes, in bytes. It has room for a server with 16 KiB of user_data in base64. */
 export const BODY_LIMIT = 1 << 18
 
 /** How many bytes above the limit are read and discarded. Node's request timeout bounds the time. */
@@ -27,7 +27,7 @@ const DISCARD_MAX_BYTES = 8 * 2 ** 20
 /** Drops a byte order mark, and throws a TypeError if the bytes are not UTF-8. */
 const UTF8 = new TextDecoder('utf-8', { fatal: true })
 
-/** What makes a body of its text, by the media type. It may throw a SyntaxError or a RefusedBody. */
+/** The parser of each media type. It gets the text of the body, and may throw a SyntaxError or a RefusedBody. */
 export type BodyParsers = Readonly<Record<string, (text: string) => unknown>>
 
 /** The parsers of most routes. */

@@ -73,7 +73,7 @@ export const API_SETTINGS = {
 /** `token` of RFC 9110, in lower case. */
 const HEADER_NAME = /^[a-z0-9!#$%&'*+.^_`|~-]+$/
 
-/** In IMDS_API_TRUSTED_PROXIES: every process that can connect to a unix socket. */
+/** The text in IMDS_API_TRUSTED_PROXIES that trusts every process that can connect to a unix socket. */
 export const UNIX_PROXIES = 'unix:'
 
 const COMPUTE_MODES: readonly ComputeMode[] = ['none', 'reported']
@@ -157,7 +157,7 @@ function parseStore(env: Environment, fault: (variable: string, message: string)
   return parsed.ok ? { url: '', ...settings, userDataMaxBytes: USER_DATA_MAX_BYTES } : undefined
 }
 
-/** With Redis the database must be named: an empty one by oversight must never meet a full store. */
+/** With Redis, IMDS_API_DATABASE must be set. A forgotten variable must not start a new, empty database for a store that has records. */
 function parseDatabase(env: Environment, store: StoreSettings | undefined, fault: (variable: string, message: string) => void): DatabaseSettings | undefined {
   const value = valueOf(env, 'IMDS_API_DATABASE')
   const stateDirectory = valueOf(env, 'IMDS_API_STATE_DIR') ?? API_SETTINGS.IMDS_API_STATE_DIR
@@ -210,7 +210,7 @@ function parseListen(value: string, isTls: boolean, fault: (variable: string, me
   return places
 }
 
-/** That of the first listener with an address. Undefined: all are unix sockets. */
+/** The URL of the first listener with an address. Undefined: all are unix sockets. */
 function defaultBaseUrl(listen: readonly Place[], isTls: boolean): string | undefined {
   if (listen.length === 0) return 'http://localhost' // the listeners are faulty
   const address = listen.find((place) => place.path === undefined)

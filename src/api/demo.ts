@@ -35,12 +35,12 @@ export function demoEnvironment(env: Readonly<Record<string, string | undefined>
   return { ...env, IMDS_REGION: REGION.name, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: join(directory, 'api'), IMDS_API_AUDIT_FILE: join(directory, 'audit') }
 }
 
-/** Makes the database and applies the demo's region to it. Returns what is wrong with the environment. */
+/** Makes the database and applies the demo's region to it. Returns the faults of the environment. */
 export async function prepareDatabase(env: Readonly<Record<string, string | undefined>>): Promise<readonly ApiConfigFault[]> {
   const parsed = parseApiConfig(env)
   if (!parsed.ok) return parsed.faults
   const database = await openDatabase(parsed.value.database, true, (error) => { console.error(error.message) })
-  await database.pool.query('alter system set fsync = off') // it is deleted at the end
+  await database.pool.query('alter system set fsync = off') // the demo deletes the database at its end
   await database.pool.query('select pg_reload_conf()')
   await migrate(database.tables)
   await inTransaction(database.tables, (change) => applyRegion(change, REGION, false, SECRETS))

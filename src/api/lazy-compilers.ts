@@ -1,6 +1,6 @@
 /**
- * Fastify's compilers of schemas, which compile each schema at its first use instead of at the start. A start is a third faster. A schema that cannot be
- * compiled is found by the first request of its route, so a test has to send one to each.
+ * Fastify's compilers of schemas, which compile each schema at its first use instead of at the start, which makes the start faster. A schema that
+ * cannot be compiled fails at the first request of its route, so a test has to send a request to each route.
  */
 import ajvCompiler from '@fastify/ajv-compiler'
 import serializerCompiler from '@fastify/fast-json-stringify-compiler'

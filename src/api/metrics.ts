@@ -9,7 +9,7 @@ import type { InvitationOutcome } from './mail/sender.ts'
 import type { PublishOutcome } from './publish/outbox-publisher.ts'
 import { UNREADABLE_REASONS, type UnreadableReason } from './server.ts'
 
-/** The registry, and what counts. */
+/** The registry, and the functions that count. */
 export interface ApiMetrics {
   readonly registry: Registry
   readonly answered: (route: string, method: string, status: number) => void

@@ -8,7 +8,7 @@ import { refuse, type Refusal } from '../refusal.ts'
 export const ACCOUNT_STATES = ['pending', 'active', 'overdue', 'warning', 'suspended', 'terminated', 'closed', 'deleted'] as const
 /** One of ACCOUNT_STATES. */
 export type AccountStatus = typeof ACCOUNT_STATES[number]
-/** The states of an account that is not used any more: its owner may own another. */
+/** The states of an account that is no longer in use. Its owner may own another account. */
 export const ENDED_STATES: readonly AccountStatus[] = ['closed', 'deleted']
 
 /** What decides which changes an account allows. */
@@ -19,7 +19,7 @@ interface Rule { readonly states: readonly AccountStatus[], readonly needsVerifi
 
 const ALWAYS: Rule = { states: ACCOUNT_STATES, needsVerification: false }
 
-/** The requests that change something, and when each is allowed: those that correct an account or withdraw access always, all others in a usable account. */
+/** When each request that changes something is allowed. Requests that correct an account or withdraw access are always allowed; all others need a usable account. */
 export const CHANGES = {
   'PUT /accounts/ID': ALWAYS,
   'PUT /account': ALWAYS,

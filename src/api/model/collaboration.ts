@@ -29,13 +29,13 @@ export function nextStatus(status: CollaborationStatus, trigger: CollaborationTr
   return TRANSITIONS[status][trigger]
 }
 
-/** Invitations of an account that are pending or younger than an hour. So cancelling one to invite another causes no more mail. */
+/** The most invitations of an account that are pending or younger than an hour. Cancelled ones count for an hour too, so that cancelling cannot cause more mail. */
 export const INVITATION_LIMIT = 100
-/** Resends of one invitation in an hour. */
+/** The most resends of one invitation in an hour. */
 export const RESEND_LIMIT = 5
 const HOUR_MS = 3_600_000
 
-/** The resends of the last hour with another one now; undefined: the limit is reached. */
+/** The times of the resends in the last hour, with `now` added. Undefined: the limit is reached. */
 export function addResend(resends: readonly Date[], now: Date): Date[] | undefined {
   const recent = resends.filter((one) => one.getTime() > now.getTime() - HOUR_MS)
   return recent.length >= RESEND_LIMIT ? undefined : [...recent, now]

@@ -2,7 +2,7 @@
 
 const ATOM = '[A-Za-z0-9!#$%&\'*+/=?^_`{|}~-]+'
 const DOT_ATOM = `${ATOM}(?:\\.${ATOM})*`
-/** Without < and >, which the mailer replaces. */
+/** A quoted local part, without < and >, which nodemailer replaces. */
 const QUOTED = '"(?:[ !#-;=?-\\[\\]-~]|\\\\[ -;=?-~])*"'
 const LITERAL = '\\[[!-Z^-~]+\\]'
 const ADDRESS = new RegExp(`^(?=.{1,254}$)(?:${DOT_ATOM}|${QUOTED})(?<=^.{1,64})@(?:${DOT_ATOM}|${LITERAL})$`)

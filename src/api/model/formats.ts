@@ -1,4 +1,4 @@
-/** Formats of text in requests, for `format` in a schema: how each is checked, and what the error says of a field that does not have it. */
+/** The formats that schemas of requests name in `format`: how the text of a field is checked, and what the error says of a wrong one. */
 import { isCountryCode } from './countries.ts'
 import { parseVatNumber } from './vat-number.ts'
 

@@ -1,7 +1,7 @@
 /**
  * Ids of resources: a prefix, a dash and a number in base 36, of five characters; of six once a tenth of the five-character ids is used up, since clients
- * expect five (Terraform: `^srv-.....$`). Numbers come from sequences of the database, so no id is given twice. They are spread out, so that neighbours do
- * not look alike; ids are no secrets.
+ * expect five (Terraform: `^srv-.....$`). Numbers come from sequences of the database, so no id is given twice. Consecutive
+ * numbers give ids that do not look alike. Ids are no secrets.
  */
 
 /** Prefixes of the ids that this program gives. */

@@ -6,10 +6,10 @@
 const SPACE = new Set('\t\n\r ')
 const PUNCTUATION = new Set('{}[],:')
 
-/** JSON without white space between its tokens and with the escapes that JSON.stringify would write. `levels`: of nested objects and arrays. */
+/** JSON without white space between its tokens and with the escapes that JSON.stringify would write. `levels`: how deep objects and arrays are nested. */
 export interface CompactJson { readonly text: string, readonly levels: number }
 
-/** The text of a member of an object; of the last one, as JSON.parse has it, if the name is repeated. Undefined: there is none. */
+/** The text of a member of an object. If the name is repeated, it is the last one, as with JSON.parse. Undefined: there is none. */
 export function memberText(json: string, name: string): string | undefined {
   let depth = 0
   let key: string | undefined // undefined: a key is next
@@ -36,7 +36,7 @@ export function memberText(json: string, name: string): string | undefined {
 /** Makes JSON compact. Numbers and the order of keys stay as they are. */
 export function compactJson(json: string): CompactJson {
   let [text, depth, levels] = ['', 0, 0]
-  let [runFrom, runEnd] = [0, 0] // what is copied as it is
+  let [runFrom, runEnd] = [0, 0] // the run of text that is copied as it is
   forEachToken(json, (from, end) => {
     const character = json[from]!
     if (character === '{' || character === '[') levels = Math.max(levels, ++depth)

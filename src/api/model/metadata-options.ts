@@ -1,6 +1,6 @@
 /**
- * The metadata options and the tags of a server, which are extensions of the interface. Their rules are those of the record (docs/record.md); options have
- * names as the interface writes them.
+ * The metadata options and the tags of a server, which are extensions of the interface. Their rules are those of the record (docs/record.md). The names of the
+ * options have underscores, as all names of the interface.
  */
 import Type, { type Static } from 'typebox'
 import Value from 'typebox/value'
@@ -19,7 +19,7 @@ export type MetadataOptions = Static<typeof MetadataOptionsSchema>
 /** The schema of options in a request. */
 export const GivenOptionsSchema = Type.Partial(MetadataOptionsSchema)
 
-/** All options: the given ones, else the present ones, else the defaults. Leaves out what is no option. */
+/** All options: the given ones, else the present ones, else the defaults. Other members are left out. */
 export function completeOptions(given: Static<typeof GivenOptionsSchema>, present: object): MetadataOptions {
   return Value.Clean(MetadataOptionsSchema, Value.Default(MetadataOptionsSchema, { ...present, ...given })) as MetadataOptions
 }

@@ -12,7 +12,7 @@ const LINE = /^(\S+) ([A-Za-z0-9+/]+={0,2})(?: \P{Cc}*)?$/u
 /**
  * Parses a key. Space around it is dropped, because clients send whole files, which end with a line break. Empty: no key.
  *
- * The base64 has to be of one key: its parts fill it (RFC 4253, 6.6), and the first is the type.
+ * The base64 text must be exactly one key (RFC 4253, 6.6): parts, each after its length, up to the last byte. The first part is the type.
  */
 export function parseSshKey(text: string): Parsed<string, string> {
   const line = text.trim()
@@ -31,7 +31,7 @@ function refuse(fault: string): Parsed<string, string> {
   return { ok: false, faults: [fault] }
 }
 
-/** The parts of a public key, each behind its length. Undefined: they do not fill it. */
+/** The parts of a public key, each of which follows its length. Undefined: they do not end with the last byte. */
 function partsOf(key: Buffer): readonly Buffer[] | undefined {
   const parts: Buffer[] = []
   for (let at = 0; at < key.length;) {

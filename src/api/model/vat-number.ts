@@ -1,8 +1,8 @@
 /**
  * VAT numbers of the European Union: the 27 member states, with the prefixes of VIES (Greece has EL), and Northern Ireland (XI). Format and check digits are
- * checked, not whether the number is registered. Numbers of Great Britain are none since 2021.
+ * checked, not whether the number is registered. Since 2021 the numbers of Great Britain are not among them.
  */
-import { validate as at } from 'stdnum/lib/cjs/at/uid.js' // one file a country: the index loads the numbers of the whole world
+import { validate as at } from 'stdnum/lib/cjs/at/uid.js' // one file for each country: the index loads all countries of the world
 import { validate as be } from 'stdnum/lib/cjs/be/vat.js'
 import { validate as egn } from 'stdnum/lib/cjs/bg/egn.js'
 import { validate as pnf } from 'stdnum/lib/cjs/bg/pnf.js'
@@ -34,7 +34,7 @@ import { validate as rc } from 'stdnum/lib/cjs/sk/rc.js'
 
 type Check = (body: string) => boolean
 
-/** The number has to be complete: the library also takes one with its prefix, or without leading zeros. */
+/** Accepts complete numbers only: the library also accepts a number with its prefix, or without leading zeros. */
 function complete(validate: typeof at): Check {
   return (body) => {
     const result = validate(body)
@@ -47,7 +47,7 @@ function sumOf(body: string, weights: readonly number[]): number {
   return weights.reduce((sum, weight, i) => sum + weight * Number(body[i]), 0) % 11
 }
 
-/** Bulgaria. The library (stdnum 1.12) refuses companies that begin with 4 to 8, and takes nearly every number of 10 digits. */
+/** Bulgaria. The library (stdnum 1.12) rejects companies whose number begins with 4 to 8, and accepts nearly every number of 10 digits. */
 function isBulgarian(body: string): boolean {
   if (/^\d{10}$/.test(body)) return [egn, pnf].some((validate) => complete(validate)(body)) || (11 - sumOf(body, [4, 3, 2, 7, 6, 5, 4, 3, 2])) % 11 === Number(body[9])
   if (!/^\d{9}$/.test(body)) return false
@@ -60,7 +60,7 @@ function isLatvian(body: string): boolean {
   return /^32\d{9}$/.test(body) || complete(lv)(body)
 }
 
-/** Slovakia. The library checks the first digit where the rule is about the third, and so refuses people. */
+/** Slovakia. The library checks the first digit instead of the third, and so rejects the numbers of people. */
 function isSlovak(body: string): boolean {
   return (/^[1-9]\d[234789]\d{7}$/.test(body) && Number(body) % 11 === 0) || (/^\d{10}$/.test(body) && complete(rc)(body))
 }

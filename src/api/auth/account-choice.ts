@@ -13,7 +13,7 @@ export interface Caller { readonly clientId: string, readonly userId: string | u
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The accounts that a request may read: the named one, or all of the caller. Set before a route of /1.0 runs. */
+    /** The accounts that a request may read: the named one, or all of the caller. Set for all routes of /1.0 but /1.0/user/collaborations. */
     accountIds: readonly string[]
     /** Set for routes that need one account. */
     caller: Caller
@@ -21,8 +21,8 @@ declare module 'fastify' {
 }
 
 /**
- * Builds a hook that sets `accountIds`, after the check of the access token. Where `isRequired`, it also sets `caller`, and refuses (400) a user who names no
- * account.
+ * Builds a hook that sets `accountIds`, after the check of the access token. With `isRequired`, it also sets `caller`, and refuses (400) a user who names
+ * no account.
  */
 export function buildAccountChoice(
   tables: Kysely<Tables>, isRequired: boolean,
@@ -37,7 +37,7 @@ export function buildAccountChoice(
   }
 }
 
-/** A named account that is not one of the caller's gets the same refusal as one that does not exist. */
+/** An account of others gets the same refusal as an account that does not exist. */
 async function chooseAccounts(tables: Kysely<Tables>, identity: Identity, named: unknown, isRequired: boolean): Promise<readonly string[] | Refusal> {
   if (named !== undefined && (typeof named !== 'string' || named === '')) return refuse('bad_request', 'account_id must be the id of one account, given once')
   if (identity.kind === 'client') return named === undefined || named === identity.accountId ? [identity.accountId] : notFound('this account')

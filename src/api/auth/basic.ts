@@ -7,7 +7,7 @@ export interface Credentials { readonly id: string, readonly secret: string }
 // eslint-disable-next-line no-control-regex
 const CONTROL = /[\x00-\x1f\x7f]/
 
-/** Parses an Authorization header; undefined: it has no credentials in this form. */
+/** Parses an Authorization header. Undefined: it has no credentials of HTTP Basic. */
 export function parseBasic(header: string | undefined): Credentials | undefined {
   const [, base64] = /^basic +([A-Za-z0-9+/]+={0,2}) *$/i.exec(header ?? '') ?? []
   if (base64 === undefined) return undefined
@@ -16,7 +16,7 @@ export function parseBasic(header: string | undefined): Credentials | undefined 
   return colon === -1 || CONTROL.test(text) ? undefined : { id: text.slice(0, colon), secret: text.slice(colon + 1) }
 }
 
-/** A secret that was sent form-encoded (RFC 6749, 2.3.1), as some clients do and others do not. Text that is not form-encoded stays as it is. */
+/** Decodes a form-encoded secret. RFC 6749 (2.3.1) demands that clients encode it, but not all do. Text that cannot be decoded stays as it is. */
 export function formDecoded(text: string): string {
   try {
     return decodeURIComponent(text.replaceAll('+', ' '))

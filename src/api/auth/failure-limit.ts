@@ -5,18 +5,18 @@
  *
  * - The limit of a pair is small. It stops guesses from one address, and does not affect others.
  * - The limit of an address is larger. It stops one address that tries many subjects.
- * - The limit of a subject is larger too. It stops guesses from many addresses. An attacker can use this one up, and must not
- *   lock out the subject itself. So an address from which the subject has succeeded before has only the limit of its pair.
+ * - The limit of a subject is larger too. It stops guesses from many addresses. An attacker can use up this limit, but must not
+ *   lock out the real subject. So an address from which the subject has succeeded before has only the limit of its pair.
  *
- * A request beyond a limit is refused before its secret is checked: a guess beyond it learns nothing. Memory is bounded: MOST entries of each kind, some
- * 15 MB if names are long. Only a failure makes entries, and an address beyond its limit makes none: it cannot push out those of others with made-up names.
- * Each process has limits of its own.
+ * A request beyond a limit is refused before its secret is checked, so a guess beyond it learns nothing. Memory is bounded: MOST entries of each kind, some
+ * 15 MB if names are long. Only a failure makes entries, and an address beyond its limit makes none, so it cannot push out the entries of others with made-up
+ * names. Each process counts for itself.
  */
 import { LRUCache } from 'lru-cache'
 import { canonicalAddress, sourceOf } from '../../metadata/address.ts'
 import { TokenBucket } from '../../runtime/token-bucket.ts'
 
-/** Failures at once, and failures a second after that. */
+/** How many failures are allowed at once, and how many a second after that. */
 interface Allowance { readonly burst: number, readonly perSecond: number }
 
 /** Where failures are counted. A bucket that does not exist is full. */
@@ -26,7 +26,7 @@ const PAIR: Allowance = { burst: 10, perSecond: 1 / 60 }
 const ADDRESS: Allowance = { burst: 100, perSecond: 1 }
 const SUBJECT: Allowance = { burst: 100, perSecond: 1 / 60 }
 const MOST = 10_000
-/** No id, and no address of mail, is longer. */
+/** No id and no e-mail address is longer. */
 const LONGEST_SUBJECT = 254
 
 /** Counts failures. `now`: milliseconds of a monotonic clock. */
@@ -49,7 +49,7 @@ export class FailureLimit {
   }
 
   failed(subject: string, address: string): void {
-    const isWithin = this.waitSeconds(subject, address) === undefined // requests in parallel fail after the limit was reached
+    const isWithin = this.waitSeconds(subject, address) === undefined // false for requests in parallel that fail after the limit was reached
     for (const { buckets, key, allowance: { burst, perSecond } } of this.#countersOf(subject, address)) {
       let bucket = buckets.get(key)
       if (bucket === undefined && !isWithin) continue
@@ -71,7 +71,7 @@ export class FailureLimit {
   }
 }
 
-/** One user of IPv6 has a whole /64. */
+/** The keys of the buckets. An IPv6 address counts as its /64, because one user often has a whole /64. */
 function keysOf(subject: string, address: string): { readonly subject: string, readonly address: string, readonly pair: string } {
   const [name, source] = [subject.slice(0, LONGEST_SUBJECT), sourceOf(canonicalAddress(address) ?? address)]
   return { subject: name, address: source, pair: `${source} ${name}` }

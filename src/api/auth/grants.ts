@@ -27,7 +27,7 @@ export interface GrantParts {
   readonly now: () => number
 }
 
-/** A token request. `code`: the one-time password in a header. `address`: of the client. */
+/** A token request. `code`: the one-time password in a header. `address`: the address of the client. */
 export interface TokenRequest {
   readonly credentials: Credentials | undefined
   readonly address: string
@@ -118,7 +118,7 @@ export class Grants {
     return await this.#checks.run(() => this.#signIn(applicationId, user, subject, password, scopes, request)) ?? { kind: 'busy' }
   }
 
-  /** Runs in the queue. So guesses that were sent in parallel exceed the limit by one at most. */
+  /** Runs in the queue and checks the limit again, so guesses that were sent in parallel exceed the limit by one at most. */
   async #signIn(
     applicationId: string, user: UserCredentials | undefined, subject: string, presented: string, scopes: readonly Scope[], request: TokenRequest,
   ): Promise<TokenOutcome> {
@@ -138,7 +138,7 @@ export class Grants {
       if (await verifyPassword(presented, user?.passwordHash) && secret !== undefined) return NO_CODE
     }
     if (user === undefined || !isRight) return failed(WRONG_PASSWORD)
-    if (secret !== undefined && code === undefined) return NO_CODE // not a guess: clients ask for the code then
+    if (secret !== undefined && code === undefined) return NO_CODE // not a failure: the client now asks the user for the code
     const step = secret === undefined || code === undefined ? undefined : stepOfCode(secret, code, now())
     if (secret !== undefined && step === undefined) return failed(WRONG_CODE)
     const granted = await inTransaction(tables, async (change) => {

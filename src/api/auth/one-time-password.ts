@@ -1,7 +1,7 @@
 /** One-time passwords of users with two-factor authentication: TOTP (RFC 6238), six digits that change every 30 s. */
 import { Secret, TOTP } from 'otpauth'
 
-/** What a user has sent. `code`: undefined if there is none. */
+/** The password and the one-time password that a user has sent. `code`: undefined if there is none. */
 export interface Presented { readonly password: string, readonly code: string | undefined }
 
 /** How many steps the clock of a user's device may be ahead or behind (RFC 6238, 5.2). */
@@ -11,7 +11,7 @@ const SECRET = /^[A-Z2-7]{16,128}$/
 
 /**
  * Finds the code of a user with two-factor authentication: in a header, or behind the password and a `+`. A client may send it in both places (fog does).
- * With another code in the header, the end of the password belongs to the password.
+ * If the header has another code, what looks like a code behind the `+` is part of the password.
  */
 export function splitCode(password: string, header: string | undefined): Presented {
   const [, before, code] = /^(.*)\+(\d{6})$/s.exec(password) ?? []
@@ -26,7 +26,7 @@ export function stepOfCode(secret: string, code: string, nowMs: number): number 
   return typeof steps === 'number' ? totp.counter({ timestamp: nowMs }) + steps : undefined
 }
 
-/** The secret as the database has it: base32 without spaces and padding. Undefined: the text is none. */
+/** Parses a secret. The database has it in base32 without spaces and padding. Undefined: the text is not a secret. */
 export function parseTotpSecret(text: string): string | undefined {
   const secret = text.replaceAll(/[\s=]/g, '').toUpperCase()
   return SECRET.test(secret) && [0, 2, 4, 5, 7].includes(secret.length % 8) ? secret : undefined // other lengths are no whole bytes

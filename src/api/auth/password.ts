@@ -1,6 +1,6 @@
 /**
- * Passwords of users, stored as scrypt hashes. A hash is a PHC string, `$scrypt$ln=15,r=8,p=3$SALT$KEY`: it has its parameters, so other ones for new
- * hashes leave the old ones valid.
+ * Passwords of users, stored as scrypt hashes. A hash is a PHC string, `$scrypt$ln=15,r=8,p=3$SALT$KEY`. It contains its cost, so old hashes stay
+ * valid when new ones get another cost.
  */
 import { randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
 import { promisify } from 'node:util'
@@ -13,13 +13,13 @@ interface Hash { readonly cost: Cost, readonly salt: Buffer, readonly key: Buffe
 const COST: Cost = { ln: 15, r: 8, p: 3 }
 const SALT_BYTES = 16
 const KEY_BYTES = 32
-/** The memory of a hash of other origin is bounded, since a sign-in takes it. */
+/** The most bytes of memory of a hash. A region file may have hashes of other programs, and every sign-in takes the memory of one. */
 const MOST_MEMORY = 1 << 26
 const LEAST_LN = 10
 const MOST_P = 16
 
 const FORM = /^\$scrypt\$ln=(?<ln>[1-9]\d?),r=(?<r>[1-9]\d?),p=(?<p>[1-9]\d?)\$(?<salt>[A-Za-z0-9+/]{11,86})\$(?<key>[A-Za-z0-9+/]{43,86})$/
-/** A hash of the usual cost that no password has. */
+/** A hash of the usual cost, for a user who has none. */
 const NOBODYS: Hash = { cost: COST, salt: Buffer.alloc(SALT_BYTES), key: Buffer.alloc(KEY_BYTES) }
 
 const derive = promisify(scrypt) as (password: string, salt: Buffer, length: number, options: object) => Promise<Buffer>
@@ -37,7 +37,7 @@ export async function hashPassword(password: string): Promise<string> {
   return `$scrypt$ln=${String(COST.ln)},r=${String(COST.r)},p=${String(COST.p)}$${encode(salt)}$${encode(key)}`
 }
 
-/** True if a password is that of a hash. Without a hash (the user is unknown, or has no password) it takes as long, and is false. */
+/** True if a password matches a hash. Without a hash (the user is unknown, or has no password) it is false, after the time of a hash with the usual cost. */
 export async function verifyPassword(password: string, text: string | undefined): Promise<boolean> {
   const hash = text === undefined ? undefined : parseHash(text)
   const { cost, salt, key } = hash ?? NOBODYS

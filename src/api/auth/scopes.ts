@@ -5,7 +5,7 @@ export const SCOPES = ['infrastructure', 'orbit'] as const
 /** One of SCOPES. */
 export type Scope = typeof SCOPES[number]
 
-/** The scopes that a client's permissions group may have. */
+/** The scopes that the clients of each permissions group may have. */
 export const SCOPES_OF_GROUP: Readonly<Record<'full' | 'storage', readonly Scope[]>> = { full: SCOPES, storage: ['orbit'] }
 
 /**
@@ -20,7 +20,7 @@ export function grantScopes(requested: string | undefined, allowed: readonly Sco
   return granted.length > 0 ? granted : undefined
 }
 
-/** The scopes that a refresh asks for: those of its token, or some of them. Undefined: others (RFC 6749, 6). */
+/** The scopes that a refresh asks for: those of its token, or some of them. Undefined: it asks for another scope, which is not allowed (RFC 6749, 6). */
 export function narrowScopes(requested: string | undefined, granted: readonly string[]): readonly string[] | undefined {
   const names = namesOf(requested)
   if (names.length === 0) return granted

@@ -5,12 +5,12 @@ import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
 const SECRET_BYTES = 20
 const TOKEN_BYTES = 32
 
-/** A new secret of an API client. */
+/** A new secret of an API client or application, or FTP password of an account. */
 export function newSecret(): string {
   return randomBytes(SECRET_BYTES).toString('base64url')
 }
 
-/** A new access token. */
+/** A new access token, refresh token or console token. */
 export function newToken(): string {
   return randomBytes(TOKEN_BYTES).toString('base64url')
 }

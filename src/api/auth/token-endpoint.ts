@@ -1,5 +1,5 @@
 /**
- * POST /token (RFC 6749): credentials for an access token. grants.ts has the rules, this file their form in HTTP.
+ * POST /token (RFC 6749): gives an access token for credentials. grants.ts has the rules, and this file their form in HTTP.
  *
  * The body is a form or JSON. Failures have OAuth's `error`, and the `error_name` and `errors` of this API beside it.
  */
@@ -13,7 +13,7 @@ import { parseBasic } from './basic.ts'
 import type { Grants, TokenOutcome } from './grants.ts'
 import { formatScopes } from './scopes.ts'
 
-/** What the endpoint needs. `seconds`: the lifetime of an access token. `otpHeaders`: those that may have a one-time password, in lower case. */
+/** What the endpoint needs. `seconds`: the lifetime of an access token. `otpHeaders`: the headers that may have a one-time password, in lower case. */
 export interface TokenEndpointParts { readonly grants: Grants, readonly seconds: number, readonly otpHeaders: readonly string[] }
 
 /** Seconds until a request may be repeated while too many passwords are checked. */
@@ -28,7 +28,7 @@ const TokenResponse = Type.Object({
   scope: Type.String(), expires_in: Type.Integer(),
 }, { title: 'Token' })
 
-/** Adds the route. It has its own content types. */
+/** Adds the route. Its body may also be a form. */
 export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeaders }: TokenEndpointParts): void {
   void server.register((scope: ApiServer, _options, done) => {
     setBodyParsers(scope, BODY_LIMIT, { 'application/x-www-form-urlencoded': parseForm, 'application/json': parseSecretJson })
@@ -38,7 +38,7 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
     })
     scope.addHook('preSerialization', (_request, _reply, payload, next) => { next(null, withOauthError(payload)) })
     scope.setErrorHandler((error: FastifyError, _request, reply) => {
-      if ((error.statusCode ?? 500) >= 500) throw error // of the whole server
+      if ((error.statusCode ?? 500) >= 500) throw error // to the error handler of the whole server
       return refuseToken(reply, 'bad_request', 'invalid_request', describe(error))
     })
     scope.post('/token', {
@@ -68,7 +68,7 @@ function parseForm(text: string): unknown {
   return Object.fromEntries(parameters)
 }
 
-/** The error of JSON.parse has a part of the text, which may be of a password. */
+/** Parses JSON. The error of JSON.parse is not used, because it quotes the text, which may have a password. */
 function parseSecretJson(text: string): unknown {
   try {
     return JSON.parse(text)
@@ -97,7 +97,7 @@ function describe({ validation, message }: FastifyError): string {
   return validation === undefined ? message : formatFaults(validation).join('; ')
 }
 
-/** A refusal of the whole server, with the members of OAuth that it does not have. */
+/** Adds OAuth's members to a refusal that the error handler of the whole server has made. */
 function withOauthError(payload: unknown): unknown {
   const { error_name, errors, error } = payload as { readonly error_name?: RefusalName, readonly errors?: readonly string[], readonly error?: string }
   if (error_name === undefined || error !== undefined) return payload

@@ -1,10 +1,10 @@
 /**
- * Refresh tokens. All tokens that began with one password are a family: of one application and one user, and revoked together.
+ * Refresh tokens. All tokens that come from one sign-in are a family. It belongs to one application and one user, and is revoked as a whole.
  *
  *     issued --first use--> used --30 s--> spent
  *
- * Each use gives a new refresh token. A used one still gives siblings for a while, since a client may send two requests in parallel. The use of a spent one
- * shows that somebody else has a copy: the family is revoked, with its access tokens (RFC 9700, 4.14.2).
+ * Each use gives a new refresh token. A used one still gives further tokens for 30 s, since a client may send two requests in parallel. The use of a
+ * spent one shows that somebody else has a copy, so the family is revoked, with its access tokens (RFC 9700, 4.14.2).
  */
 import type { Kysely } from 'kysely'
 import type { Tables } from '../database/tables.ts'
@@ -63,7 +63,7 @@ export class TokenFamilies {
     return this.#issue(change, family.id)
   }
 
-  /** Deletes expired refresh tokens, and families of which nothing is left. */
+  /** Deletes expired refresh tokens, and families without any token. */
   async purge(): Promise<void> {
     await this.#tables.deleteFrom('refresh_tokens').where('expires_at', '<=', new Date(this.#now())).execute()
     await this.#tables.deleteFrom('token_families')

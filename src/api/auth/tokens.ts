@@ -1,6 +1,6 @@
 /**
- * Access tokens: opaque, random, in the database as SHA-256. A token that was checked is remembered for CACHE_MS. So a revocation reaches every process within
- * that time, and the one that made it at once (`forget`).
+ * Access tokens: opaque and random. The database has their SHA-256. The result of a check is cached for CACHE_MS, so a revocation takes effect in every
+ * process within that time, and at once in the process that made it (`forget`).
  */
 import type { Kysely } from 'kysely'
 import { LRUCache } from 'lru-cache'
@@ -27,13 +27,13 @@ const CACHE_SIZE = 10_000
 /** How long an expired token is kept, so that its user learns that it has expired. */
 const KEEP_EXPIRED_MS = 86_400_000
 
-/** Issues and checks access tokens. `now`: milliseconds since 1970. `steady`: milliseconds of a clock that is never set, for the cache. */
+/** Issues and checks access tokens. `now`: milliseconds since 1970. `steady`: milliseconds of a monotonic clock, for the cache. */
 export class AccessTokens {
   readonly #tables: Kysely<Tables>
   readonly #now: () => number
   readonly #steady: () => number
   readonly #known: LRUCache<string, { readonly identity: Identity, readonly expiresAtMs: number }>
-  /** How often `forget` was called: a check that began before must not be remembered. */
+  /** How often `forget` was called. The result of a check that began before the last call must not be cached. */
   #forgotten = 0
 
   constructor(tables: Kysely<Tables>, now: () => number, steady: () => number) {
@@ -54,7 +54,7 @@ export class AccessTokens {
     return token
   }
 
-  /** Checks a token. One of a revoked client or family is unknown. One of a client has at most the scopes that the client may have now. */
+  /** Checks a token. A token of a revoked client or family is unknown. A token of a client has at most the scopes that the client may have now. */
   async check(token: string): Promise<TokenCheck> {
     const known = this.#known.get(token)
     if (known !== undefined) return known.expiresAtMs > this.#now() ? { kind: 'valid', identity: known.identity } : { kind: 'expired' }
@@ -80,7 +80,7 @@ export class AccessTokens {
     return { kind: 'valid', identity }
   }
 
-  /** Forgets what was checked: call it after a change of what somebody may do. */
+  /** Empties the cache. Call it after every change that takes access away. */
   forget(): void {
     this.#forgotten++
     this.#known.clear()

@@ -1,4 +1,4 @@
-/** A queue for work that takes much memory or time: few tasks at once, others wait in their order, and no more wait than a limit. */
+/** A queue for work that takes much memory or time. Few tasks run at once, and a limited number of others wait in order. */
 
 /** Runs at most `atOnce` tasks at once, while at most `waiting` others wait. */
 export class WorkQueue {
@@ -12,7 +12,7 @@ export class WorkQueue {
     this.#waiting = waiting
   }
 
-  /** Runs a task when its turn comes. Undefined, and the task never runs, if too many wait. */
+  /** Runs a task when its turn comes. Undefined: too many wait, and the task never runs. */
   run<T>(task: () => Promise<T>): Promise<T> | undefined {
     if (this.#running < this.#atOnce) return this.#start(task)
     if (this.#queue.length >= this.#waiting) return undefined

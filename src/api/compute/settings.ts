@@ -2,8 +2,8 @@
 import { formatPlace, isLoopback, parseAddressPort, parseUnixSocket, type Place } from '../../runtime/host-port.ts'
 
 /**
- * Where hypervisors reach the compute interface. `tls`: files; undefined: only this host can connect. `retrySeconds`: how long a hypervisor has for an
- * action.
+ * Where hypervisors reach the compute interface. `tls`: files; undefined: only this host can connect. `retrySeconds`: after this time without an outcome, an
+ * action is given out again.
  */
 export interface ComputeListener {
   readonly listen: Place
@@ -22,7 +22,7 @@ export const COMPUTE_SETTINGS = {
 
 const FILES = ['IMDS_API_COMPUTE_TLS_CERT_FILE', 'IMDS_API_COMPUTE_TLS_KEY_FILE', 'IMDS_API_COMPUTE_TLS_CLIENT_CA_FILE'] as const
 
-/** Parses the settings. Calls `fault` for each that is wrong, and returns undefined then. */
+/** Parses the settings. Calls `fault` for each wrong one, and then returns undefined. */
 export function parseComputeListener(
   read: (variable: keyof typeof COMPUTE_SETTINGS) => string | undefined, fault: (variable: string, message: string) => void,
 ): ComputeListener | undefined {

@@ -1,8 +1,8 @@
-/** Requests that wait for something to happen to a hypervisor. What happens after `watch` and before `wait` is not lost. */
+/** Requests that wait for a new action of a hypervisor. A wake between `watch` and `wait` is not lost. */
 
 /** One request that waits. */
 export interface Waiter {
-  /** Resolves at the next wake since the last `wait` (or `watch`), or after a time. */
+  /** Resolves at a wake, at once if there was one since the last `wait` (or `watch`), and at the latest after `timeoutMs`. */
   wait(timeoutMs: number): Promise<void>
   /** Forgets the request. */
   end(): void
@@ -13,12 +13,12 @@ export class Waiters {
   readonly #wakes = new Map<string, Set<() => void>>()
   #isClosed = false
 
-  /** True once nobody has to wait any more. */
+  /** True after `close`: no request waits any more. */
   get isClosed(): boolean {
     return this.#isClosed
   }
 
-  /** Adds a request of a hypervisor. */
+  /** Adds a request that waits for a hypervisor. */
   watch(hypervisor: string): Waiter {
     const wakes = this.#wakes.get(hypervisor) ?? new Set()
     this.#wakes.set(hypervisor, wakes)
@@ -49,12 +49,12 @@ export class Waiters {
     }
   }
 
-  /** Wakes the requests of a hypervisor; of all, if the name is empty. */
+  /** Wakes the requests of a hypervisor. An empty name wakes those of all hypervisors. */
   wake(hypervisor: string): void {
     for (const [name, wakes] of this.#wakes) if (hypervisor === '' || hypervisor === name) for (const wake of wakes) wake()
   }
 
-  /** Wakes every request, for good. */
+  /** Wakes every request. After this none waits. */
   close(): void {
     this.#isClosed = true
     this.wake('')

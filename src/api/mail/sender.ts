@@ -1,12 +1,12 @@
 /**
- * Sends the invitations of pending collaborations that have no `invited_at`, and sets it. So the database is the queue: no request waits for mail, a kill
- * loses no invitation, and to send one again is to clear the column.
+ * Sends the invitations of pending collaborations that have no `invited_at`, and then sets `invited_at`. So the database is the queue: no request waits for
+ * mail, a kill loses no invitation, and a request that clears the column has the invitation sent again.
  *
- * Two processes never send one invitation at the same time, because they take its advisory lock, which keeps nobody from changing the collaboration
- * meanwhile. A mail that the mail server has accepted is not sent again while the database cannot record it; only a kill meanwhile sends it twice.
+ * Two processes never send one invitation at the same time, because a sender holds its advisory lock. The lock does not delay changes of the collaboration.
+ * If the mail server has accepted a mail and the database cannot record it, the sender only records it later. A kill in between sends the mail twice.
  *
- * An invitation that cannot be sent is tried again for ever with back-off; others do not wait for it. Without mail each is reported in the
- * log, and each resend.
+ * An invitation that cannot be sent is tried again with back-off, without end, and others do not wait for it. Without a mail server, the log has a warning for
+ * each invitation and each resend.
  */
 import { sql, type Kysely } from 'kysely'
 import type { Logger } from 'pino'
@@ -19,7 +19,7 @@ import type { SendMail } from './smtp.ts'
 /** How an attempt ended, for metrics. */
 export type InvitationOutcome = 'sent' | 'failed'
 
-/** What the sender needs. `mail` undefined: invitations are not sent. */
+/** What the sender needs. `mail`: undefined if there is no mail server, so invitations are not sent. */
 export interface InvitationSenderParts {
   readonly tables: Kysely<Tables>
   readonly mail: { readonly send: SendMail, readonly invitationUrl: string } | undefined
@@ -30,16 +30,16 @@ export interface InvitationSenderParts {
 /** An invitation that could not be sent or recorded. `acceptedVersion`: the version of its row whose mail the mail server has accepted. */
 interface Postponed { readonly reason: string, readonly acceptedVersion: string | undefined, readonly delayMs: number, readonly atMs: number }
 
-/** The first number of our advisory locks; the second is a hash of the collaboration's id. Two with one hash only wait for each other. */
+/** The first number of our advisory locks; the second is a hash of the collaboration's id. Two ids with the same hash only delay each other. */
 const LOCK_CLASS = 8_172
 const POLL_MS = 1_000
 const BATCH = 100
 const FIRST_BACKOFF_MS = 1_000
 const LONGEST_BACKOFF_MS = 900_000
-/** How long after its time an invitation that was not tried again is remembered. */
+/** How long a postponed invitation is remembered after it was due. If it was not tried by then, it was answered, or another process has sent it. */
 const FORGET_MS = 3_600_000
 
-/** PostgreSQL's version of the row of a collaboration: every change replaces it, such as a resend. */
+/** PostgreSQL's version of the row of a collaboration. Every change of the row, such as a resend, gives it another one. */
 const ROW_VERSION = sql<string>`collaborations.xmin::text`.as('version')
 
 /** True if a user has the invited address. The mail may say so, because it goes to this address. */
@@ -51,7 +51,7 @@ export class InvitationSender {
   readonly #stopping = new AbortController()
   #running: Promise<void> = Promise.resolve()
   #postponed = new Map<string, Postponed>()
-  /** Without mail: the invitations that wait and were reported, with the versions of their rows. */
+  /** Without a mail server: the waiting invitations that were reported, with the versions of their rows. */
   #reported = new Map<string, string>()
   #isDatabaseAway = false
 
@@ -63,7 +63,7 @@ export class InvitationSender {
     this.#running = this.#run()
   }
 
-  /** Ends the connection to the mail server: an invitation that was on its way is sent after the next start. */
+  /** Ends the connection to the mail server. An invitation that is being sent is sent again after the next start. */
   async stop(): Promise<void> {
     this.#stopping.abort()
     await this.#running
@@ -95,7 +95,7 @@ export class InvitationSender {
     }
   }
 
-  /** The invitations to send now. Accounts take turns, the oldest invitation first: one with many does not delay the others. */
+  /** The invitations to send now. Accounts take turns, each with its oldest invitation first, so an account with many does not delay the others. */
   async #due(): Promise<readonly string[]> {
     const now = Date.now()
     this.#postponed = new Map([...this.#postponed].filter(([, { atMs }]) => atMs + FORGET_MS > now)) // answered or sent since
@@ -117,7 +117,7 @@ export class InvitationSender {
     this.#reported = new Map(rows.map(({ id, version }) => [id, version]))
   }
 
-  /** Sends an invitation, unless another process is at it, or it was sent or answered meanwhile. */
+  /** Sends an invitation, unless another process is sending it, or it was sent or answered meanwhile. */
   async #send(id: string): Promise<void> {
     const { tables, mail, counted, log } = this.#parts
     let acceptedVersion = this.#postponed.get(id)?.acceptedVersion
@@ -151,7 +151,7 @@ export class InvitationSender {
     this.#postpone(id, reason, undefined, 'the invitation cannot be sent. Retrying')
   }
 
-  /** Warns once for each reason. */
+  /** Plans the next attempt. Warns if the reason is another than before. */
   #postpone(id: string, reason: string, acceptedVersion: string | undefined, warning: string): void {
     const before = this.#postponed.get(id)
     if (before?.reason !== reason) this.#parts.log.warn({ collaboration: id, reason }, warning)
@@ -160,7 +160,7 @@ export class InvitationSender {
   }
 }
 
-/** Locks an invitation until the end of the transaction. Undefined: another process has the lock, or nothing is to be sent any more. */
+/** Locks an invitation until the end of the transaction. Undefined: another process has the lock, or there is nothing to send any more. */
 async function lockInvitation(change: Change, id: string): Promise<Invitation & { readonly version: string } | undefined> {
   const { rows: [lock] } = await sql<{ taken: boolean }>`select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken`.execute(change)
   if (lock?.taken !== true) return undefined

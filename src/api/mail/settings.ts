@@ -6,7 +6,7 @@ import { isEmailAddress } from '../model/email-address.ts'
 export interface MailSettings {
   readonly host: string
   readonly port: number
-  /** `smtps` is TLS from the start, `starttls` is required, `optional` is STARTTLS where the server offers it. */
+  /** `smtps`: TLS from the start. `starttls`: STARTTLS is required. `optional`: STARTTLS if the server offers it. `none`: no TLS. */
   readonly tls: 'smtps' | 'starttls' | 'optional' | 'none'
   readonly credentials: { readonly user: string, readonly passwordFile: string } | undefined
   readonly from: string
@@ -42,7 +42,7 @@ export function parseMailSettings(
   return { host, port, tls: tlsOf(scheme, host, credentials !== undefined), credentials, from, invitationUrl }
 }
 
-/** Credentials are never sent in clear text. A mail server of this host often has a certificate that nobody signed, so no TLS is used with it. */
+/** Credentials are never sent in clear text. A mail server on this host often has a self-signed certificate, so TLS is not used with it. */
 function tlsOf(scheme: Scheme, host: string, hasCredentials: boolean): MailSettings['tls'] {
   if (scheme === 'smtps:') return 'smtps'
   if (hasCredentials) return 'starttls'

@@ -19,7 +19,7 @@ interface Rule { readonly states: readonly AccountStatus[], readonly needsVerifi
 
 const ALWAYS: Rule = { states: ACCOUNT_STATES, needsVerification: false }
 
-/** When each request that changes something is allowed. Requests that correct an account or withdraw access are always allowed; all others need a usable account. */
+/** When each change is allowed. Requests that correct an account or withdraw access are always allowed; all others need an account in use, and verified. */
 export const CHANGES = {
   'PUT /accounts/ID': ALWAYS,
   'PUT /account': ALWAYS,

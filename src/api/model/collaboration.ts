@@ -29,7 +29,7 @@ export function nextStatus(status: CollaborationStatus, trigger: CollaborationTr
   return TRANSITIONS[status][trigger]
 }
 
-/** The most invitations of an account that are pending or younger than an hour. Cancelled ones count for an hour too, so that cancelling cannot cause more mail. */
+/** The most invitations of an account that are pending or younger than an hour. Cancelled ones count too, so cancelling does not allow more mail. */
 export const INVITATION_LIMIT = 100
 /** The most resends of one invitation in an hour. */
 export const RESEND_LIMIT = 5

@@ -17,7 +17,7 @@ export interface Composed {
   readonly revision: number
   readonly record: object
   readonly userData: Uint8Array | undefined
-  /** Why the store refused the record last; null: it did not. */
+  /** Why the last publish failed; null: it did not. */
   readonly fault: string | null
 }
 

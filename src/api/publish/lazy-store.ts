@@ -1,4 +1,4 @@
-/** A store that is opened at its first use, so that imds-api starts while Redis is away. Opening it again after a failure is the caller's matter. */
+/** A store that is opened at its first use, so that imds-api starts while Redis is unreachable. If that fails, the next use tries again. */
 import type { Publisher } from '../../store/publisher.ts'
 
 /** Opens at most one store. */

@@ -1,15 +1,15 @@
 /**
- * Publishes the servers of the outbox.
+ * Publishes the servers of the outbox (database/outbox.ts).
  *
  * For each server: take its lock, compose the current record, publish it through the store, and delete its rows of the outbox. Two processes never publish
  * one server at the same time, because the lock is PostgreSQL's. A kill between the store and the database leaves the rows: the record is published again,
  * unchanged.
  *
  *   published, unchanged   the server is `active` (or, removed from the store, `deleted`)
- *   stale                  the store has a higher revision than the database: a restored backup, or a seal by imdsctl. Go on above it.
+ *   stale                  the store has a higher revision than the database: a restored backup, or a seal by imdsctl. Publish above it.
  *   invalid, address-owned, failed
- *                          only this server waits; the fault is kept with it and reported, and it is tried again every FAULT_RETRY_MS and at its next change
- *   an unreachable store   everything waits, and is tried again for ever with back-off
+ *                          only this server waits; its row keeps the fault, and it is tried again every FAULT_RETRY_MS and at its next change
+ *   an unreachable store   everything waits, and is tried again with back-off, without end
  */
 import { sql, type Kysely } from 'kysely'
 import type pg from 'pg'
@@ -23,7 +23,7 @@ import type { Tables } from '../database/tables.ts'
 import type { Change } from '../database/transaction.ts'
 import { compose, type Composed } from './compose.ts'
 
-/** What the publisher needs. `connect` returns an open connection of its own, for notifications. */
+/** What the publisher needs. `connect` returns a new, open connection, for notifications. */
 export interface OutboxPublisherParts {
   readonly tables: Kysely<Tables>
   readonly connect: () => Promise<pg.Client>
@@ -39,9 +39,9 @@ export type PublishOutcome = 'published' | 'unchanged' | 'removed' | 'stale' | '
 const WORKERS = 4
 /** Servers that are read from the outbox at once. */
 const BATCH = 256
-/** The first number of our advisory locks; the second is a hash of the server's id. Two servers with one hash only wait for each other. */
+/** The first number of our advisory locks; the second is a hash of the server's id. Two ids with the same hash only delay each other. */
 const LOCK_CLASS = 8_170
-/** The outbox is read at least this often, for a notification that was lost. */
+/** How often the outbox is read without a notification, which may be lost. */
 const POLL_MS = 1_000
 const FAULT_RETRY_MS = 60_000
 /** PostgreSQL's codes for an error of the rows themselves: data exceptions, violated constraints, and statements that do not fit the tables. */
@@ -55,7 +55,7 @@ const STOP_TIMEOUT_MS = 1_000
 export class OutboxPublisher {
   readonly #parts: OutboxPublisherParts
   readonly #stopping = new AbortController()
-  /** The poll covers the time without a connection. */
+  /** Wakes the publisher. While it has no connection, the poll finds the changes. */
   readonly #listener: NotificationListener
   #isInitialised = false
   #wake: () => void = () => { /* nobody waits */ }
@@ -78,7 +78,7 @@ export class OutboxPublisher {
     this.#running = Promise.all([this.#run(), this.#listener.run()])
   }
 
-  /** Ends after the publishes in flight, but waits for a store that does not answer only this long: the next start publishes them again. */
+  /** Waits for the publishes in flight, at most STOP_TIMEOUT_MS: the next start repeats those that have not ended. */
   async stop(): Promise<void> {
     this.#stopping.abort()
     this.#signal()
@@ -110,7 +110,7 @@ export class OutboxPublisher {
     }
   }
 
-  /** Publishes the servers that wait longest. False: nothing waits, or other processes are at it. Rejects when the store or the database cannot be used. */
+  /** Publishes the servers that wait longest. False: nothing waits, or other processes publish it. Rejects if the store or the database cannot be used. */
   async #publishBatch(): Promise<boolean> {
     const { rows } = await sql<{ server_id: string }>`
       select server_id from outbox where retry_at is null or retry_at <= now() group by server_id order by min(id) limit ${BATCH}`.execute(this.#parts.tables)
@@ -203,7 +203,7 @@ export class OutboxPublisher {
     return this.#stopping.signal.aborted
   }
 
-  /** Ends early at `stop`. */
+  /** Sleeps. Ends early at `stop`. */
   async #sleep(timeoutMs: number): Promise<void> {
     await sleep(timeoutMs, undefined, { signal: this.#stopping.signal }).catch(() => { /* stopped */ })
   }
@@ -225,7 +225,7 @@ export class OutboxPublisher {
   }
 }
 
-/** Keeps a fault with its server, and tries the server again later. `row`: the row of the outbox that remains; default: all of the server. */
+/** Keeps a fault with its server, and tries the server again later. `row`: the row of the outbox that is tried again; default: all rows of the server. */
 async function postpone(transaction: Change, id: string, fault: string, row?: number): Promise<void> {
   await transaction.updateTable('servers').set({ publish_fault: fault }).where('id', '=', id).execute()
   await transaction.updateTable('outbox').set({ retry_at: new Date(Date.now() + FAULT_RETRY_MS) }).where('server_id', '=', id)

@@ -1,6 +1,6 @@
 /**
- * Applies a region file: inserts and changes rows until the database has what the file says. Applying it again changes nothing. What the file does not
- * have stays, unless `prune` deletes it; what is in use cannot be deleted.
+ * Applies a region file: inserts and changes rows until the database has what the file says. Columns that requests can change too get the value of the file
+ * only in a new row. Applying a file again changes nothing. Rows that the file does not have stay, unless `prune` deletes them; a row in use cannot be deleted.
  */
 import { sql, type RawBuilder, type Transaction } from 'kysely'
 import { nextId } from '../database/allocate.ts'
@@ -16,11 +16,11 @@ type Row = Readonly<Record<string, unknown>>
 interface Wanted { readonly table: string, readonly key: readonly string[], readonly rows: readonly Row[], readonly isPruned: boolean }
 type AnyTables = Record<string, Record<string, unknown>>
 
-/** The columns that the records of servers have (publish/compose.ts) and that a file can change. */
+/** The columns that are in the records of servers (publish/compose.ts) and that a file can change. */
 export const SEEN_BY_GUESTS: Readonly<Record<string, readonly string[]>> = { region: ['name', 'domain'], zones: ['handle'], server_types: ['handle'] }
-/** The advisory lock of applying a file. Any fixed number that nothing else has (database/embedded.ts). */
+/** The advisory lock for applying a file: any fixed number that no other lock has (database/embedded.ts has one). */
 const LOCK = 8_171
-/** Tables with rows that no region file brought. An account is deleted with them. */
+/** Tables whose rows requests can make too. When `prune` deletes an account, it deletes these rows with it. */
 const MADE_WITH_THE_API = ['api_clients', 'applications']
 /** Columns that requests can change (docs/api.md#what-apply-changes). The file has the values of a new row; a row that exists keeps its own. */
 const CHANGED_BY_REQUESTS: Readonly<Record<string, readonly string[]>> = {
@@ -31,7 +31,7 @@ const CHANGED_BY_REQUESTS: Readonly<Record<string, readonly string[]>> = {
   applications: ['name', 'description'],
   database_servers: ['name', 'description'],
 }
-/** Queries that say of each row that refers to a row of a table whether it is alive. Deleted servers are not, but clients can still read them. */
+/** Queries for the rows that refer to a row of a table. `is_alive`: false for a deleted server, which clients can still read, and a removed hypervisor. */
 const REFERENCES: Readonly<Record<string, (id: string) => RawBuilder<{ is_alive: boolean }>>> = {
   zones: (id) => sql`select deleted_at is null as is_alive from servers where zone_id = ${id} union select removed_at is null from hypervisors where zone_id = ${id}`,
   server_types: (id) => sql`select deleted_at is null as is_alive from servers where server_type_id = ${id}`,
@@ -43,9 +43,9 @@ const FOREIGN_KEY_VIOLATION = '23503'
 /** A row that cannot be deleted because others refer to it. */
 export class InUse extends Error {}
 
-/** Applies a file and its secrets inside of a transaction, and returns the difference: one line a row, without secrets. */
+/** Applies a file and its secrets in a transaction, and returns the difference: one line for each row, without secrets. */
 export async function applyRegion(change: Change, file: RegionFile, prune: boolean, secrets: RegionSecrets): Promise<readonly string[]> {
-  await sql`select pg_advisory_xact_lock(${LOCK})`.execute(change) // one after the other: two could insert the same row
+  await sql`select pg_advisory_xact_lock(${LOCK})`.execute(change) // one at a time: two could insert the same row
   const credentials = await wantedCredentials(change, file, secrets)
   const wanted = wantedRows(file, secrets, credentials)
   const difference: string[] = []
@@ -110,7 +110,7 @@ function without(row: Row, ...fields: readonly string[]): Row {
   return Object.fromEntries(Object.entries(row).filter(([field]) => !fields.includes(field)))
 }
 
-/** The difference of a table, and the keys of the rows in which guests see a change. */
+/** The difference of a table, and the keys of the changed rows that guests see. */
 interface Applied { readonly lines: readonly string[], readonly seen: readonly string[] }
 
 async function applyTable(change: Change, { table, key, rows }: Wanted): Promise<Applied> {
@@ -139,7 +139,7 @@ async function applyTable(change: Change, { table, key, rows }: Wanted): Promise
   return { lines, seen }
 }
 
-/** The columns to write. A secret only if the file has another than before: a client keeps the one that reset_secret gave it. */
+/** The columns to write. A secret is written only if the file has another one than before, so a client keeps the secret of a later reset_secret. */
 function differenceOf(table: string, row: Row, before: Row): readonly string[] {
   const kept = isOfRegion(table, row) ? [] : CHANGED_BY_REQUESTS[table] ?? []
   const different = Object.keys(row).filter((column) => !kept.includes(column) && text(row[column]) !== text(before[column]))
@@ -151,7 +151,7 @@ function isOfRegion(table: string, row: Row): boolean {
   return table === 'images' && row['account_id'] === null
 }
 
-/** Of API clients and applications, only those are deleted that a region file brought: others were made with the API. */
+/** Deletes the rows that the file does not have. API clients and applications that were made with the API stay. */
 async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted): Promise<string[]> {
   if (!isPruned) return []
   const database = change as unknown as Transaction<AnyTables>
@@ -161,7 +161,7 @@ async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted
   const lines: string[] = []
   for (const row of await database.selectFrom(table).selectAll().execute()) {
     if (MADE_WITH_THE_API.includes(table) && !given.has(String(row['id']))) continue
-    if (row['source_server_id'] != null) continue // a snapshot, which no file has
+    if (row['source_server_id'] != null) continue // a snapshot: no region file has one
     if (kept.has(keyOf(row))) continue
     const isShown = await isShownWithDeleted(change, table, key[0]!, keyOf(row))
     if (isShown && (row['removed_at'] != null || row['status'] === 'deleted')) continue // removed before
@@ -172,7 +172,7 @@ async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted
   return lines
 }
 
-/** True if only deleted servers refer to a row, so that it must stay. Locks it, so that no server takes it meanwhile. */
+/** True if only deleted servers and removed hypervisors refer to a row, so it must stay. Locks it, so that no new server uses it meanwhile. */
 async function isShownWithDeleted(change: Change, table: string, keyColumn: string, key: string): Promise<boolean> {
   const references = REFERENCES[table]
   if (references === undefined) return false
@@ -181,7 +181,7 @@ async function isShownWithDeleted(change: Change, table: string, keyColumn: stri
   return rows.length > 0 && !rows.some(({ is_alive }) => is_alive)
 }
 
-/** Deletes a row with what belongs to it. Throws InUse where other rows refer to it. */
+/** Deletes a row with the rows that belong to it. Throws InUse if other rows refer to it. */
 async function deleteRow(change: Change, table: string, key: readonly string[], row: Row): Promise<void> {
   let remove = (change as unknown as Transaction<AnyTables>).deleteFrom(table)
   for (const column of key) remove = remove.where(column, '=', row[column])
@@ -203,13 +203,13 @@ async function deleteRow(change: Change, table: string, key: readonly string[], 
 }
 
 /**
- * Collaborations of the file are accepted ones. Those that accounts and users have made themselves stay; a pending one of such a user becomes accepted. Where
- * the user or the account has ended or rejected one, they decide: the file makes no other.
+ * Makes the collaborations of the file, which are accepted from the start. A pending invitation of such a user becomes accepted. Once the user or the account
+ * has ended or rejected one, the file makes no other. Collaborations that the file does not have stay.
  */
 async function applyCollaborations(change: Change, file: RegionFile): Promise<string[]> {
   const lines: string[] = []
   for (const { id: account_id, owner, collaborators = [] } of file.accounts) {
-    if (collaborators.length > 0) await lockAccount(change, account_id) // an invitation at the same time would be a second collaboration
+    if (collaborators.length > 0) await lockAccount(change, account_id) // an invitation at the same time would make a second collaboration
     for (const user_id of collaborators) {
       const email = file.users.find((user) => user.id === user_id)!.email_address
       const rows = await change.selectFrom('collaborations').select(['id', 'status']).where('account_id', '=', account_id)
@@ -229,7 +229,7 @@ async function applyCollaborations(change: Change, file: RegionFile): Promise<st
   return lines
 }
 
-/** Completes the states that the file sets: a deleted database server has the time of its end, and one that goes or is gone has no cloud IP. */
+/** Completes the states that the file sets: a deleted database server gets the time of its deletion, and a deleting or deleted one loses its cloud IPs. */
 async function finishDatabaseServers(change: Change): Promise<void> {
   await sql`update database_servers set deleted_at = case when status = 'deleted' then now() end where (status = 'deleted') <> (deleted_at is not null)`.execute(change)
   const gone = await change.selectFrom('database_servers').select('id').where('status', 'in', ['deleting', 'deleted']).execute()
@@ -260,7 +260,7 @@ function isSecret(column: string): boolean {
   return column.startsWith('secret') || column.startsWith('password') || column.startsWith('totp')
 }
 
-/** A column's value for a comparison. */
+/** The value of a column as text, for a comparison. */
 function text(value: unknown): string {
   if (value instanceof Date) return value.toISOString()
   if (Buffer.isBuffer(value)) return value.toString('hex')

@@ -1,4 +1,4 @@
-/** The passwords and second factors of the users of a region file. */
+/** The passwords and TOTP secrets of the users of a region file. */
 import { sql } from 'kysely'
 import { hashPassword, verifyPassword } from '../auth/password.ts'
 import { revokeFamilies } from '../auth/token-families.ts'
@@ -6,7 +6,7 @@ import type { Change } from '../database/transaction.ts'
 import type { RegionFile } from './schema.ts'
 import type { RegionSecrets } from './secrets.ts'
 
-/** The password and the second factor of a user, as the database has them and as the file wants them. */
+/** The password hash and the TOTP secret that the database must have for a user, and whether they differ from the stored ones. */
 export interface Credentials {
   readonly id: string
   readonly isChanged: boolean
@@ -15,7 +15,7 @@ export interface Credentials {
   readonly totpSecret: string | null
 }
 
-/** In the order of the file's users. A password that is right keeps its hash: applied again, it is no difference. */
+/** Returns the credentials in the order of the file's users. A password that matches the stored hash keeps that hash, so applying it again is no difference. */
 export async function wantedCredentials(change: Change, file: RegionFile, { passwords, totpSecrets }: RegionSecrets): Promise<readonly Credentials[]> {
   const stored = new Map((await change.selectFrom('users').select(['id', 'password_hash', 'totp_secret']).execute()).map((row) => [row.id, row]))
   const credentials: Credentials[] = []
@@ -30,7 +30,7 @@ export async function wantedCredentials(change: Change, file: RegionFile, { pass
   return credentials
 }
 
-/** Users whose password or second factor has changed must sign in again. A code that was used stays used, unless there is a new secret. */
+/** Ends the sign-ins of users whose password or TOTP secret has changed. With a new TOTP secret, the last used code is forgotten too. */
 export async function endSessions(change: Change, credentials: readonly Credentials[]): Promise<void> {
   const idsOf = (some: readonly Credentials[]) => some.map(({ id }) => id)
   const [changed, withNewTotp] = [idsOf(credentials.filter(({ isChanged }) => isChanged)), idsOf(credentials.filter(({ isTotpChanged }) => isTotpChanged))]

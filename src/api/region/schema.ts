@@ -1,6 +1,6 @@
 /**
- * The region file: what other systems decide (signing up, billing, hardware), and this program only serves. Fields have the names that the interface
- * gives them. deploy/region.example.yaml is an example with every field.
+ * The schema of the region file, which has what other systems decide (signing up, billing, hardware). Fields have the names that the interface gives them.
+ * Requests can change some of them later (docs/api.md#what-apply-changes). deploy/region.example.yaml is an example.
  */
 import Type, { type Static, type TSchema } from 'typebox'
 import { Compile } from 'typebox/compile'
@@ -91,7 +91,7 @@ export async function parseRegion(text: string): Promise<Parsed<RegionFile, stri
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value }
 }
 
-/** What the database holds unique. */
+/** Values that must be unique in the database. */
 function duplicates(file: RegionFile): string[] {
   const {
     zones, server_types, images, hypervisors, address_pools, users, accounts, api_clients, applications = [], database_server_types = [], database_servers = [],
@@ -145,7 +145,7 @@ function formats({ address_pools, accounts, users }: RegionFile): string[] {
   ]
 }
 
-/** An address of two ranges of one kind could be given twice. */
+/** Ranges of one kind that overlap: an address in both could be given twice. */
 function overlaps(pools: RegionFile['address_pools']): string[] {
   return POOL_KINDS.flatMap((kind) => {
     const ranges = [...new Set(pools[kind])].flatMap((text) => {

@@ -1,4 +1,4 @@
-/** The secrets of a region file. They are in files beside it, so that it can be shown and kept under version control. */
+/** The secrets of a region file. They are in files beside it, so that the region file itself can be shown and kept under version control. */
 import type { Parsed } from '../../metadata/parsed.ts'
 import { parseTotpSecret } from '../auth/one-time-password.ts'
 import { isPassword } from '../auth/password.ts'
@@ -39,7 +39,7 @@ function textOf(file: string, read: (file: string) => string): string | undefine
   }
 }
 
-/** Spaces belong to a password, the end of its line does not. */
+/** Spaces are part of a password, but the line break at its end is not. */
 function parsePassword(text: string): string | undefined {
   const password = text.replace(/\r?\n$/, '')
   return isPassword(password) && !/[\r\n]/.test(password) ? password : undefined

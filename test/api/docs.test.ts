@@ -56,7 +56,7 @@ t.test('every example of docs/api.md works, in their order', async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'imds-docs-'))
   chmodSync(directory, 0o711) // as root, PostgreSQL runs as another user
   cpSync(`${ROOT}deploy/region.example.yaml`, join(directory, 'region.yaml'))
-  writeFileSync(join(directory, 'provisioning.secret'), 'it-is-a-secret\n')
+  writeFileSync(join(directory, 'provisioning.secret'), 'it-is-a-secret-of-a-client\n')
   writeFileSync(join(directory, 'imds-api'), `#!/bin/sh\nexec ${process.execPath} ${IMDS_API} "$@"\n`, { mode: 0o755 })
   const [port, operatorPort] = [await freePort(), await freePort()]
   const environment = programEnvironment()

@@ -41,13 +41,13 @@ t.test('it serves a region on a socket, and counts requests by route, method and
 })
 
 t.test('apply prints the difference, but never a secret; --dry-run changes nothing', async (t) => {
-  writeFileSync(join(directory, 'other.secret'), 'another-secret\n')
+  writeFileSync(join(directory, 'other.secret'), 'another-secret-of-clients\n')
   writeFileSync(join(directory, 'ada.password'), 'correct horse\n')
   writeFileSync(join(directory, 'ada.totp'), `${TOTP_SECRET}\n`)
   const { api_clients, users: [ada, grace] } = aRegion()
   const users = [withFiles(ada!, 'ada.password', 'ada.totp'), grace!]
   const other = aRegion({ users, api_clients: api_clients.map((client) => client.account === ONE ? client : { ...client, secret_file: 'other.secret' }) })
-  for (const args of [['--dry-run'], []]) t.strictSame(await apply(other, ...args), { status: 0, stdout: ['~ user usr-ada01: password_hash, totp_secret', '~ api client cli-two02: secret_sha256'], stderr: '' })
+  for (const args of [['--dry-run'], []]) t.strictSame(await apply(other, ...args), { status: 0, stdout: ['~ user usr-ada01: password_hash, totp_secret', '~ api client cli-two02: secret'], stderr: '' })
 })
 
 t.test('a bad region file exits with 78 and names every fault; wrong arguments with 64', async (t) => {

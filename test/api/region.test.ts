@@ -29,7 +29,7 @@ t.test('the difference is made and named; only prune deletes', async (t) => {
   t.strictSame(await apply(api.database, aRegion(changed)), difference)
   t.strictSame(await apply(api.database, aRegion(changed)), [])
   t.strictSame(await apply(api.database, aRegion()), [`~ account ${ONE}: cloud_ips_limit 9 -> 5`])
-  t.strictSame(await apply(api.database, aRegion(), true), ['- account acc-new03', '- user usr-new03', '- zone zon-cccc3'])
+  t.strictSame(await apply(api.database, aRegion(), true), ['- account acc-new03', `- collaboration of usr-new03 in ${ONE}`, '- user usr-new03', '- zone zon-cccc3'])
   t.strictSame(await apply(api.database, aRegion(), true), [])
 })
 
@@ -152,7 +152,7 @@ t.test('applications come from the file, and are pruned with the tokens of their
   const application = { id: 'app-file1', account: ONE, name: 'Dashboard', secret_file: 'app-file1.secret' }
   t.strictSame(await apply(api.database, aRegion({ applications: [application] })), ['+ application app-file1'])
   t.strictSame(await apply(api.database, aRegion({ applications: [application] })), [])
-  t.strictSame(await apply(api.database, aRegion({ applications: [{ ...application, secret_file: 'other.secret' }] })), ['~ application app-file1: secret_sha256'])
+  t.strictSame(await apply(api.database, aRegion({ applications: [{ ...application, secret_file: 'another.secret' }] })), ['~ application app-file1: secret'])
   const { id } = await tables.insertInto('token_families').values({ application_id: 'app-file1', user_id: ADA, scopes: [] }).returning('id').executeTakeFirstOrThrow()
   await tables.deleteFrom('applications').where('id', '!=', 'app-file1').execute() // that of userToken
   t.strictSame(await apply(api.database, aRegion(), true), ['- application app-file1'])
@@ -165,9 +165,23 @@ t.test('a secret that was reset stays, until the file has another', async (t) =>
   await tables.updateTable('api_clients').set({ secret_sha256: Buffer.from('reset') }).where('id', '=', client!.id).execute()
   t.strictSame(await apply(api.database, aRegion()), [])
   t.equal(await secretOf(), 'reset')
-  t.strictSame(await apply(api.database, aRegion({ api_clients: [{ ...client!, secret_file: 'other.secret' }, ...others] })), [`~ api client ${client!.id}: secret_sha256`])
+  t.strictSame(await apply(api.database, aRegion({ api_clients: [{ ...client!, secret_file: 'another.secret' }, ...others] })), [`~ api client ${client!.id}: secret`])
   t.not(await secretOf(), 'reset')
-  t.strictSame(await apply(api.database, aRegion()), [`~ api client ${client!.id}: secret_sha256`])
+  t.strictSame(await apply(api.database, aRegion()), [`~ api client ${client!.id}: secret`])
+})
+
+t.test('a secret file that has the present secret again is named as a change of the secret', async (t) => {
+  await tables.updateTable('api_clients').set({ secret_file_sha256: null }).where('id', '=', STORAGE_CLIENT).execute()
+  t.strictSame(await apply(api.database, aRegion()), [`~ api client ${STORAGE_CLIENT}: secret`])
+})
+
+t.test('a VAT number of the file is stored without its spaces, as that of a request', async (t) => {
+  const { accounts: [one, two] } = aRegion()
+  const owner = { id: 'usr-vat05', name: 'Vat', email_address: 'vat@example.com' }
+  const third = { ...two!, id: 'acc-vat05', owner: owner.id, vat_registration_number: 'de 136 695 976' }
+  await apply(api.database, aRegion({ users: [...aRegion().users, owner], accounts: [one!, two!, third] }))
+  t.equal((await tables.selectFrom('accounts').select('vat_registration_number').where('id', '=', third.id).executeTakeFirstOrThrow()).vat_registration_number, 'DE136695976')
+  await apply(api.database, aRegion(), true)
 })
 
 t.test('clients and applications that were made with the API are pruned only with their account', async (t) => {

@@ -5,8 +5,7 @@ import { parseVatNumber } from './vat-number.ts'
 interface Format { readonly isValid: (text: string) => boolean, readonly fault: string }
 
 /** Telephone numbers of E.164 with the leading +, without spaces. */
-export const TELEPHONE_PATTERN = '^\\+[1-9][0-9]{6,14}$'
-const TELEPHONE = new RegExp(TELEPHONE_PATTERN)
+const TELEPHONE = /^\+[1-9][0-9]{6,14}$/
 
 /** RFC 1123, 2.1, and RFC 1035, 2.3.4; at least two labels. Names in other scripts are in their ASCII form (xn--...). */
 function isHostName(text: string): boolean {

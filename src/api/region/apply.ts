@@ -7,6 +7,7 @@ import { nextId } from '../database/allocate.ts'
 import { lockAccount } from '../database/limits.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Change } from '../database/transaction.ts'
+import { parseVatNumber } from '../model/vat-number.ts'
 import { endSessions, wantedCredentials, type Credentials } from './credentials.ts'
 import type { RegionFile } from './schema.ts'
 import type { RegionSecrets } from './secrets.ts'
@@ -81,10 +82,10 @@ function wantedRows(file: RegionFile, secrets: RegionSecrets, credentials: reado
       email_verified: true, messaging_pref: true, ...without(user, 'password_file', 'totp_secret_file'), ssh_key: ssh_key.trim() || null,
       password_hash: credentials[i]!.passwordHash, totp_secret: credentials[i]!.totpSecret,
     }))),
-    table('accounts', file.accounts.map(({ owner, verified_at, ...account }) => ({
+    table('accounts', file.accounts.map(({ owner, verified_at, vat_registration_number = '', ...account }) => ({
       status: 'active', telephone_verified: true, verified_telephone: null, verified_ip: null, valid_credit_card: true, dbs_ram_limit: 0, load_balancers_limit: 0, block_storage_limit: 0,
-      address_1: '', address_2: '', city: '', county: '', postcode: '', vat_registration_number: null,
-      ...without(account, 'collaborators'), owner_id: owner, verified_at: verified_at === undefined ? null : new Date(verified_at),
+      address_1: '', address_2: '', city: '', county: '', postcode: '',
+      ...without(account, 'collaborators'), vat_registration_number: parseVatNumber(vat_registration_number) ?? null, owner_id: owner, verified_at: verified_at === undefined ? null : new Date(verified_at),
     }))),
     table('images', file.images.map(({ account, ...image }) => ({
       handle: null, username: 'root', status: 'available', locked: false, description: '', source: image.name, source_trigger: 'manual', source_type: 'upload', arch: 'x86_64',
@@ -134,9 +135,15 @@ async function applyTable(change: Change, { table, key, rows }: Wanted): Promise
     let update = database.updateTable(table).set('updated_at' in before ? { ...values, updated_at: new Date() } : values)
     for (const column of key) update = update.where(column, '=', row[column])
     await update.execute()
-    lines.push(`~ ${label(table)} ${nameOf(row)}: ${different.filter((column) => column !== 'secret_file_sha256').map((column) => isSecret(column) ? column : `${column} ${text(before[column])} -> ${text(row[column])}`).join(', ')}`)
+    lines.push(`~ ${label(table)} ${nameOf(row)}: ${describe(different, before, row)}`)
   }
   return { lines, seen }
+}
+
+/** What has changed in a row, without secrets. */
+function describe(columns: readonly string[], before: Row, row: Row): string {
+  const changes = columns.map((column) => column.startsWith('secret') ? 'secret' : isSecret(column) ? column : `${column} ${text(before[column])} -> ${text(row[column])}`)
+  return [...new Set(changes)].join(', ')
 }
 
 /** The columns to write. A secret is written only if the file has another one than before, so a client keeps the secret of a later reset_secret. */
@@ -166,7 +173,7 @@ async function pruneTable(change: Change, { table, key, rows, isPruned }: Wanted
     const isShown = await isShownWithDeleted(change, table, key[0]!, keyOf(row))
     if (isShown && (row['removed_at'] != null || row['status'] === 'deleted')) continue // removed before
     if (isShown) await database.updateTable(table).set(table === 'images' ? { status: 'deleted', handle: null } : { removed_at: new Date() }).where(key[0]!, '=', keyOf(row)).execute()
-    else await deleteRow(change, table, key, row)
+    else lines.push(...await deleteRow(change, table, key, row))
     lines.push(`- ${label(table)} ${keyOf(row)}`)
   }
   return lines
@@ -181,10 +188,11 @@ async function isShownWithDeleted(change: Change, table: string, keyColumn: stri
   return rows.length > 0 && !rows.some(({ is_alive }) => is_alive)
 }
 
-/** Deletes a row with the rows that belong to it. Throws InUse if other rows refer to it. */
-async function deleteRow(change: Change, table: string, key: readonly string[], row: Row): Promise<void> {
+/** Deletes a row with the rows that belong to it, and returns a line for each collaboration of a user. Throws InUse if other rows refer to it. */
+async function deleteRow(change: Change, table: string, key: readonly string[], row: Row): Promise<string[]> {
   let remove = (change as unknown as Transaction<AnyTables>).deleteFrom(table)
   for (const column of key) remove = remove.where(column, '=', row[column])
+  const lines: string[] = []
   try {
     if (table === 'accounts') await sql`delete from server_groups where account_id = ${row['id']} and is_default`.execute(change)
     if (table === 'accounts') {
@@ -192,10 +200,12 @@ async function deleteRow(change: Change, table: string, key: readonly string[], 
     }
     if (table === 'database_servers') await unmapCloudIps(change, [String(row['id'])])
     if (table === 'users') {
-      await sql`delete from collaborations where user_id = ${row['id']}`.execute(change)
+      const ended = await change.deleteFrom('collaborations').where('user_id', '=', String(row['id'])).returning('account_id').execute()
+      lines.push(...ended.map(({ account_id }) => `- collaboration of ${String(row['id'])} in ${account_id}`))
       await sql`update collaborations set inviter_id = null where inviter_id = ${row['id']}`.execute(change)
     }
     await remove.execute()
+    return lines
   } catch (error) {
     if ((error as { code?: string }).code !== FOREIGN_KEY_VIOLATION) throw error
     throw new InUse(`${label(table)} ${key.map((column) => String(row[column])).join(' ')} is in use and cannot be deleted: nothing was changed`, { cause: error })
@@ -257,7 +267,7 @@ function label(table: string): string {
 }
 
 function isSecret(column: string): boolean {
-  return column.startsWith('secret') || column.startsWith('password') || column.startsWith('totp')
+  return column.startsWith('password') || column.startsWith('totp')
 }
 
 /** The value of a column as text, for a comparison. */

@@ -4,14 +4,15 @@
  */
 import Type, { type Static, type TSchema } from 'typebox'
 import { Compile } from 'typebox/compile'
+import { Format } from 'typebox/format'
+import { Settings } from 'typebox/system'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { parseDocument } from '../../store/document.ts'
 import { isPasswordHash } from '../auth/password.ts'
 import { ACCOUNT_STATES, ENDED_STATES } from '../model/account-states.ts'
 import { DATABASE_SERVER_STATES } from '../model/database-server-states.ts'
-import { isCountryCode } from '../model/countries.ts'
 import { isEmailAddress } from '../model/email-address.ts'
-import { TELEPHONE_PATTERN } from '../model/formats.ts'
+import { FORMATS } from '../model/formats.ts'
 import { overlap, parseRange } from '../model/pools.ts'
 import { SERVER_TYPE_STATES } from '../model/server-type-states.ts'
 import { parseSshKey } from '../model/ssh-key.ts'
@@ -21,7 +22,8 @@ const Handle = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$' })
 const Optional = <T extends TSchema>(schema: T) => Type.Optional(schema)
 const Positive = Type.Integer({ minimum: 1, maximum: 2_147_483_647 })
 const Count = Type.Integer({ minimum: 0, maximum: 2_147_483_647 })
-const Line = Type.String({ maxLength: 255 })
+const Line = Type.String({ maxLength: 255, format: 'line' })
+const Telephone = Type.String({ format: 'telephone' })
 /** A file beside the region file. */
 const FileName = Type.String({ minLength: 1 })
 const closed = { additionalProperties: false } as const
@@ -51,9 +53,9 @@ const RegionSchema = Type.Object({
   accounts: Type.Array(Type.Object({
     id: Id('acc'), name: Line, owner: Id('usr'), collaborators: Optional(Type.Array(Id('usr'))),
     status: Optional(Type.Enum([...ACCOUNT_STATES])),
-    address_1: Optional(Line), address_2: Optional(Line), city: Optional(Line), county: Optional(Line), postcode: Optional(Line), country_code: Type.String(),
-    vat_registration_number: Optional(Line), telephone_number: Type.String({ pattern: TELEPHONE_PATTERN }), telephone_verified: Optional(Type.Boolean()),
-    verified_telephone: Optional(Type.String({ pattern: TELEPHONE_PATTERN })),
+    address_1: Optional(Line), address_2: Optional(Line), city: Optional(Line), county: Optional(Line), postcode: Optional(Line), country_code: Type.String({ format: 'country-code' }),
+    vat_registration_number: Optional(Type.String({ format: 'eu-vat-number' })), telephone_number: Telephone, telephone_verified: Optional(Type.Boolean()),
+    verified_telephone: Optional(Telephone),
     verified_at: Optional(Type.String()), verified_ip: Optional(Line), valid_credit_card: Optional(Type.Boolean()),
     ram_limit: Count, dbs_ram_limit: Optional(Count), cloud_ips_limit: Count, load_balancers_limit: Optional(Count), block_storage_limit: Optional(Count),
   }, closed)),
@@ -75,20 +77,54 @@ const RegionSchema = Type.Object({
 /** A region file that was checked. */
 export type RegionFile = Static<typeof RegionSchema>
 
+for (const [name, { isValid }] of Object.entries(FORMATS)) Format.Set(name, isValid)
+Settings.Set({ maxErrors: 1000 }) // without it the library stops at 8
 const CHECK = Compile(RegionSchema)
 
 const POOL_KINDS = ['mac', 'private_ipv4', 'public_ipv4', 'public_ipv6'] as const
 
-/** Parses a region file. Reports every fault at once. */
+/** Parses a region file. Reports every fault of the form of its entries at once, and if there is none, all others: ids given twice, names that do not exist. */
 export async function parseRegion(text: string): Promise<Parsed<RegionFile, string>> {
   const document = await parseDocument(text, 'YAML')
   if (!document.ok) return { ok: false, faults: document.faults.map(({ message, line }) => line === undefined ? message : `line ${String(line)}: ${message}`) }
   const { value } = document
-  if (!CHECK.Check(value)) {
-    return { ok: false, faults: [...new Set(CHECK.Errors(value).map(({ instancePath, message }) => `${instancePath === '' ? 'the file' : instancePath.slice(1).replaceAll('/', '.')} ${message}`))] }
-  }
+  if (!CHECK.Check(value)) return { ok: false, faults: formFaults(value) }
   const faults = [...duplicates(value), ...references(value), ...formats(value)]
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value }
+}
+
+/** The faults of the form: one a place, the alternatives of a union joined by "or". */
+function formFaults(value: unknown): string[] {
+  const messages = new Map<string, string[]>()
+  for (const { instancePath, keyword, params, message } of CHECK.Errors(value) as FormError[]) {
+    const fields = [...params.requiredProperties ?? [], ...params.additionalProperties ?? []]
+    if (keyword === 'anyOf' || keyword === 'boolean') continue // what it consists of is a fault too
+    for (const field of fields.length === 0 ? [''] : fields) {
+      const place = `${instancePath}/${field}`.split('/').filter((part) => part !== '').join('.')
+      messages.set(place, [...messages.get(place) ?? [], formFault(keyword, params) ?? message])
+    }
+  }
+  return [...messages].map(([place, list]) => `${place === '' ? 'the file' : place} ${list.join(' or ').replaceAll(' or must be ', ' or ')}`)
+}
+
+/** An error of the library, with the parameters that its keywords have. */
+interface FormError {
+  readonly instancePath: string
+  readonly keyword: string
+  readonly message: string
+  readonly params: Readonly<Partial<Record<'requiredProperties' | 'additionalProperties', readonly string[]>>>
+    & { readonly allowedValues?: readonly unknown[], readonly allowedValue?: unknown, readonly format?: string }
+}
+
+function formFault(keyword: string, { allowedValues, allowedValue, format = '' }: FormError['params']): string | undefined {
+  switch (keyword) {
+    case 'required': return 'is missing'
+    case 'additionalProperties': return 'is not a known field'
+    case 'const': return `must be ${JSON.stringify(allowedValue)}`
+    case 'enum': return `must be ${allowedValues!.map((value) => JSON.stringify(value)).join(' or ')}`
+    case 'format': return FORMATS[format]?.fault
+    default: return undefined
+  }
 }
 
 /** Values that must be unique in the database. */
@@ -133,7 +169,6 @@ function formats({ address_pools, accounts, users }: RegionFile): string[] {
       return parsed.ok ? [] : parsed.faults.map((fault) => `address_pools.${kind}: ${fault}`)
     })),
     ...overlaps(address_pools),
-    ...accounts.filter(({ country_code }) => !isCountryCode(country_code)).map(({ id, country_code }) => `accounts: ${id} has the country_code ${country_code}, which is not one of ISO 3166-1`),
     ...users.filter(({ email_address }) => !isEmailAddress(email_address)).map(({ id }) => `users: ${id} has an email_address that is not one`),
     ...users.flatMap(({ id, ssh_key = '' }) => {
       const parsed = parseSshKey(ssh_key)

@@ -25,7 +25,7 @@ export function loadSecrets({ users, api_clients, applications = [] }: RegionFil
     return []
   }
   const digests = new Map([...api_clients, ...applications].flatMap(({ id, secret_file }) =>
-    load(id, secret_file, (text) => text.trim() === '' ? undefined : digest(text.trim()), 'a secret in its first line')))
+    load(id, secret_file, parseSecret, 'a secret of 20 to 35 printable ASCII characters without spaces in its only line')))
   const passwords = new Map(users.flatMap(({ id, password_file }) => load(id, password_file, parsePassword, 'a password of 8 to 72 characters in its only line')))
   const totpSecrets = new Map(users.flatMap(({ id, totp_secret_file }) => load(id, totp_secret_file, parseTotpSecret, 'a secret in base32 with 16 to 128 characters')))
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value: { digests, passwords, totpSecrets } }
@@ -37,6 +37,11 @@ function textOf(file: string, read: (file: string) => string): string | undefine
   } catch { // missing, or not readable by this user
     return undefined
   }
+}
+
+/** 128 random bits take 20 characters at least. fog's HTTP library refuses an Authorization header for more than 35. */
+function parseSecret(text: string): Buffer | undefined {
+  return /^[!-~]{20,35}$/.test(text.trim()) ? digest(text.trim()) : undefined
 }
 
 /** Spaces are part of a password, but the line break at its end is not. */

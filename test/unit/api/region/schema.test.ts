@@ -19,13 +19,13 @@ test('the example and the region of the tests are right', async () => {
 })
 
 test.each<[string, object, string]>([
-  ['an unknown field', { colour: 'red' }, 'the file must not have additional properties'],
-  ['an unknown field of an entry', { zones: [{ id: 'zon-aaaa1', handle: 'a', x: 1 }] }, 'zones.0 must not have additional properties'],
+  ['an unknown field', { colour: 'red' }, 'colour is not a known field'],
+  ['an unknown field of an entry', { zones: [{ id: 'zon-aaaa1', handle: 'a', x: 1 }] }, 'zones.0.x is not a known field'],
   ['an id of another kind', { users: [{ ...user, id: 'acc-aaaaa' }] }, 'users.0.id must match pattern'],
-  ['a missing list', { zones: undefined }, 'the file must have required properties zones'],
+  ['a missing list', { zones: undefined }, 'zones is missing'],
   ['no zone', { zones: [] }, 'zones must not have fewer than 1 items'],
   ['a number out of range', { hypervisors: [{ name: 'a', zone: 'gb1-a', ram: 0 }] }, 'hypervisors.0.ram must be >= 1'],
-  ['a telephone number without +', { accounts: [{ ...account, telephone_number: '0207' }] }, 'accounts.0.telephone_number must match pattern'],
+  ['a telephone number without +', { accounts: [{ ...account, telephone_number: '0207' }] }, 'accounts.0.telephone_number must be a telephone number of E.164, such as +442079460000'],
   ['a key on two lines', { users: [{ ...user, ssh_key: `${user!.ssh_key!}\nb` }] }, `users: the ssh_key of ${user!.id} must be one line of an authorized_keys file`],
   ['an address without a domain', { users: [{ ...user, email_address: 'ada' }] }, `users: ${user!.id} has an email_address that is not one`],
   ['an id twice', { zones: [{ id: 'zon-aaaa1', handle: 'gb1-a' }, { id: 'zon-aaaa1', handle: 'gb1-b' }] }, 'zon-aaaa1 is given twice'],
@@ -40,14 +40,17 @@ test.each<[string, object, string]>([
   ['an unknown collaborator', { accounts: [{ ...account, collaborators: ['usr-zzzzz'] }, aRegion().accounts[1]] }, `accounts: ${ONE} names usr-zzzzz, which users does not have`],
   ['an unknown account', { api_clients: [{ id: 'cli-aaaaa', account: 'acc-zzzzz', name: 'x' }] }, 'api_clients: cli-aaaaa belongs to acc-zzzzz, which accounts does not have'],
   ['an unknown account of an image', { images: [{ ...image, account: 'acc-zzzzz' }] }, 'images: img-deb12 belongs to acc-zzzzz, which accounts does not have'],
-  ['a country that does not exist', { accounts: [{ ...account, country_code: 'QQ' }, aRegion().accounts[1]] }, `accounts: ${ONE} has the country_code QQ, which is not one of ISO 3166-1`],
+  ['a country that does not exist', { accounts: [{ ...account, country_code: 'QQ' }, aRegion().accounts[1]] }, 'accounts.0.country_code must be a two-letter code of ISO 3166-1'],
+  ['a VAT number that is none', { accounts: [{ ...account, vat_registration_number: 'DE 136 695 977' }] }, 'accounts.0.vat_registration_number must be a valid EU VAT number'],
+  ['a line break in a name', { users: [{ ...user, name: 'Ada\r\nBcc: x' }] }, 'users.0.name must not contain control characters'],
+  ['a group that is none', { api_clients: [{ id: 'cli-aaaaa', account: ONE, name: 'x', permissions_group: 'all' }] }, 'api_clients.0.permissions_group must be "full" or "storage"'],
   ['a time that is none', { accounts: [{ ...account, verified_at: 'soon' }, aRegion().accounts[1]] }, `accounts: ${ONE} has a verified_at that is not a time`],
   ['an unknown account of a database server', { database_servers: [{ ...databaseServer, account: 'acc-zzzzz' }] }, 'database_servers: dbs-aaaaa belongs to acc-zzzzz, which accounts does not have'],
   ['an unknown zone of a database server', { database_servers: [{ ...databaseServer, zone: 'gb1-z' }] }, 'database_servers: dbs-aaaaa is in the zone gb1-z, which zones does not have'],
   ['an unknown type of a database server', { database_servers: [databaseServer] }, 'database_servers: dbs-aaaaa has the type dbt-zzzzz, which database_server_types does not have'],
   ['a database server twice', { database_servers: [databaseServer, databaseServer] }, 'dbs-aaaaa is given twice'],
-  ['an unknown state of a database server', { database_servers: [{ ...databaseServer, status: 'idle' }] }, 'database_servers.0.status must be'],
-  ['an unknown state of a server type', { server_types: [{ ...aRegion().server_types[0], status: 'idle' }] }, 'server_types.0.status must be'],
+  ['an unknown state of a database server', { database_servers: [{ ...databaseServer, status: 'idle' }] }, 'database_servers.0.status must be "creating" or "active" or '],
+  ['an unknown state of a server type', { server_types: [{ ...aRegion().server_types[0], status: 'idle' }] }, 'server_types.0.status must be "'],
   ['a weekday that is none', { database_servers: [{ ...databaseServer, maintenance_weekday: 7 }] }, 'database_servers.0.maintenance_weekday must be <= 6'],
   ['a type of another kind of id', { database_server_types: [{ id: 'typ-aaaaa', name: 'x', disk_size: 1, ram: 1 }] }, 'database_server_types.0.id must match pattern'],
   ['an unknown account of an application', { applications: [{ id: 'app-aaaaa', account: 'acc-zzzzz', name: 'x' }] }, 'applications: app-aaaaa belongs to acc-zzzzz, which accounts does not have'],
@@ -59,6 +62,11 @@ test.each<[string, object, string]>([
   const faults = await faultsOf(change)
   expect(faults.join('\n')).toContain(fault)
   expect(faults.join('')).not.toContain('\n')
+})
+
+test('every fault of the form is named at once, each once', async () => {
+  const bad = { ...account, telephone_number: '0207', country_code: 'QQ', vat_registration_number: 'x', foo: 1, status: 'x' }
+  expect(await faultsOf({ accounts: [bad, ...Array.from({ length: 20 }, () => ({ ...bad, name: 1 }))] })).toHaveLength(5 + 20 * 6)
 })
 
 test('every fault is named at once', async () => {

@@ -6,7 +6,7 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { openDatabase, type Database } from '../../src/api/database/open.ts'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import { startImdsApi, startProcess, writeRegion, type TestImdsApi } from '../support/programs/api.ts'
+import { anApi, startImdsApi, startProcess, writeRegion, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
@@ -234,6 +234,19 @@ t.test('a password from a file, over TLS that verifies the server', { skip: with
     await t.resolves(client.connect())
     await client.end()
   })
+})
+
+t.test('a silent connection is closed while a query waits, and not while its transaction sends a mail', async (t) => {
+  const { database } = await anApi(t)
+  const client = await database.pool.connect() as pg.PoolClient & pg.Client
+  const fallSilent = () => client.connection.stream.emit('timeout') // as Node does after the 30 s of SILENCE_TIMEOUT_MS
+  await client.query('begin')
+  fallSilent()
+  t.match(await client.query('select 1 as one'), { rows: [{ one: 1 }] }, 'a mail server or the store may take longer')
+  const waiting = client.query('select pg_sleep(600)').catch((error: unknown) => (error as Error).message)
+  fallSilent()
+  t.match(await waiting, /^Connection terminated/)
+  client.release(true)
 })
 
 t.test('a database that cannot be reached is named', async (t) => {

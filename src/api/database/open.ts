@@ -25,8 +25,8 @@ export interface Database {
   close(): Promise<void>
 }
 
-/** That of a connection. TypeScript's types of pg do not say that it is a socket. */
-type Stream = pg.Connection['stream'] & Pick<Socket, 'setTimeout'>
+/** A connection of the pool. TypeScript's types of pg leave out that its stream is a socket, and `readyForQuery`: true while no query waits. */
+type Connected = pg.PoolClient & pg.Client & { readonly connection: { readonly stream: Pick<Socket, 'setTimeout' | 'on' | 'destroy'> }, readonly readyForQuery: boolean }
 
 /** Connections of one process. */
 const POOL = 16
@@ -54,7 +54,7 @@ export async function openDatabase(settings: DatabaseSettings, shared: boolean, 
   // A connection that breaks between two queries of a transaction has no other listener, and an error without one ends the process. The next query fails.
   pool.on('connect', (client) => {
     client.on('error', () => { /* the query reports it */ })
-    if (!shared) endWhenSilent((client as pg.PoolClient & pg.Client).connection.stream as Stream)
+    if (!shared) endWhenSilent(client as Connected)
   })
   const close = async () => {
     closing = true
@@ -80,8 +80,12 @@ export async function openDatabase(settings: DatabaseSettings, shared: boolean, 
 }
 
 /** The operating system notices a lost connection only after a quarter of an hour. A command is left to it, because one of its queries may take long. */
-function endWhenSilent(stream: Stream): void {
-  stream.setTimeout(SILENCE_TIMEOUT_MS, () => { stream.destroy() }) // the query gets "Connection terminated"
+function endWhenSilent(client: Connected): void {
+  const { stream } = client.connection
+  stream.setTimeout(SILENCE_TIMEOUT_MS) // its second parameter would be called once only
+  stream.on('timeout', () => {
+    if (!client.readyForQuery) stream.destroy() // the query gets "Connection terminated"; a transaction that waits for a mail server keeps its locks
+  })
 }
 
 /** False if the embedded database has yet to be made. A server by URL always counts as existing. */

@@ -1,6 +1,7 @@
 /** The faults of a request that does not have the form of its schema, as sentences. */
 import type { FastifyError } from 'fastify'
 import { FORMATS } from './model/formats.ts'
+import { STORABLE, STORABLE_FAULT } from './storable-text.ts'
 
 interface Schema { readonly hint?: string, readonly minimum?: number, readonly maximum?: number }
 /** A fault as Ajv reports it with its option `verbose`. `propertyName`: it is a fault of this key. */
@@ -60,6 +61,7 @@ function formatRule({ keyword, message = '', params, parentSchema: { hint, minim
     case 'const': return `must be ${JSON.stringify(params['allowedValue'])}`
     case 'enum': return `must be ${(params['allowedValues'] as readonly unknown[]).map((value) => JSON.stringify(value)).join(' or ')}`
     case 'required': return 'is missing'
+    case STORABLE: return STORABLE_FAULT
     case 'format': return FORMATS[String(params['format'])]?.fault ?? message
     case 'pattern': return hint === undefined ? 'has the wrong form' : `must be ${hint}`
     case 'minLength': return limit === '1' ? 'must not be empty' : `must have at least ${limit} characters`

@@ -5,6 +5,7 @@
 import ajvCompiler from '@fastify/ajv-compiler'
 import serializerCompiler from '@fastify/fast-json-stringify-compiler'
 import type { FastifyServerOptions } from 'fastify'
+import { withStorableText } from './storable-text.ts'
 
 type Compilers = Required<NonNullable<NonNullable<FastifyServerOptions['schemaController']>['compilersFactory']>>
 /** What both kinds of compilers make. Fastify reads `errors` after a validation. */
@@ -12,9 +13,17 @@ type Compiled = ((data: never) => unknown) & { errors?: unknown }
 type Compile = (route: never) => Compiled
 type Factory = (...settings: never[]) => Compile
 
-/** For `schemaController.compilersFactory` of one server. */
+/** For `schemaController.compilersFactory` of one server, whose Ajv has STORABLE_KEYWORD. */
 export function buildLazyCompilers(): Compilers {
-  return { buildValidator: lazily(ajvCompiler() as Factory) as Compilers['buildValidator'], buildSerializer: lazily(serializerCompiler()) as Compilers['buildSerializer'] }
+  return { buildValidator: checkingText(lazily(ajvCompiler() as Factory)) as Compilers['buildValidator'], buildSerializer: lazily(serializerCompiler()) as Compilers['buildSerializer'] }
+}
+
+/** The same factory, for schemas whose strings PostgreSQL can store. */
+function checkingText(factory: Factory): Factory {
+  return (...settings) => {
+    const compile = factory(...settings) as (route: { readonly schema: object }) => Compiled
+    return (route: { readonly schema: object }) => compile({ ...route, schema: withStorableText(route.schema) })
+  }
 }
 
 /** The same factory, but what it makes is compiled at its first call. */

@@ -15,6 +15,7 @@ import { formatFaults } from './faults.ts'
 import { buildLazyCompilers } from './lazy-compilers.ts'
 import { FORMATS } from './model/formats.ts'
 import { bodyOf, isRefusal, notFound, refuse, refuseAll, statusOf, type Refusal, type RefusalName } from './refusal.ts'
+import { STORABLE_KEYWORD } from './storable-text.ts'
 
 /** A Fastify server whose handlers get the types of their route's schemas. */
 export type ApiServer = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>
@@ -47,7 +48,7 @@ export interface ApiServerSettings {
 const RETRY_SECONDS = '1'
 
 /** What the record's schema (metadata/schema.ts), of which requests have parts, adds to JSON Schema. */
-const KEYWORDS = ['hint']
+const KEYWORDS = ['hint', STORABLE_KEYWORD]
 /** A client may take this long to send a request, and Node looks for late ones this often. */
 const REQUEST_TIMEOUT_MS = 60_000
 const HTTP = { connectionsCheckingInterval: 1_000, requireHostHeader: false } as const
@@ -105,7 +106,7 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     return reply.header('Allow', allowed.join(', ')).refuse(refuse('method_not_allowed', `${request.method} is not one of ${allowed.join(', ')}`))
   })
   server.setErrorHandler((error: FastifyError, request, reply) => {
-    const refusal = refusalOf(error)
+    const refusal = error.validationContext === 'params' ? refuse('resource_not_found', `there is no ${request.url.split('?', 1)[0]!}`) : refusalOf(error)
     if (refusal.name === 'internal_server_error') {
       log.error({ err: error, method: request.method, route: request.routeOptions.url }, 'unexpected error: the request was answered 500')
     }

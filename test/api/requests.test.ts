@@ -122,10 +122,10 @@ t.test('U+0000, which PostgreSQL cannot store, is refused wherever it can be wri
     ['PUT', `cloud_ips/${cloudIp}`, { name: '\0' }], ['POST', `cloud_ips/${cloudIp}/map`, { destination: 'srv-\0' }], ['POST', 'server_groups', { description: '\0' }],
     ['POST', `server_groups/${group}/add_servers`, { servers: [{ server: '\0' }] }], ['POST', `server_groups/${group}/move_servers`, { servers: [], destination: '\0' }],
   ] as const) {
-    t.match(await api.call(method, `/1.0/${path}`, body), { status: 422, body: { error_name: 'unprocessable_entity', errors: [/U\+0000/] } }, `${method} ${path} ${JSON.stringify(body)}`)
+    t.match(await api.call(method, `/1.0/${path}`, body), { status: 422, body: { error_name: 'unprocessable_entity', errors: [/^[a-z_.0]+ must not contain the character U\+0000/] } }, `${method} ${path} ${JSON.stringify(body)}`)
   }
   for (const path of ['servers/%00', 'images/%00', 'zones/%00', 'users/%00', 'interfaces/%00']) {
-    t.match(await api.call('GET', `/1.0/${path}`), { status: 422, body: { error_name: 'unprocessable_entity', errors: [/U\+0000/] } }, path)
+    t.match(await api.call('GET', `/1.0/${path}`), { status: 404, body: { error_name: 'resource_not_found', errors: [`there is no /1.0/${path}`] } }, path)
   }
 })
 
@@ -158,6 +158,14 @@ t.test('an error of a wrong body is a sentence without a regular expression, on 
     }
   }
   t.ok(refusals > 300, String(refusals))
+})
+
+t.test('an empty id is refused as empty', async (t) => {
+  const { body: { id } } = await api.call('POST', '/1.0/server_groups', {}) as { body: { id: string } }
+  t.match(await api.call('POST', '/1.0/servers', { image: '', zone: '', server_type: '', cloud_ip: '', server_groups: [''] }), { status: 422, body: { errors: [
+    'image must not be empty', 'server_type must not be empty', 'zone must not be empty', 'server_groups.0 must not be empty', 'cloud_ip must not be empty',
+  ] } })
+  t.match(await api.call('POST', `/1.0/server_groups/${id}/add_servers`, { servers: [{ server: '' }] }), { status: 422, body: { errors: ['servers.0.server must not be empty'] } })
 })
 
 t.test('every answer is JSON', async (t) => {

@@ -34,11 +34,11 @@ export function recordOptions(options: MetadataOptions): Static<typeof OptionsSc
 
 const [KEY_OF_RECORD] = Object.keys(TagsSchema.patternProperties)
 
-/** What is wrong with tags that have the form of the schema; undefined: nothing. A record would lose such tags. */
+/** What is wrong with tags that have the form of the schema; undefined: nothing. A record would lose such tags, or no path can name them. */
 export function tagsFault(tags: Readonly<Record<string, unknown>>): string | undefined {
   const isKey = new RegExp(KEY_OF_RECORD!, 'u')
-  if (!Object.keys(tags).every((key) => isKey.test(key) && !UNSAFE_NAMES.includes(key))) {
-    return `tags must have keys without line breaks, and none of ${UNSAFE_NAMES.join(', ')}`
+  if (!Object.keys(tags).every((key) => key !== '' && isKey.test(key) && !UNSAFE_NAMES.includes(key))) {
+    return `tags must have keys of at least one character, without line breaks, and none of ${UNSAFE_NAMES.join(', ')}`
   }
   return Object.entries(tags).flat().every((text) => (text as string).isWellFormed()) ? undefined : 'tags must not have half of a surrogate pair'
 }

@@ -15,6 +15,8 @@ export interface Site { readonly baseUrl: string, readonly domain: string }
 export const NullableString = Type.Union([Type.String(), Type.Null()])
 /** A name in a request. Clients clear one with null, too. */
 export const GivenName = Type.Union([Type.String({ maxLength: 255 }), Type.Null()], { description: 'Null is the same as an empty text.' })
+/** An id in a body, or where the description says so a handle. */
+export const GivenId = Type.String({ minLength: 1 })
 const Time = Type.String({ description: 'UTC, such as 2026-11-20T15:04:05Z.' })
 /** A time, or null. */
 export const NullableTime = Type.Union([Time, Type.Null()])

@@ -9,7 +9,7 @@ import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
-import { listOf, NestedAccount, nestedAccount, NestedServer, nestedServer, NestedServerGroup, nestedServerGroup, type Site } from './nested.ts'
+import { GivenId, listOf, NestedAccount, nestedAccount, NestedServer, nestedServer, NestedServerGroup, nestedServerGroup, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 /** The full form, which is the collected form too. */
@@ -17,7 +17,7 @@ const ServerGroup = Type.Object({
   ...NestedServerGroup.properties, account: NestedAccount, servers: Type.Array(NestedServer),
   firewall_policy: Type.Null({ description: 'Always null: firewall policies belong to another document of the interface.' }),
 }, { title: 'ServerGroup' })
-const Members = Type.Array(Type.Object({ server: Type.String() }), { maxItems: 1000 })
+const Members = Type.Array(Type.Object({ server: GivenId }), { maxItems: 1000 })
 const Change = Type.Object({
   name: Type.Optional(Type.Union([Type.String({ maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }), Type.Null()])),
   description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),

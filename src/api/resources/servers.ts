@@ -22,7 +22,7 @@ import { userDataFault } from '../model/user-data.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import {
-  GivenName,
+  GivenId, GivenName,
   listOf, NestedAccount, nestedAccount, NestedCloudIp, nestedCloudIp, NestedImage, nestedImage, NestedInterface, nestedInterface, NestedServer, nestedServer,
   NestedServerGroup,
   nestedServerGroup, NestedServerType, nestedServerType, NestedZone, nestedZone, NullableString, NullableTime, type Site,
@@ -50,20 +50,20 @@ export const Server = Type.Object({
 }, { title: 'Server' })
 
 const UserData = Type.Union([Type.String(), Type.Null()], { description: 'Base64 of at most 16,384 bytes. Line breaks are allowed, and do not count.' })
-const GroupIds = Type.Array(Type.Union([Type.String(), Type.Object({ id: Type.String() })]), { maxItems: SERVER_GROUPS_MAX, description: 'Ids, or server groups as a server shows them.' })
+const GroupIds = Type.Array(Type.Union([GivenId, Type.Object({ id: GivenId })]), { maxItems: SERVER_GROUPS_MAX, description: 'Ids, or server groups as a server shows them.' })
 /** Null, as a server shows them: anything else would let a client believe that snapshots are made. */
 const SCHEDULE = ['snapshots_schedule', 'snapshots_retention'] as const
 const Unscheduled = Type.Optional(Type.Unknown({ description: 'Null. Anything else is 501.' }))
 const Schedule = { snapshots_schedule: Unscheduled, snapshots_retention: Unscheduled }
 const Extensions = { metadata_options: Type.Optional(GivenOptionsSchema), tags: Type.Optional(Tags) }
 const Create = Type.Object({
-  image: Type.String({ description: 'An id or a handle.' }),
+  image: Type.String({ minLength: 1, description: 'An id or a handle.' }),
   name: Type.Optional(GivenName),
-  server_type: Type.Optional(Type.String({ description: 'An id or a handle. Default: the smallest that is available.' })),
-  zone: Type.Optional(Type.String({ description: 'An id or a handle. Default: the zone with the most free RAM.' })),
+  server_type: Type.Optional(Type.String({ minLength: 1, description: 'An id or a handle. Default: the smallest that is available.' })),
+  zone: Type.Optional(Type.String({ minLength: 1, description: 'An id or a handle. Default: the zone with the most free RAM.' })),
   user_data: Type.Optional(UserData),
   server_groups: Type.Optional(GroupIds),
-  cloud_ip: Type.Optional(Type.Union([Type.Boolean(), Type.String()], { description: 'true, also as text: a new cloud IP; or the id of an unmapped one.' })),
+  cloud_ip: Type.Optional(Type.Union([Type.Boolean(), GivenId], { description: 'true, also as text: a new cloud IP; or the id of an unmapped one.' })),
   disk_encrypted: Type.Optional(Type.Boolean()),
   compatibility_mode: Type.Optional(Type.Boolean()),
   ...Schedule, ...Extensions,

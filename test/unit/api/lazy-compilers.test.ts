@@ -1,6 +1,7 @@
 import { fastify } from 'fastify'
 import { expect, test } from 'vitest'
 import { buildLazyCompilers, lazily } from '../../../src/api/lazy-compilers.ts'
+import { STORABLE_KEYWORD } from '../../../src/api/storable-text.ts'
 
 test('a schema is compiled at its first use, and once', () => {
   const log: string[] = []
@@ -20,7 +21,7 @@ test('a schema is compiled at its first use, and once', () => {
 })
 
 test('a server with them validates bodies and writes responses by their schemas', async () => {
-  const server = fastify({ schemaController: { compilersFactory: buildLazyCompilers() }, ajv: { customOptions: { allErrors: true, coerceTypes: false } } })
+  const server = fastify({ schemaController: { compilersFactory: buildLazyCompilers() }, ajv: { customOptions: { allErrors: true, coerceTypes: false, keywords: [STORABLE_KEYWORD] } } })
   const response = { type: 'object', properties: { name: { type: 'string' } } }
   const body = { type: 'object', required: ['name'], properties: { name: { type: 'string' }, age: { type: 'integer' } } }
   server.post('/', { schema: { body, response: { 200: response } } }, () => ({ name: 'a', secret: 'b' }))

@@ -39,6 +39,16 @@ test('the faults of a body with very many are counted', async () => {
   expect([status, (body as { errors: string[] }).errors.slice(-2)]).toEqual([422, ['list.99.port is missing', 'and 79900 more']])
 })
 
+test('text that PostgreSQL cannot store is a fault of its field, beside the others, and 404 in a path', async () => {
+  expect(await post('{"name":"a\\u0000","list":1}')).toMatchObject({ status: 422, body: { errors: ['name must not contain the character U+0000 or half of a surrogate pair', 'list must be an array'] } })
+  expect(await post('{"name":"\\ud800","unknown":"\\u0000"}')).toMatchObject({ status: 422, body: { errors: [expect.stringMatching(/^name must not/)] } })
+  expect(await post('{"name":"😀","unknown":"\\u0000"}')).toMatchObject({ status: 201 })
+  const { server } = aServer()
+  server.get('/named/:id', { schema: { params: Type.Object({ id: Type.String() }) } }, () => ({}))
+  const { statusCode, body } = await server.inject('/named/%00')
+  expect([statusCode, JSON.parse(body)]).toEqual([404, { error_name: 'resource_not_found', errors: ['there is no /named/%00'] }])
+})
+
 test('values are not converted, unknown parameters stay out of the way, and an empty body is an object', async () => {
   expect(await post('{"name":1}')).toMatchObject({ status: 422, body: { errors: ['name must be a string'] } })
   expect(await post('{"name":"a","more":1}')).toEqual({ status: 201, body: { name: 'a', more: 1 } })

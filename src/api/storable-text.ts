@@ -1,0 +1,32 @@
+/**
+ * The check of text in requests: PostgreSQL cannot store U+0000, and half of a surrogate pair would become another character. It is a keyword of Ajv, which
+ * is added to each string of a schema before the schema is compiled. Keys and values of tags and config maps are stored as JSON, which can have both.
+ */
+
+interface Schema {
+  readonly type?: string
+  readonly properties?: Readonly<Record<string, Schema>>
+  readonly items?: Schema
+  readonly anyOf?: readonly Schema[]
+}
+
+/** The keyword, and the text of its fault. */
+export const STORABLE = 'storable'
+export const STORABLE_FAULT = 'must not contain the character U+0000 or half of a surrogate pair'
+/** The keyword for Ajv. */
+export const STORABLE_KEYWORD = {
+  keyword: STORABLE, type: 'string', validate: (_on: boolean, text: string) => text.isWellFormed() && !text.includes('\0'),
+} as const
+
+/** A copy of a schema that checks each string with a place in the schema. */
+export function withStorableText(schema: Schema): Schema {
+  return {
+    ...schema,
+    ...schema.type === 'string' && { [STORABLE]: true },
+    ...schema.properties !== undefined && {
+      properties: Object.fromEntries(Object.entries(schema.properties).map(([name, property]) => [name, withStorableText(property)])),
+    },
+    ...schema.items !== undefined && { items: withStorableText(schema.items) },
+    ...schema.anyOf !== undefined && { anyOf: schema.anyOf.map(withStorableText) },
+  }
+}

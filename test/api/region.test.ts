@@ -41,6 +41,17 @@ t.test('what is in use is not pruned, and then nothing is changed', async (t) =>
   t.strictSame(await apply(api.database, aRegion(), true), [])
 })
 
+t.test('a handle of another row is refused with what to do, also where --prune would delete the other', async (t) => {
+  const { zones } = aRegion()
+  const [first, second] = zones as [typeof zones[number], typeof zones[number]]
+  const refusal = (id: string, handle: string) => ({
+    message: `zone ${id}: another row of the database has the same value (Key (handle)=(${handle}) already exists.): first apply a file in which that row has another value, or --prune it. Nothing was changed`,
+  })
+  await t.rejects(apply(api.database, aRegion({ zones: [{ ...first, id: 'zon-cccc3' }, second] }), true), refusal('zon-cccc3', first.handle))
+  await t.rejects(apply(api.database, aRegion({ zones: [{ ...first, handle: second.handle }, { ...second, handle: first.handle }] })), refusal(first.id, second.handle))
+  t.strictSame(await apply(api.database, aRegion()), [])
+})
+
 t.test('what only deleted servers have used is pruned; they still show it', async (t) => {
   const { zones, server_types, hypervisors, images } = aRegion()
   const removed = {

@@ -40,6 +40,7 @@ const REFERENCES: Readonly<Record<string, (id: string) => RawBuilder<{ is_alive:
   images: (id) => sql`select deleted_at is null as is_alive from servers where image_id = ${id}`,
 }
 const FOREIGN_KEY_VIOLATION = '23503'
+const UNIQUE_VIOLATION = '23505'
 
 /** A row that cannot be deleted because others refer to it. */
 export class InUse extends Error {}
@@ -124,7 +125,7 @@ async function applyTable(change: Change, { table, key, rows }: Wanted): Promise
   for (const row of rows) {
     const before = present.get(keyOf(row))
     if (before === undefined) {
-      await database.insertInto(table).values(row).execute()
+      await write(database.insertInto(table).values(row), `${label(table)} ${nameOf(row)}`)
       lines.push(`+ ${label(table)} ${nameOf(row)}`)
       continue
     }
@@ -134,10 +135,21 @@ async function applyTable(change: Change, { table, key, rows }: Wanted): Promise
     const values = Object.fromEntries(different.map((column) => [column, row[column]]))
     let update = database.updateTable(table).set('updated_at' in before ? { ...values, updated_at: new Date() } : values)
     for (const column of key) update = update.where(column, '=', row[column])
-    await update.execute()
+    await write(update, `${label(table)} ${nameOf(row)}`)
     lines.push(`~ ${label(table)} ${nameOf(row)}: ${describe(different, before, row)}`)
   }
   return { lines, seen }
+}
+
+/** Runs an insert or update of the row `name`. Rejects with the remedy where another row has a value that only one may have, such as a handle. */
+async function write(query: { execute(): Promise<unknown> }, name: string): Promise<void> {
+  try {
+    await query.execute()
+  } catch (error) {
+    const { code, detail = '' } = error as { readonly code?: string, readonly detail?: string }
+    if (code !== UNIQUE_VIOLATION) throw error
+    throw new Error(`${name}: another row of the database has the same value (${detail}): first apply a file in which that row has another value, or --prune it. Nothing was changed`, { cause: error })
+  }
 }
 
 /** What has changed in a row, without secrets. */

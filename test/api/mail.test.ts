@@ -1,5 +1,5 @@
 /** Invitations by mail, to a real SMTP server: what they say, that each is sent, and that nothing waits for them. */
-import { mkdtempSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Writable } from 'node:stream'
@@ -232,6 +232,7 @@ t.test('without a mail server each invitation and each resend is reported once, 
 
 t.test('imds-api signs in at the mail server by STARTTLS, and after a kill sends what was on its way', async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'imds-mail-'))
+  t.teardown(() => { rmSync(directory, { recursive: true }) })
   const authority = await anAuthority(directory, 'mail')
   const credentials = { user: 'imds', password: 'a-password-of-mail' }
   const smtp = await startSmtp(t, { certificate: await authority.issue('mail'), credentials })

@@ -14,9 +14,15 @@ function isHostName(text: string): boolean {
   return name.length <= 253 && labels.length > 1 && labels.every((label) => /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/i.test(label)) && !/^\d+$/.test(labels.at(-1)!)
 }
 
+/** A domain below which records have host names: they are longer by a label, at most the 20 characters of `cip-203-0-113-100.`, and have no final dot. */
+function isDomain(text: string): boolean {
+  return text.length <= 200 && text === text.toLowerCase() && !text.endsWith('.') && isHostName(`srv.${text}`)
+}
+
 /** Every format, by its name. */
 export const FORMATS: Readonly<Record<string, Format>> = {
   'country-code': { isValid: isCountryCode, fault: 'must be a two-letter code of ISO 3166-1' },
+  domain: { isValid: isDomain, fault: 'must be a domain name in lower case such as gb1.example.com' },
   'eu-vat-number': { isValid: (text) => parseVatNumber(text) !== undefined, fault: 'must be a valid EU VAT number, with the prefix of its country' },
   'host-name': { isValid: isHostName, fault: 'must be a host name such as www.example.com, in ASCII' },
   line: { isValid: (text) => !/\p{Cc}/u.test(text), fault: 'must not contain control characters' },

@@ -30,7 +30,7 @@ const closed = { additionalProperties: false } as const
 
 const RegionSchema = Type.Object({
   name: Handle,
-  domain: Type.String({ pattern: '^[a-z0-9][a-z0-9.-]{0,200}[a-z0-9]$' }),
+  domain: Type.String({ format: 'domain' }),
   library_ftp_host: Optional(Line),
   zones: Type.Array(Type.Object({ id: Id('zon'), handle: Handle }, closed), { minItems: 1 }),
   server_types: Type.Array(Type.Object({

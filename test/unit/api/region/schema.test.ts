@@ -20,6 +20,8 @@ test('the example and the region of the tests are right', async () => {
 
 test.each<[string, object, string]>([
   ['an unknown field', { colour: 'red' }, 'colour is not a known field'],
+  ...['a..b', 'gb1.123', '123', `${'a'.repeat(64)}.com`, 'a.-b.com', 'A.com', 'a.com.', `${'a.'.repeat(100)}com`]
+    .map((domain): [string, object, string] => [`the domain ${domain.slice(0, 12)}`, { domain }, 'domain must be a domain name in lower case such as gb1.example.com']),
   ['an unknown field of an entry', { zones: [{ id: 'zon-aaaa1', handle: 'a', x: 1 }] }, 'zones.0.x is not a known field'],
   ['an id of another kind', { users: [{ ...user, id: 'acc-aaaaa' }] }, 'users.0.id must match pattern'],
   ['a missing list', { zones: undefined }, 'zones is missing'],

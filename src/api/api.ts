@@ -32,6 +32,7 @@ import { openDatabase, type Database } from './database/open.ts'
 import { InvitationSender } from './mail/sender.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
+import { completeOpenApi } from './openapi.ts'
 import { buildOperatorServer } from './operator.ts'
 import { LazyStore } from './publish/lazy-store.ts'
 import { OutboxPublisher } from './publish/outbox-publisher.ts'
@@ -237,11 +238,12 @@ export async function buildApiServer(
   await server.register(swagger, {
     openapi: {
       openapi: '3.1.0',
-      info: { title: 'imds-api', version: '1.0.0', description: 'The REST interface of a region. docs/api.md is its guide.' },
+      info: { title: 'imds-api', version: '1.0.0beta', description: 'The REST interface of a region. docs/api.md is its guide.' },
       servers: [{ url: baseUrl }],
       components: { securitySchemes: { token: { type: 'http', scheme: 'bearer' }, client: { type: 'http', scheme: 'basic' } } },
       security: [{ token: [] }],
     },
+    transformObject: (made) => completeOpenApi((made as Extract<typeof made, { openapiObject: object }>).openapiObject),
   })
   await server.register(swaggerUi, { routePrefix: '/docs' })
   const site = new CurrentSite(baseUrl, tables, () => performance.now())

@@ -18,6 +18,13 @@ const create = async (path: string, body: object, account: typeof ONE | typeof T
   return made as { id: string, interfaces: { id: string }[] }
 }
 
+/** An operation of the OpenAPI document. */
+interface DocumentedOperation {
+  readonly parameters?: readonly { readonly in: string, readonly name: string }[]
+  readonly requestBody?: { readonly required?: boolean, readonly content: object }
+  readonly responses: Readonly<Record<string, object>>
+}
+
 /** Every route with an id: method, path with ID, and a body that is right. */
 const MEMBERS: readonly (readonly [Method, string, object?])[] = [
   ['GET', 'servers/ID'], ['PUT', 'servers/ID', { name: 'x' }], ['DELETE', 'servers/ID'], ['PUT', 'servers/ID/lock_resource'], ['PUT', 'servers/ID/unlock_resource'],
@@ -180,6 +187,18 @@ t.test('the OpenAPI document has every route of the interface, and its own page'
   for (const [method, path] of [...MEMBERS, ['POST', 'servers'], ['GET', 'accounts'], ['GET', 'user']] as const) t.ok(body.paths[`/1.0/${path.replace('ID', '{id}')}`]?.[method.toLowerCase()], `${method} ${path}`)
   t.ok(body.paths['/token']?.['post'])
   t.equal((await api.server.inject('/docs/')).statusCode, 200)
+})
+
+t.test('the OpenAPI document has errors, account_id, both types of a token request, and optional bodies', async (t) => {
+  const { body: { info, paths, components } } = await send('GET', '/1.0/openapi.json') as { body: { info: object, paths: Record<string, Record<string, DocumentedOperation>>, components: { schemas: object } } }
+  t.match(info, { version: '1.0.0beta' })
+  t.match(components.schemas, { Error: { required: ['error_name', 'errors'] } })
+  const operations = Object.entries(paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, operation]) => ({ name: `${method} ${path}`, ...operation })))
+  for (const { name, responses } of operations) t.match(responses['default'], { content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } }, name)
+  const withAccount = operations.filter(({ parameters = [] }) => parameters.some((parameter) => parameter.in === 'query' && parameter.name === 'account_id')).map(({ name }) => name)
+  t.strictSame(withAccount, operations.map(({ name }) => name).filter((name) => name.includes(' /1.0/') && !name.includes('/1.0/user/collaborations')))
+  t.strictSame(Object.keys(paths['/token']!['post']!.requestBody!.content), ['application/json', 'application/x-www-form-urlencoded'])
+  t.strictSame([paths['/1.0/servers'], paths['/1.0/cloud_ips']].map((path) => path!['post']!.requestBody!.required), [true, false])
 })
 
 t.test('an unexpected error is 500 without details', async (t) => {

@@ -43,7 +43,7 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
     })
     scope.post('/token', {
       schema: {
-        summary: 'Get an access token', tags: ['Authentication'], security: [{ client: [] }],
+        summary: 'Get an access token', tags: ['Authentication'], consumes: ['application/json', 'application/x-www-form-urlencoded'], security: [{ client: [] }],
         description: 'HTTP Basic with the id and secret of an API client or application; the body is a form or JSON.', body: Body, response: { 200: TokenResponse },
       },
     }, async ({ headers, ip, body }, reply) => {

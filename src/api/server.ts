@@ -1,5 +1,5 @@
 /**
- * The HTTP server of the API: what all routes have in common. Every answer is JSON, every error too (refusal.ts). Parameters that a route does not know
+ * The HTTP server of the API: what all routes have in common. Every response is JSON, errors too (refusal.ts). Parameters that a route does not know
  * are ignored; wrong ones are refused with all faults at once.
  */
 import type {} from '@fastify/swagger' // the types of a route's documentation
@@ -47,9 +47,9 @@ export interface ApiServerSettings {
 /** When to repeat a request that was refused with service_unavailable. */
 const RETRY_SECONDS = '1'
 
-/** What the record's schema (metadata/schema.ts), of which requests have parts, adds to JSON Schema. */
+/** Our keywords that JSON Schema does not have. `hint` is of the record's schema (metadata/schema.ts), parts of which the schemas of requests use. */
 const KEYWORDS = ['hint', STORABLE_KEYWORD]
-/** A client may take this long to send a request, and Node looks for late ones this often. */
+/** How long a client may take to send a request. Node checks for late ones every `connectionsCheckingInterval`. */
 const REQUEST_TIMEOUT_MS = 60_000
 const HTTP = { connectionsCheckingInterval: 1_000, requireHostHeader: false } as const
 
@@ -80,7 +80,7 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
   const server = (tls === undefined
     ? fastify({ ...options, http: HTTP })
     : fastify({ ...options, https: { ...HTTP, ...tls, requestCert: tls.ca !== undefined } })) as unknown as ApiServer
-  server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => { server.server.emit('request', request, response) }) // unknown ones are ignored
+  server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => { server.server.emit('request', request, response) }) // an unknown Expect is ignored
   server.addHook('onRequest', (request, reply, done) => {
     if (request.headers.host === undefined && request.raw.httpVersion === '1.1') reply.refuse(refuse('bad_request', 'the header Host is missing'))
     else done()
@@ -121,7 +121,7 @@ export const UNREADABLE_REASONS = ['bad_request', 'request_timeout', 'header_fie
 /** One of UNREADABLE_REASONS. */
 export type UnreadableReason = typeof UNREADABLE_REASONS[number]
 
-/** Why Node could not read a request, by its code; any other is a malformed request. */
+/** The refusals of requests that Node could not read, by Node's error code. Any other code is a malformed request. */
 const UNREADABLE: Readonly<Record<string, Refusal<UnreadableReason>>> = {
   ERR_HTTP_REQUEST_TIMEOUT: refuse('request_timeout', 'the request did not arrive in time'),
   HPE_HEADER_OVERFLOW: refuse('header_fields_too_large', 'the headers are too large'),
@@ -129,8 +129,8 @@ const UNREADABLE: Readonly<Record<string, Refusal<UnreadableReason>>> = {
 }
 
 /**
- * Refuses a request that Node cannot read, and closes the connection. A response that has begun on it stays as it is: a second one would be a part of it.
- * Returns the reason; undefined: nothing was sent.
+ * Refuses a request that Node cannot read, and closes the connection. If a response has begun on it, nothing is sent, because it would become part of that
+ * response. Returns the reason; undefined: nothing was sent.
  */
 function refuseUnreadable(error: NodeJS.ErrnoException, socket: Socket): UnreadableReason | undefined {
   const begun = (socket as { readonly _httpMessage?: ServerResponse | null })._httpMessage?.headersSent === true // as Node's own handler does
@@ -146,7 +146,7 @@ function refuseUnreadable(error: NodeJS.ErrnoException, socket: Socket): Unreada
   return refusal.name
 }
 
-/** Whether `X-Forwarded-For` of this peer is believed. `hop` 0 is the peer of the connection; it has no address on a unix socket. */
+/** Builds the test whether `X-Forwarded-For` of a peer is trusted. `hop` 0 is the peer of the connection, which has no address on a unix socket. */
 function buildProxyTest(trustedProxies: readonly string[]): (address: string | undefined, hop: number) => boolean {
   const isTrusted = buildNetworkTest(trustedProxies.filter((proxy) => proxy !== UNIX_PROXIES))
   return (address, hop) => address === undefined ? hop === 0 && trustedProxies.includes(UNIX_PROXIES) : isTrusted(address)
@@ -168,7 +168,7 @@ class RouteTable {
   }
 }
 
-/** PostgreSQL's code for text that it cannot store: from JSON or a path, that is U+0000. */
+/** PostgreSQL's code for text that it cannot store. In text from JSON or a path, only U+0000 causes it. */
 const UNTRANSLATABLE = '22021'
 
 /** What Fastify, the database or a bug has thrown, as a refusal. */

@@ -1,4 +1,4 @@
-/** Runs the changes of accounts' resources: those of one account one after another. */
+/** Runs the changes of accounts' resources. The changes of one account run one after another. */
 import type AsyncLock from 'async-lock'
 import type { Kysely, Selectable } from 'kysely'
 import { refuseChange, type ChangeRequest } from '../model/account-states.ts'
@@ -11,9 +11,9 @@ import { inTransaction, type Change } from './transaction.ts'
 export const ACCOUNT_QUEUE = { timeout: 10_000, maxPending: 1_000 } as const
 
 /**
- * The changes of all accounts. One that waits for others of its account gets no connection to the database before its turn, so an account uses at most one
- * connection for changes. In its turn it locks the account's row against the changes of other processes. So changes of one account cannot deadlock, and
- * what one of them has checked (the state of the account, that a destination exists, that a limit has room) stays true until it commits.
+ * The changes of all accounts. A change gets a connection to the database only at its turn, so an account uses at most one connection of each process for
+ * changes. It then locks the account's row against the changes of other processes. So changes of one account cannot deadlock, and what one of them has checked
+ * (the state of the account, that a destination exists, that a limit has room) stays true until it commits.
  */
 export class AccountChanges {
   readonly #database: Kysely<Tables>
@@ -26,8 +26,8 @@ export class AccountChanges {
   }
 
   /**
-   * Commits a change, unless the state of the account forbids it. `request`: what the change is, where model/account-states.ts lists it. Refused (503) if
-   * the changes before it take too long.
+   * Commits a change, unless the state of the account forbids it. `request`: the request, if model/account-states.ts lists it. Refused (503) if the
+   * changes before it take too long.
    */
   async commit<T>(accountId: string, change: (transaction: Change) => Promise<T | Refusal>, request: ChangeRequest = 'every other change'): Promise<T | Refusal> {
     return this.#inTurn(accountId, async (transaction, account) => refuseChange(request, account) ?? change(transaction))

@@ -5,7 +5,7 @@ import { addressAt, overlap, parseRange, type AddressRange } from '../model/pool
 import type { PoolKind } from './tables.ts'
 import type { Change, Reader } from './transaction.ts'
 
-/** Numbers of a pool that are searched at once. */
+/** How many numbers of a pool one query searches. */
 const WINDOW = 1_024
 
 /** A new id, which nothing has or had. */
@@ -22,9 +22,9 @@ export async function nextId(database: Reader, prefix: Prefix): Promise<string> 
 export interface Allocated { readonly address: string, readonly prefixLength: number | undefined }
 
 /**
- * Allocates a free address for a holder: the next one after the last that was given, so that a freed one rests as long as possible. Undefined: all pools of
- * this kind are full. An address of several pools (one that was widened, and its
- * successor) is given once. Holds the rows of the pools until the end of the transaction.
+ * Allocates a free address for a holder: the next one after the last that was given, so that a freed one stays unused for as long as possible. Undefined: all
+ * pools of this kind are full. An address that is in two pools (one was replaced by a wider one) is given once. Locks the pools until the end of the
+ * transaction.
  */
 export async function allocateAddress(change: Change, kind: PoolKind, holder: string): Promise<Allocated | undefined> {
   const rows = await change.selectFrom('address_pools').selectAll().where('kind', '=', kind).orderBy('id').forUpdate().execute()
@@ -50,7 +50,7 @@ export async function freeAddresses(change: Change, holders: readonly string[]):
 
 interface Pool { readonly id: number, readonly range: AddressRange }
 
-/** The first number of a range, from `cursor` on, then from 0 on, whose address no holder has. `pools`: those that overlap the range, and its own. */
+/** The first number of a range, from `cursor` on, then from 0 on, whose address no holder has. `pools`: the range's own pool and those that overlap it. */
 async function findFree(change: Change, pools: readonly Pool[], { first, size: count }: AddressRange, cursor: number): Promise<number | undefined> {
   const size = Number(count)
   const isFree = sql.join(pools.map(({ id, range }) => sql`

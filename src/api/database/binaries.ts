@@ -18,11 +18,11 @@ const NOBODY = { uid: 65_534, gid: 65_534 }
 
 /**
  * Finds the programs. If the user that runs them cannot read them (a clone in root's home directory is closed to others), they are copied into
- * `stateDirectory`, once for each version. Throws where no package fits this platform.
+ * `stateDirectory`, once for each version. Throws if no package for this platform is installed.
  */
 export function findBinaries(stateDirectory: string): Binaries {
   const user = process.getuid?.() === 0 ? userFor(stateDirectory) : undefined
-  if (user === NOBODY) chmodSync(stateDirectory, 0o711) // it passes through, whatever our umask
+  if (user === NOBODY) chmodSync(stateDirectory, 0o711) // nobody must be able to pass through it, whatever our umask
   const packaged = packagedBinaries()
   if (canRun(packaged, user)) return { native: packaged, user }
   const copy = join(stateDirectory, `postgresql-${versionOf(packaged)}`)
@@ -36,7 +36,7 @@ export function findBinaries(stateDirectory: string): Binaries {
   return { native: copy, user }
 }
 
-/** In whose name root runs PostgreSQL: the owner of the state directory, so that `imds-api apply` by root and a service of another user share it. */
+/** The user as which root runs PostgreSQL: the owner of the state directory, so that `imds-api apply` by root and a service of another user share it. */
 function userFor(stateDirectory: string): { readonly uid: number, readonly gid: number } {
   const { uid, gid } = statSync(stateDirectory)
   return uid === 0 ? NOBODY : { uid, gid }

@@ -1,8 +1,9 @@
 /**
- * What the compute system has to do, and what follows when it has done it. Every action is a row, in the transaction of the change that asks for it.
+ * The actions that the compute system has to carry out, and what follows from their outcome. Every action is a row, in the transaction of the change that asks
+ * for it. IMDS_API_COMPUTE says what happens then:
  *
- *   none       the action has succeeded at once
- *   reported   it waits until its outcome is reported
+ *   none       the action succeeds at once
+ *   reported   the action waits until its outcome is reported
  */
 import { sql, type Selectable } from 'kysely'
 import type { ServerAction } from '../model/server-actions.ts'
@@ -13,7 +14,7 @@ import type { Change, Reader } from './transaction.ts'
 
 /** How actions are carried out (IMDS_API_COMPUTE). */
 export type ComputeMode = 'none' | 'reported'
-/** PostgreSQL's channel that wakes the requests of a hypervisor, which is the payload, in all processes. */
+/** PostgreSQL's channel that wakes the waiting requests of a hypervisor in all processes. The payload is the name of the hypervisor. */
 export const COMPUTE_CHANNEL = 'imds_compute'
 
 /** An action to ask for. `imageId`: the snapshot that is made or deleted. `consoleToken`: opens the console. */
@@ -34,13 +35,13 @@ export async function requestAction(change: Change, compute: ComputeMode, server
   await sql`select pg_notify(${COMPUTE_CHANNEL}, hypervisor) from servers where id = ${serverId}`.execute(change)
 }
 
-/** The state of a server once the actions that wait have succeeded: what the next action starts from. */
+/** The state of a server once its waiting actions have succeeded. It decides whether the next action is possible. */
 export async function expectedStatus(database: Reader, { id, status }: { readonly id: string, readonly status: ServerStatus }): Promise<ServerStatus> {
   const waiting = await database.selectFrom('compute_actions').select('kind').where('server_id', '=', id).where('finished_at', 'is', null).orderBy('id').execute()
   return statusAfter(status, waiting.map(({ kind }) => kind))
 }
 
-/** What follows from the outcome of an action, in the transaction that records it. */
+/** Changes what follows from the outcome of an action, in the transaction that records it. */
 export async function applyOutcome(change: Change, action: Pick<Selectable<Tables['compute_actions']>, 'server_id' | 'kind' | 'image_id'>, outcome: Outcome): Promise<void> {
   const { server_id: id, kind, image_id: imageId } = action
   const succeeded = outcome === 'succeeded'
@@ -75,7 +76,7 @@ async function moveServer(change: Change, id: string, kind: ServerAction): Promi
   if (next !== status) await change.updateTable('servers').set({ status: next, ...next === 'active' && { started_at: new Date() } }).where('id', '=', id).execute()
 }
 
-/** Ends what opened the console of a server, unless it is asked for again when the actions that wait are done. */
+/** Closes the console of a server, unless a waiting action opens it again. */
 async function closeConsole(change: Change, id: string): Promise<void> {
   const waiting = change.selectFrom('compute_actions').select('id').where('server_id', '=', id).where('kind', '=', 'activate_console').where('finished_at', 'is', null)
   await change.updateTable('servers').set({ console_token_expires: null }).where('id', '=', id).where((where) => where.not(where.exists(waiting))).execute()

@@ -1,8 +1,8 @@
 /**
  * The queue of actions for the compute system (IMDS_API_COMPUTE=reported).
  *
- * A hypervisor gets the actions of its servers: of each server only the first one that has no outcome, so they are carried out in the order of the requests.
- * While a server migrates, its actions wait. An action whose outcome does not come in time is given out again, to the hypervisor that has the server then.
+ * A hypervisor gets the actions of its servers. Of each server it gets only the first action without an outcome, so they are carried out in the order of the
+ * requests. While a server migrates, its actions wait. An action whose outcome does not come in time is given out again, to the server's hypervisor.
  */
 import { sql, type Kysely, type Selectable } from 'kysely'
 import { notFound, refuse, type Refusal } from '../refusal.ts'
@@ -11,7 +11,7 @@ import { applyOutcome, COMPUTE_CHANNEL } from './compute-actions.ts'
 import type { ActionKind, Outcome, Tables } from './tables.ts'
 import type { Change, Reader } from './transaction.ts'
 
-/** An action as it is given out. `sizes` in MB. `image`: the snapshot that is made or deleted. `console`: what opens the console, and until when. */
+/** An action as it is given out. `imageId`: the snapshot that is made or deleted. `console`: the token that opens the console, and when it expires. */
 export interface GivenAction {
   readonly id: number
   readonly kind: ActionKind
@@ -20,7 +20,7 @@ export interface GivenAction {
   readonly console: { readonly token: string, readonly expires: Date } | null
   readonly server: ServerRow
 }
-/** A server as a hypervisor needs it. */
+/** A server as a hypervisor needs it. `ram` and `disk_size`: MB. */
 export interface ServerRow {
   readonly id: string
   readonly revision: number
@@ -36,7 +36,7 @@ export interface ServerRow {
 }
 interface InterfaceRow { readonly id: string, readonly mac_address: string, readonly ipv4_address: string, readonly ipv4_prefix_length: number | null }
 
-/** Actions that are given out at once. */
+/** The most actions that are given out at once. */
 const BATCH = 64
 /** Finished actions are kept this long. */
 const KEPT = '30 days'
@@ -44,7 +44,7 @@ const KEPT = '30 days'
 /** Takes the actions that a hypervisor has to carry out now. Those that it got less than `retrySeconds` ago are not among them. */
 export async function giveOutActions(database: Kysely<Tables>, hypervisor: string, retrySeconds: number): Promise<readonly GivenAction[]> {
   return database.transaction().execute(async (change) => {
-    // Rows that are locked are being changed: they are given out a moment later.
+    // Locked rows are being changed, so they are given out at the next poll.
     const { rows: due } = await sql<{ id: number }>`
       with due as (
         select action.id from compute_actions action join servers on servers.id = action.server_id
@@ -80,9 +80,9 @@ async function loadActions(change: Change, ids: readonly number[]): Promise<read
   }))
 }
 
-/** A report of a hypervisor. `fault`: why the action failed; null: it has not, or nobody knows. */
+/** A report of a hypervisor. `fault`: why the action failed; null: the report has none. */
 export interface Report { readonly outcome: Outcome, readonly fault: string | null }
-/** An action that is finished. `isNew`: this report finished it. */
+/** An action that is finished. `isNew`: true if this report finished it. */
 export interface FinishedAction extends Report { readonly id: number, readonly serverId: string, readonly kind: ActionKind, readonly isNew: boolean }
 
 /**
@@ -109,8 +109,8 @@ export async function reportOutcome(
 }
 
 /**
- * Finishes all actions that wait with success, those of a server in their order. Returns how many. For a start without a compute system, where nobody
- * reports them any more.
+ * Finishes all waiting actions as succeeded, in their order, and returns how many. For a start without a compute system, because nobody reports their outcome
+ * any more.
  */
 export async function finishWaitingActions(database: Kysely<Tables>, accounts: AccountChanges): Promise<number> {
   const waiting = await database.selectFrom('compute_actions').innerJoin('servers', 'servers.id', 'compute_actions.server_id').select(['compute_actions.id', 'account_id'])
@@ -133,7 +133,7 @@ async function finishAction(change: Change, action: Selectable<Tables['compute_a
   await applyOutcome(change, action, outcome)
 }
 
-/** Finds an action that was given to a hypervisor. An action without an outcome whose server has moved on is not its own any more. */
+/** Finds an action that was given to a hypervisor. An action without an outcome is no longer its own once the server has migrated. */
 async function findAction(database: Reader, hypervisor: string, id: number) {
   return database.selectFrom('compute_actions').innerJoin('servers', 'servers.id', 'compute_actions.server_id').selectAll('compute_actions').select('servers.account_id')
     .where('compute_actions.id', '=', id).where('given_to', '=', hypervisor)
@@ -145,7 +145,7 @@ export async function wakeHypervisor(change: Change, hypervisor: string): Promis
   await sql`select pg_notify(${COMPUTE_CHANNEL}, ${hypervisor})`.execute(change)
 }
 
-/** True while a hypervisor works on an action of a server, as far as anybody knows. */
+/** True if a hypervisor got an action of a server less than `retrySeconds` ago and has not reported the outcome: it may be working on it. */
 export async function isWorkedOn(database: Reader, serverId: string, retrySeconds: number): Promise<boolean> {
   const { rows } = await sql`
     select from compute_actions where server_id = ${serverId} and finished_at is null and given_out_at > now() - make_interval(secs => ${retrySeconds}) limit 1`.execute(database)
@@ -157,7 +157,7 @@ export async function purgeActions(database: Reader): Promise<void> {
   await sql`delete from compute_actions where finished_at < now() - ${KEPT}::interval`.execute(database)
 }
 
-/** For metrics: how many actions wait, how long the oldest has (seconds), and how long the oldest that could be fetched has not been. */
+/** For metrics: how many actions wait, for how many seconds the oldest has, and for how many seconds the oldest that could be fetched has not been fetched. */
 export interface QueueState { readonly waiting: number, readonly age: number, readonly unfetched: number }
 
 /** Reads the state of the queue. */

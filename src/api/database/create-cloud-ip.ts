@@ -4,7 +4,7 @@ import { allocateAddress, nextId } from './allocate.ts'
 import { lockAccount, usageOf } from './limits.ts'
 import type { Change } from './transaction.ts'
 
-/** Why a cloud IP that is not unmapped can be neither mapped nor deleted, and what to do. */
+/** Says why a reserved or mapped cloud IP can be neither mapped nor deleted, and what to do. */
 export function takenFault(id: string, status: 'reserved' | 'mapped'): string {
   return status === 'mapped' ? `${id} is mapped: unmap it first` : `${id} is reserved for a server that is being created: wait until that server is active, or delete it`
 }

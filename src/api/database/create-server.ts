@@ -1,4 +1,4 @@
-/** Creates a server: finds what it asks for, places it on a hypervisor, gives it addresses and keys, and enqueues it for publishing. */
+/** Creates a server: finds what the request names, places the server on a hypervisor, gives it addresses and keys, and asks for the action `create`. */
 import { sql } from 'kysely'
 import { isRefusal, refuse, type Refusal } from '../refusal.ts'
 import { tagsFault, type MetadataOptions } from '../model/metadata-options.ts'
@@ -26,7 +26,7 @@ export interface NewServer {
   readonly tags: Readonly<Record<string, string>>
 }
 
-/** Returns the id of the new server. Locks the account, and the hypervisors of its zone. */
+/** Returns the id of the new server. Locks the account, and the hypervisors of the requested zone (default: of the region). */
 export async function createServer(change: Change, compute: ComputeMode, accountId: string, asked: NewServer): Promise<string | Refusal> {
   const account = await lockAccount(change, accountId)
   const found = await findParts(change, accountId, asked)
@@ -61,7 +61,7 @@ interface Parts {
   readonly groupIds: readonly string[]
 }
 
-/** Finds what the request names, or refuses it with everything that does not exist. Locks it: nothing of it is deleted until the server is committed. */
+/** Finds what the request names, or refuses with all faults at once. Locks the image, type, zone and groups, so that none is deleted before the commit. */
 async function findParts(change: Change, accountId: string, asked: NewServer): Promise<Parts | Refusal> {
   const faults = [asked.userData === null ? undefined : userDataFault(asked.userData), tagsFault(asked.tags)].filter((fault) => fault !== undefined)
   const image = await change.selectFrom('images').select(['id', 'status', 'compatibility_mode', 'min_ram'])
@@ -96,7 +96,7 @@ async function findParts(change: Change, accountId: string, asked: NewServer): P
   return { image, serverType, zoneId: zone?.id, groupIds: found.map(({ id }) => id) }
 }
 
-/** Keys of every user of the account as they are now: the owner and the accepted collaborators. Later changes go into new servers only. */
+/** Copies the present SSH keys of the account's users: of the owner and of the accepted collaborators. Later changes of a key affect only newer servers. */
 async function copyKeys(change: Change, accountId: string, serverId: string): Promise<void> {
   await sql`
     insert into server_keys (server_id, user_id, key)

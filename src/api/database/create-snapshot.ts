@@ -5,7 +5,7 @@ import { nextId } from './allocate.ts'
 import type { Tables } from './tables.ts'
 import type { Change } from './transaction.ts'
 
-/** Returns the id of the new image. Its disk is the server's; what is on it comes from the server's image. */
+/** Returns the id of the new image. Its `virtual_size` is the disk of the server; user name, architecture, size and licence are those of the server's image. */
 export async function createSnapshot(change: Change, server: Selectable<Tables['servers']>): Promise<string> {
   const { username, arch, licence_name, disk_size } = await change.selectFrom('images').selectAll().where('id', '=', server.image_id).executeTakeFirstOrThrow()
   const { disk_size: virtual_size } = await change.selectFrom('server_types').select('disk_size').where('id', '=', server.server_type_id).executeTakeFirstOrThrow()

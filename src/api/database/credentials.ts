@@ -1,4 +1,4 @@
-/** Who may get a token: clients and users, with what proves that it is them. */
+/** The clients and users that may get a token, with their secrets and passwords. */
 import type { Kysely } from 'kysely'
 import { SCOPES_OF_GROUP, type Scope } from '../auth/scopes.ts'
 import { isIdOf, PREFIXES } from '../model/ids.ts'
@@ -10,10 +10,10 @@ export type Client =
   | { readonly kind: 'api-client', readonly id: string, readonly accountId: string, readonly scopes: readonly Scope[] }
   | { readonly kind: 'application', readonly id: string }
 
-/** A user, as far as a password grant needs it. Undefined: the user has no password, or no two-factor authentication. */
+/** A user as the password grant needs it. `passwordHash`: undefined without a password. `totpSecret`: undefined without two-factor authentication. */
 export interface UserCredentials { readonly id: string, readonly passwordHash: string | undefined, readonly totpSecret: string | undefined }
 
-/** A client by its id, and the digest of its secret (null: it has none yet). One that was revoked does not exist. */
+/** Finds a client by its id, and the digest of its secret (null: it has none yet). A revoked client is not found. */
 export async function findClient(tables: Kysely<Tables>, id: string): Promise<{ readonly client: Client, readonly sha256: Buffer | null } | undefined> {
   if (isIdOf(PREFIXES.application, id)) {
     const row = await tables.selectFrom('applications').select('secret_sha256').where('id', '=', id).where('revoked_at', 'is', null).executeTakeFirst()
@@ -29,7 +29,7 @@ export async function lockApplication(change: Change, id: string): Promise<boole
   return await change.selectFrom('applications').select('id').where('id', '=', id).where('revoked_at', 'is', null).forShare().executeTakeFirst() !== undefined
 }
 
-/** A user by the id, or by the address of mail. `name`: in lower case. */
+/** Finds a user by id or e-mail address. `name`: in lower case. */
 export async function findUser(tables: Kysely<Tables>, name: string): Promise<UserCredentials | undefined> {
   const row = await tables.selectFrom('users').select(['id', 'password_hash', 'totp_secret'])
     .where((where) => where.or([where('id', '=', name), where(where.fn<string>('lower', ['email_address']), '=', name)])).executeTakeFirst()
@@ -37,8 +37,8 @@ export async function findUser(tables: Kysely<Tables>, name: string): Promise<Us
 }
 
 /**
- * Claims a sign-in for a transaction: uses up the step of a one-time password, so that it is accepted once, also of two requests at the same time. False:
- * that step or a later one was used before, or the credentials were changed since they were read.
+ * Claims a sign-in for a transaction: uses up the step of a one-time password, so that it is accepted once, even if two requests have it at the same time.
+ * False: that step or a later one was used before, or the credentials were changed since they were read.
  */
 export async function claimSignIn(change: Change, user: UserCredentials, step: number | undefined): Promise<boolean> {
   const { id, passwordHash = null, totpSecret = null } = user

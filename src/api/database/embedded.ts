@@ -4,10 +4,10 @@
  *   STATE/postgres/data     the database, made by initdb at the first start
  *   STATE/postgres/.s.PGSQL.5432, STATE/postgres/log
  *   STATE/start.lock        held while a process looks for the server, makes the database and starts it
- *   STATE/command.lock      held by a command until it ends: the one that has started the server stops it at its end
+ *   STATE/command.lock      held by a command until it ends, since a command that has started the server stops it at its end
  *
- * It stops with us. If we are killed, it stays, and the next start takes it over. An advisory lock in the database itself shows whether an imds-api
- * is alive: PostgreSQL releases it when the connection of its holder ends.
+ * The server stops with us. If we are killed, it keeps running, and the next start takes it over. An advisory lock in the database itself shows whether an
+ * imds-api is alive: PostgreSQL releases it when the connection of its holder ends.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -41,17 +41,17 @@ export const CANNOT_CONNECT_NOW = '57P03'
 /** A process that was just killed holds its lock until the server has seen its connection end. */
 const LOCK_TIMEOUT_MS = 3_000
 const LOCK_POLL_MS = 20
-/** Of bytes; PostgreSQL makes its socket and the lock file of it there. */
+/** In bytes. PostgreSQL makes its socket, and a lock file for the socket, in this directory. */
 const LONGEST_DIRECTORY = UNIX_SOCKET_PATH_MAX_BYTES - '/.s.PGSQL.5432.lock'.length
 
-/** The failure of a start that met another imds-api which ended at this moment, and stopped the PostgreSQL server of both. */
+/** The failure of a start that found a running PostgreSQL server, which another imds-api then stopped. */
 export function wasStopped(stateDirectory: string, cause: unknown): StartFailure {
   return new StartFailure(`the PostgreSQL server in ${stateDirectory} was stopped during this start, by another imds-api: start again`, { cause })
 }
 
 /**
  * Starts the server, or takes over one whose imds-api was killed. With `shared`, for a command, it also uses one whose imds-api is alive, and leaves it
- * running; commands take turns. Rejects with a message that names the remedy; leaves nothing running then.
+ * running; commands take turns. Rejects with a message that names the remedy, and leaves nothing running then.
  */
 export async function startEmbedded(stateDirectory: string, shared: boolean): Promise<EmbeddedServer> {
   const directory = join(stateDirectory, 'postgres')
@@ -75,7 +75,7 @@ async function startOrJoin(stateDirectory: string, directory: string, shared: bo
   checkVersion(data)
   const connection = { host: directory, user: USER, database: DATABASE }
   const launched = await oneAtATime(stateDirectory, async () => {
-    const found = await probeUntilIdle(connection) // an imds-api that was killed left it
+    const found = await probeUntilIdle(connection) // up: the server of an imds-api that was killed or, for a command, that runs
     return found === 'up' ? undefined : prepareAndLaunch(stateDirectory, directory, data, connection)
   })
   const lock = await takeLock(connection, shared ? 0 : LOCK_TIMEOUT_MS).catch((error: unknown) => {
@@ -100,7 +100,7 @@ async function startOrJoin(stateDirectory: string, directory: string, shared: bo
   }
 }
 
-/** Whether the database has been made. It is made as a whole or not at all. */
+/** True if the database has been made. It is made as a whole or not at all. */
 export function embeddedExists(stateDirectory: string): boolean {
   return existsSync(join(stateDirectory, 'postgres/data'))
 }
@@ -142,7 +142,7 @@ function checkVersion(data: string): void {
   psql -h /tmp -U ${USER} ${DATABASE} -c 'drop schema public cascade' -c 'create schema public' -f imds.sql`)
 }
 
-/** Makes the database beside its place and renames it, so that a kill leaves no half of one. */
+/** Makes the database beside its place and renames it, so that a kill never leaves half a database. */
 async function initialise(data: string, { native, user }: Binaries): Promise<void> {
   rmSync(`${data}.new`, { recursive: true, force: true })
   const child = spawn(join(native, 'bin/initdb'), [

@@ -8,8 +8,8 @@ import type { Change } from './transaction.ts'
 interface Published { readonly status: ServerStatus, readonly awaitsCompute: boolean, readonly fault: string | null }
 
 /**
- * Moves a server to its next state, in the transaction that deletes its rows of the outbox. A server that waits for the compute system stays as it is: the
- * outcome enqueues it again.
+ * Moves a server to its next state, in the transaction that deletes its rows of the outbox. A server that waits for the compute system stays as it is,
+ * since the outcome enqueues it again.
  */
 export async function finishServer(
   change: Change, id: string, { status, awaitsCompute, fault }: Published,

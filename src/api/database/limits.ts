@@ -12,7 +12,7 @@ export interface Usage {
   readonly dbs_ram_used: number
 }
 
-/** Locks an account until the end of the transaction. Others can still refer to it (an access token). */
+/** Locks an account until the end of the transaction. Other transactions can still insert rows that refer to it, such as access tokens. */
 export async function lockAccount(change: Change, accountId: string): Promise<Selectable<Tables['accounts']>> {
   return change.selectFrom('accounts').selectAll().where('id', '=', accountId).forNoKeyUpdate().executeTakeFirstOrThrow()
 }

@@ -1,4 +1,4 @@
-/** What the compute system decides about a server: where it runs, and whether guests still get its user-data. */
+/** What the compute system decides about a server: where it runs, and whether its guest still gets the user-data. */
 import type { Kysely } from 'kysely'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { AccountChanges } from './account-changes.ts'
@@ -8,7 +8,7 @@ import { freeHypervisors } from './placement.ts'
 import type { ServerStatus, Tables } from './tables.ts'
 import type { Change, Reader } from './transaction.ts'
 
-/** Where a server is. `revision`: of its record, for imdsctl wait. */
+/** Where a server runs. `revision`: that of its record, for imdsctl wait. */
 export interface Placement {
   readonly id: string
   readonly status: ServerStatus
@@ -20,14 +20,14 @@ export interface Placement {
 /** True for a hypervisor that the caller may act for. */
 export type MayActFor = (hypervisor: string) => boolean
 
-/** Finds a server of the caller: on the hypervisor that has it, or on the one to which it migrates. */
+/** Finds a server if the caller may act for its hypervisor, or for the one to which it migrates. */
 export async function findPlacement(database: Reader, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
   const row = await database.selectFrom('servers').select(['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision']).where('id', '=', id)
     .where('deleted_at', 'is', null).executeTakeFirst()
   return row === undefined || ![row.hypervisor, row.migrating_to].some((name) => name !== null && mayActFor(name)) ? notFound(`the server ${id}`) : row
 }
 
-/** Begins a live migration: the record names both hypervisors, and no action is given out until its end. To the same hypervisor again: changes nothing. */
+/** Begins a live migration: the record names both hypervisors, and no action is given out until its end. A repeated request changes nothing. */
 export async function beginMigration(
   database: Kysely<Tables>, accounts: AccountChanges, id: string, to: string, mayActFor: MayActFor, retrySeconds: number,
 ): Promise<Placement | Refusal> {
@@ -62,14 +62,14 @@ export async function cancelMigration(database: Kysely<Tables>, accounts: Accoun
   })
 }
 
-/** Seals the user-data: from the next record on no guest gets it. The first seal keeps its time. */
+/** Seals the user-data: from the next revision on the guest does not get it. A repeated seal keeps the time of the first. */
 export async function sealUserData(database: Kysely<Tables>, accounts: AccountChanges, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
   return changePlacement(database, accounts, id, mayActFor, (_change, { sealed_at }) => Promise.resolve(sealed_at === null ? { sealed_at: new Date() } : {}))
 }
 
 type Values = Partial<Pick<Placement, 'hypervisor' | 'migrating_to' | 'sealed_at'>>
 
-/** Changes a server and its record in one transaction, which waits for other changes of its account. No values: nothing has to change. */
+/** Changes a server and its record in one transaction, which waits for other changes of its account. `decide` returns the columns to change, if any. */
 async function changePlacement(
   database: Kysely<Tables>, accounts: AccountChanges, id: string, mayActFor: MayActFor,
   decide: (change: Change, server: Placement) => Promise<Values | Refusal>,

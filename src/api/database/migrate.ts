@@ -22,7 +22,7 @@ export async function compareMigrations(database: Kysely<Tables>): Promise<Compa
   return { missing: known.filter((name) => !applied.includes(name)), unknown: applied.filter((name) => !known.includes(name)) }
 }
 
-/** Applies what is missing, all or nothing. Rejects where the database belongs to a later version. */
+/** Applies the missing migrations, all or none. Rejects if the database is of a later version. */
 export async function migrate(database: Kysely<Tables>): Promise<void> {
   const { missing, unknown } = await compareMigrations(database)
   if (unknown.length > 0) throw new StartFailure(`the database is of a later version of imds-api (it has ${unknown.join(', ')}): upgrade imds-api`)

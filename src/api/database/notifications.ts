@@ -18,7 +18,7 @@ export class NotificationListener {
     this.#notified = notified
   }
 
-  /** Ends after `stop`. An unreachable database is not reported: whoever queries it does. */
+  /** Ends after `stop`. It does not report an unreachable database: the parts that query it do. */
   async run(): Promise<void> {
     while (!this.#hasToStop()) {
       try {

@@ -18,7 +18,7 @@ export type DatabaseSettings =
 export interface Database {
   readonly tables: Kysely<Tables>
   readonly pool: pg.Pool
-  /** How to connect, for a connection of its own. */
+  /** How to open a connection outside of the pool. */
   readonly connection: pg.ClientConfig
   /** Resolves when an embedded server has ended without our doing. */
   readonly ended: Promise<void>
@@ -28,19 +28,19 @@ export interface Database {
 /** A connection of the pool. TypeScript's types of pg leave out that its stream is a socket, and `readyForQuery`: true while no query waits. */
 type Connected = pg.PoolClient & pg.Client & { readonly connection: { readonly stream: Pick<Socket, 'setTimeout' | 'on' | 'destroy'> }, readonly readyForQuery: boolean }
 
-/** Connections of one process. */
+/** The most connections of the pool. */
 const POOL = 16
-/** A request waits 5 s for a connection, and is refused then. A listening connection that the network has lost is noticed by TCP's keep-alive. */
+/** A request that waits 5 s for a connection is refused. TCP's keep-alive notices when the network has lost a connection that listens for notifications. */
 const LIVENESS = { connectionTimeoutMillis: 5_000, keepAlive: true, keepAliveInitialDelayMillis: 10_000 }
-/** The network has lost a connection on which nothing arrives for this long while a query waits. Idle connections are closed earlier, by the pool. */
+/** A connection counts as lost if nothing arrives on it for this long while a query waits. The pool closes idle connections earlier. */
 const SILENCE_TIMEOUT_MS = 30_000
 /** A stop waits this long for transactions. One that waits for the store is rolled back. */
 const CLOSE_TIMEOUT_MS = 1_000
 const OLDEST_POSTGRESQL = 15
 
 /**
- * Opens the database and its pool. Rejects where it cannot be reached; the message names the remedy. `shared`: a command, which may run beside an imds-api.
- * `failed` is called for idle connections that break.
+ * Opens the database and its pool. Rejects if it cannot be reached; the message names the remedy. `shared`: true for a command, which may run beside an
+ * imds-api. `failed` is called when an idle connection breaks.
  */
 export async function openDatabase(settings: DatabaseSettings, shared: boolean, failed: (error: Error) => void): Promise<Database> {
   const server = settings.kind === 'embedded' ? await startEmbedded(settings.stateDirectory, shared) : undefined
@@ -79,7 +79,7 @@ export async function openDatabase(settings: DatabaseSettings, shared: boolean, 
   }
 }
 
-/** The operating system notices a lost connection only after a quarter of an hour. A command is left to it, because one of its queries may take long. */
+/** Ends a lost connection: the operating system notices the loss only after 15 minutes. Not for commands, because one of their queries may take long. */
 function endWhenSilent(client: Connected): void {
   const { stream } = client.connection
   stream.setTimeout(SILENCE_TIMEOUT_MS) // its second parameter would be called once only
@@ -88,12 +88,12 @@ function endWhenSilent(client: Connected): void {
   })
 }
 
-/** False if the embedded database has yet to be made. A server by URL always counts as existing. */
+/** False if the embedded database does not exist yet. A server by URL always counts as existing. */
 export function databaseExists(settings: DatabaseSettings): boolean {
   return settings.kind === 'server' || embeddedExists(settings.stateDirectory)
 }
 
-/** Throws where the URL names a file that cannot be read. */
+/** Parses the URL. Throws if it cannot be used, for example because it names a file that cannot be read. */
 function connectionTo({ url, passwordFile }: Extract<DatabaseSettings, { kind: 'server' }>): pg.ClientConfig {
   let connection: pg.ClientConfig
   try {

@@ -18,7 +18,7 @@ export async function markChanged(change: Change, serverIds: readonly string[]):
   await enqueue(change, ids)
 }
 
-/** Enqueues servers without a new revision: for a new server. */
+/** Enqueues servers without a new revision: for new servers, and for those whose record is only published again. */
 export async function enqueue(change: Change, serverIds: readonly string[]): Promise<void> {
   await sql`insert into outbox (server_id) select unnest(${[...serverIds]}::text[])`.execute(change)
   await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(change)

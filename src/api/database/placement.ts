@@ -5,7 +5,7 @@ import type { Change } from './transaction.ts'
 /** A hypervisor. `free`: MB of RAM. */
 export interface FreeHypervisor { readonly name: string, readonly zone_id: string, readonly free: number }
 
-/** The hypervisors of a zone (default: of the region), those with most free RAM first. Locks them, so that two changes do not fill one together. */
+/** The hypervisors of a zone (default: of the region), those with the most free RAM first. Locks them, so that two changes cannot use the same free RAM. */
 export async function freeHypervisors(change: Change, zoneId: string | undefined): Promise<readonly FreeHypervisor[]> {
   const all = change.selectFrom('hypervisors').select(['name', 'zone_id', 'ram']).where('removed_at', 'is', null).orderBy('name').forUpdate()
   const hypervisors = await (zoneId === undefined ? all : all.where('zone_id', '=', zoneId)).execute()

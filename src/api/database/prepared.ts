@@ -1,6 +1,6 @@
 /**
- * Queries that are built once and that each connection prepares once. For the reads that clients repeat most: building a query with its joins takes longer
- * than running it (docs/performance.md). Their columns are listed one by one, because a prepared `select *` fails once a later version adds a column.
+ * Queries that are built once and that each connection prepares once. They are for the most frequent reads, because building a query with its joins takes
+ * longer than running it (docs/performance.md). Their columns are listed one by one, because a prepared `select *` fails once a later version adds a column.
  */
 import type { Compilable } from 'kysely'
 import type pg from 'pg'

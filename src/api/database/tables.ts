@@ -1,4 +1,4 @@
-/** The columns of every table, as Kysely reads and writes them. migrations/ has their rules. */
+/** The columns of every table, as Kysely reads and writes them. The migrations have their constraints. */
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
 import type { AccountStatus } from '../model/account-states.ts'
 import type { CollaborationStatus, Role } from '../model/collaboration.ts'
@@ -12,7 +12,7 @@ type Default<T> = ColumnType<T, T | undefined, T>
 type Nullable<T> = ColumnType<T | null, T | null | undefined, T | null>
 
 interface Region { readonly only_row: Generated<boolean>, name: string, domain: string, library_ftp_host: string }
-/** `removed_at`: `--prune` has removed it. It stays for deleted servers, which are shown with it; a hypervisor for their snapshots. */
+/** `removed_at`: when `--prune` removed it. The row stays, because deleted servers are shown with it; a hypervisor still deletes their snapshots. */
 interface Removable { removed_at: Nullable<Date> }
 interface Zones extends Removable { id: string, handle: string }
 interface ServerTypes extends Removable {
@@ -71,7 +71,7 @@ interface Accounts {
 interface Collaborations {
   id: string
   account_id: string
-  /** Who has accepted. */
+  /** The user who has accepted. */
   user_id: string | null
   inviter_id: string | null
   email: string
@@ -138,7 +138,7 @@ interface Applications {
 
 /** Either `client_id` and `account_id`, or `family_id`. */
 interface AccessTokens { sha256: Buffer, client_id: string | null, account_id: string | null, family_id: Nullable<number>, scopes: string[], expires_at: Date }
-/** What began with one password: refresh tokens, and the access tokens that came with them. */
+/** A family: the refresh tokens that come from one sign-in, and the access tokens that came with them. */
 interface TokenFamilies { readonly id: Generated<number>, application_id: string, user_id: string, scopes: string[], revoked_at: Nullable<Date> }
 interface RefreshTokens { sha256: Buffer, family_id: number, expires_at: Date, used_at: Nullable<Date> }
 
@@ -164,7 +164,7 @@ interface Servers {
   deleted_at: Date | null
   /** The revision of its record. Every change that the guest can see increases it. */
   revision: Default<number>
-  /** Why the store refuses the record; null: it does not. */
+  /** Why the last publish failed; null: it did not. */
   publish_fault: string | null
   metadata_options: ColumnType<object | null, string | null | undefined, string | null>
   tags: ColumnType<Readonly<Record<string, string>>, string | undefined, string>
@@ -206,7 +206,7 @@ interface CloudIps {
   created_at: Default<Date>
 }
 
-/** `data`: JSON text when written. */
+/** `data`: written as JSON text. */
 interface ConfigMaps { id: string, account_id: string, name: string, data: ColumnType<object, string, string>, created_at: Default<Date> }
 
 interface DatabaseServerTypes { id: string, name: string, description: string, disk_size: number, ram: number }
@@ -229,7 +229,7 @@ interface DatabaseServers {
   deleted_at: Nullable<Date>
 }
 
-/** What the compute system has to do with a server (docs/api.md#actions). `outcome` is null while it is not reported. */
+/** What the compute system has to do with a server (docs/api.md#actions). `outcome`: null until it is reported. */
 interface ComputeActions {
   readonly id: Generated<number>
   server_id: string
@@ -247,7 +247,7 @@ interface ComputeActions {
   fault: Nullable<string>
 }
 
-/** `retry_at`: the store refused the record, and it is tried again then. */
+/** `retry_at`: when a publish that failed is tried again. */
 interface Outbox {
   readonly id: Generated<number>
   server_id: string
@@ -257,7 +257,7 @@ interface Outbox {
 
 /** The states of a server. */
 export type ServerStatus = 'creating' | 'active' | 'inactive' | 'deleting' | 'deleted' | 'failed' | 'unavailable'
-/** What the compute system does with a server: what clients ask of it, and what follows from other requests. */
+/** The actions of the compute system on a server: those that clients ask for, and those that follow from other requests. */
 export type ActionKind = 'create' | 'start' | 'stop' | 'shutdown' | 'reboot' | 'reset' | 'snapshot' | 'activate_console' | 'delete_image' | 'delete'
 /** How an action ended. */
 export type Outcome = 'succeeded' | 'failed'

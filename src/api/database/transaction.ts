@@ -1,4 +1,4 @@
-/** Runs a change: all of it or nothing. */
+/** Runs a change in a transaction. */
 import type { Kysely, Transaction } from 'kysely'
 import { isRefusal, type Refusal } from '../refusal.ts'
 import type { Tables } from './tables.ts'

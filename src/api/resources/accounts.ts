@@ -1,7 +1,7 @@
 /**
  * Accounts, in their full and collected form. Their status and limits come from the region file.
  *
- * The password of the image library's FTP server is random, and the database has its SHA-256 in hexadecimal.
+ * The password of an account for the image library's FTP server is random. The database has only its SHA-256, in hexadecimal.
  */
 import type { InferResult } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
@@ -53,14 +53,14 @@ const Update = Type.Object({
   telephone_number: Type.Optional(Type.String({ format: 'telephone', description: 'Of E.164. The verified number stays the same.' })),
 })
 
-/** What an update writes as it is. */
+/** The fields that an update writes as they were sent. */
 const TEXTS = ['name', 'address_1', 'address_2', 'city', 'county', 'postcode', 'country_code', 'telephone_number'] as const
 
 const TAGS = ['Accounts']
 const RESET = { summary: 'Get a new password for the FTP server of the image library', description: 'The response is the only one that has it.', tags: TAGS, response: { 200: Account } }
 const Params = Type.Object({ id: Type.String() })
 
-/** Adds the routes that need no choice of an account. */
+/** Adds the routes for which a user need not name an account. */
 export function addAccountRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/accounts', { schema: { summary: 'List accounts', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ accountIds }) => {
     const [rows, usage] = [await selectAccounts(tables, accountIds).orderBy('accounts.id').execute(), await usageOfAccounts(tables, accountIds)]
@@ -74,7 +74,7 @@ export function addAccountRoutes(server: ApiServer, { tables, accounts, site }: 
     reply.answer(200, accountIds.includes(id) ? await accounts.commit(id, (change) => resetFtpPassword(change, site, id)) : notFound(`the account ${id}`)))
 }
 
-/** Adds `/account`: the account of the request. */
+/** Adds `/account`: the account for which the request acts. */
 export function addChosenAccountRoute(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/account', { schema: { summary: 'Get the account of the request', tags: TAGS, response: { 200: Account } } }, async ({ caller }, reply) =>
     reply.answer(200, await load(tables, site, caller.accountId)))
@@ -103,7 +103,7 @@ async function resetFtpPassword(change: Change, site: Site, id: string): Promise
   return isRefusal(account) ? account : { ...account, library_ftp_password: password }
 }
 
-/** Accounts with all that their forms show, in one query. */
+/** Accounts with everything that their forms show, in one query. */
 function selectAccounts(database: Reader, ids: readonly string[]) {
   return database.selectFrom('accounts').selectAll('accounts').select((eb) => [
     jsonObjectFrom(eb.selectFrom('users').select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret']).whereRef('users.id', '=', 'accounts.owner_id')).as('owner'),

@@ -1,7 +1,7 @@
 /**
  * API clients: programs that get access tokens for their account with an id and a secret.
  *
- * A client is created without a secret: reset_secret gives it its first one, and each later one. DELETE revokes a client: it gets no more tokens, and its
+ * A client is created without a secret: reset_secret makes its first one, and each later one. DELETE revokes a client: it gets no more tokens, and its
  * tokens end at once. It stays readable with `revoked_at`, but is in no list.
  */
 import type { InferResult, Selectable } from 'kysely'
@@ -90,7 +90,7 @@ export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }
     }, 'POST /api_clients/ID/reset_secret')))
 }
 
-/** True for a change that only takes the scope infrastructure from a client, which withdraws access. */
+/** True for a change that only withdraws access: it takes the scope `infrastructure` from a client. */
 function isOnlyLowering({ name, description, permissions_group }: Static<typeof Body>): boolean {
   return name === undefined && description === undefined && permissions_group === 'storage'
 }

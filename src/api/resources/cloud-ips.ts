@@ -1,8 +1,9 @@
 /**
- * Cloud IPs: public addresses of an account, which move between servers.
+ * Cloud IPs: public addresses of an account, which can be moved between servers.
  *
  *   unmapped --map--> mapped --unmap, or its destination is deleted--> unmapped
- *   (none) --a server asks for it--> reserved --the server is active--> mapped
+ *   (none), unmapped --a new server takes it--> reserved --the server is active--> mapped
+ *   reserved --the server cannot be created, or is deleted--> unmapped
  */
 import type { ApiServer } from '../server.ts'
 import Type, { type Static } from 'typebox'
@@ -141,7 +142,7 @@ function valuesOf(
 type Destination = Pick<Selectable<Tables['cloud_ips']>, 'interface_id' | 'server_group_id' | 'database_server_id'>
 const NOWHERE: Destination = { interface_id: null, server_group_id: null, database_server_id: null }
 
-/** Finds a destination among the account's resources, and locks it: a server and a database server against a delete, a group against members that join. */
+/** Finds a destination in the account and locks it, so that a server or database server is not deleted and no server joins a group meanwhile. */
 async function findDestination(change: Change, accountId: string, id: string): Promise<Destination | Refusal> {
   const alive = change.selectFrom('interfaces').innerJoin('servers', 'servers.id', 'interfaces.server_id').select('interfaces.id')
     .where('servers.account_id', '=', accountId).where('servers.status', 'not in', ['deleting', 'deleted']).forUpdate('servers')
@@ -166,7 +167,7 @@ async function findDestination(change: Change, accountId: string, id: string): P
   }
 }
 
-/** The servers whose guests see a change at a destination. Locks a group, so that no server joins it unseen before the change is committed. */
+/** The servers whose guests see a change at a destination. Locks a group, so that no server joins it before the commit. */
 async function serversAt(change: Change, { interface_id, server_group_id }: Destination): Promise<string[]> {
   if (interface_id === null && server_group_id === null) return []
   if (interface_id !== null) return (await change.selectFrom('interfaces').select('server_id').where('id', '=', interface_id).execute()).map(({ server_id }) => server_id)
@@ -179,7 +180,7 @@ async function lock(change: Change, accountId: string, id: string): Promise<Sele
   return row ?? notFound(`the cloud IP ${id}`)
 }
 
-/** A cloud IP with all that its form shows, in one query. */
+/** Cloud IPs with everything that their form shows, in one query. */
 function selectCloudIps(database: Reader, accountId: string) {
   return database.selectFrom('cloud_ips')
     .innerJoin('accounts', 'accounts.id', 'cloud_ips.account_id')

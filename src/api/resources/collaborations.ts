@@ -1,7 +1,7 @@
 /**
  * Collaborations: a user's access to an account of somebody else. The account invites an e-mail address, and the user who has that address, verified, accepts.
- * model/collaboration.ts has the states. Until it is accepted, an invitation belongs to its address, so it shows no user: an account cannot find out who
- * has an address.
+ * model/collaboration.ts has the states. Until it is accepted, an invitation shows no user, so that an account cannot find out whether a
+ * user has the address.
  */
 import { sql, type InferResult } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
@@ -30,7 +30,7 @@ const Create = Type.Object({ email: Type.String(), role: Type.Enum(Object.keys(R
 
 const TAGS = ['Collaborations']
 const Params = Type.Object({ id: Type.String() })
-/** Where a collaboration is, for the account and for the user. */
+/** The path of collaborations for each side, the account and the user. */
 const PATHS = { account: 'collaborations', user: 'user/collaborations' } as const
 type Side = keyof typeof PATHS
 
@@ -64,7 +64,7 @@ export function addCollaborationRoutes(server: ApiServer, { tables, accounts, si
   }
 }
 
-/** Adds the user's side. API clients are refused, also for ids that do not exist. No account has to be named. */
+/** Adds the user's side. API clients are refused, even for ids that do not exist. A user need not name an account. */
 export function addUserCollaborationRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/user/collaborations', { schema: { summary: 'List the own collaborations and invitations', tags: TAGS, response: { 200: listOf(Collaboration) } } }, async ({ identity }, reply) =>
     reply.answer(200, await asUser(identity, async (userId) =>
@@ -105,7 +105,7 @@ async function asUser<T>(identity: Identity, task: (userId: string) => Promise<T
   return identity.kind === 'user' ? task(identity.userId) : refuse('forbidden', 'an API client has no invitations: sign in as a user')
 }
 
-/** Creates an invitation and returns its id. That of an API client is in the name of the account's owner. */
+/** Creates an invitation and returns its id. The inviter of an API client's invitation is the owner of the account. */
 async function invite(change: Change, { accountId, userId }: Caller, { email, role }: Static<typeof Create>): Promise<string | Refusal> {
   if (!isEmailAddress(email)) return refuse('unprocessable_entity', 'email must be an address such as ada@example.com')
   const current = await change.selectFrom('collaborations').select(['id', 'status']).where('account_id', '=', accountId).where('status', 'in', ['pending', 'accepted'])
@@ -130,7 +130,7 @@ async function countInvitations(change: Change, accountId: string): Promise<numb
   return count
 }
 
-/** Moves one of `collaborations` to its next state. `userId`: who accepts. Returns a refusal, or nothing. */
+/** Moves one of `collaborations` to its next state. `userId`: the user who accepts. Returns a refusal, or undefined. */
 async function move(
   change: Change, collaborations: ReturnType<typeof ofAccount>, id: string, trigger: CollaborationTrigger, userId?: string,
 ): Promise<Refusal | undefined> {
@@ -144,7 +144,7 @@ async function move(
   return undefined
 }
 
-/** What a collaboration gets with its new state. A pending one has its invitation sent again. */
+/** The columns that change with the new state. `invited_at: null` has the invitation sent again. */
 function columnsOf(status: CollaborationStatus, userId: string | undefined) {
   if (status === 'pending') return { invited_at: null }
   return status === 'accepted' ? { user_id: userId, started_at: new Date() } : { finished_at: new Date() }
@@ -159,7 +159,7 @@ function ofAccount(database: Reader, accountId: string) {
   return selectCollaborations(database).where('collaborations.account_id', '=', accountId)
 }
 
-/** Those of a user: accepted ones, and invitations to the address of the user, if it is verified. */
+/** The collaborations of a user, and the invitations to the user's address, if it is verified. */
 function ofUser(database: Reader, userId: string) {
   return selectCollaborations(database).where((where) => where.or([
     where('collaborations.user_id', '=', userId),

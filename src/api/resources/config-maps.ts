@@ -1,4 +1,4 @@
-/** Config maps: a name and an object of any content, which comes back as it was sent. */
+/** Config maps: a name and a JSON object of any content, which responses show as it was sent. */
 import type { FastifyReply } from 'fastify'
 import type { Kysely } from 'kysely'
 import Type from 'typebox'
@@ -81,7 +81,7 @@ function collect(site: Site, { id, name }: { readonly id: string, readonly name:
   return { ...head(site, 'config_map', 'config_maps', id), name }
 }
 
-/** The text of the database is never parsed again. */
+/** Puts the stored text of `data` into the response as it is: parsing would change it. */
 async function load(database: Reader | Kysely<Tables>, site: Site, accountId: string, id: string): Promise<Member | Refusal> {
   const row = await database.selectFrom('config_maps').select((eb) => ['id', 'name', eb.cast<string>('data', 'text').as('data')])
     .where('id', '=', id).where('account_id', '=', accountId).executeTakeFirst()

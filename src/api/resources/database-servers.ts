@@ -19,7 +19,7 @@ import type { ResourceParts } from './parts.ts'
 const DatabaseServer = Type.Object({
   ...NestedDatabaseServer.properties, account: NestedAccount, database_server_type: NestedDatabaseType, cloud_ips: Type.Array(NestedCloudIp), zone: NestedZone,
 }, { title: 'DatabaseServer' })
-/** Clients send all fields with a new name. Those that the region file sets may be sent as they are. */
+/** The fields that only the region file sets. Some clients send them with every change, so their present values are accepted. */
 const SET_BY_REGION = ['allow_access', 'maintenance_weekday', 'maintenance_hour', 'snapshots_schedule'] as const
 const Fixed = Type.Optional(Type.Unknown({ description: 'The present value: the region file sets it.' }))
 const Update = Type.Object({

@@ -1,7 +1,10 @@
 /**
- * Images: public ones, which the region file makes, and those of the account: the region file's, and snapshots.
+ * Images. An account sees public images and its own. The region file and snapshots of servers make images.
  *
- *   creating --> available <--> deprecated --DELETE--> deleting --> deleted
+ *   creating --> available <--PUT--> deprecated
+ *   creating --> failed
+ *   available, deprecated, failed --DELETE--> deleting --> deleted
+ *   deleting --> failed
  */
 import type { Selectable } from 'kysely'
 import Type, { type Static } from 'typebox'
@@ -98,7 +101,7 @@ async function remove(change: Change, compute: ComputeMode, { id, status, locked
   if (locked) return refuse('resource_conflict', `${id} is locked: unlock it first`)
   if (['creating', 'deleting'].includes(status)) return refuse('resource_conflict', `${id} is ${status}`)
   const user = await change.selectFrom('servers').select('id').where('image_id', '=', id).where('deleted_at', 'is', null).limit(1).executeTakeFirst()
-  if (user !== undefined) return refuse('resource_conflict', `a server uses ${id}`) // which may be another account's, if the image is public
+  if (user !== undefined) return refuse('resource_conflict', `a server uses ${id}`) // not named: it may be another account's, if the image is public
   await change.updateTable('images').set({ status: serverId === null ? 'deleted' : 'deleting' }).where('id', '=', id).execute()
   if (serverId !== null) await requestAction(change, compute, serverId, { kind: 'delete_image', imageId: id })
   return undefined

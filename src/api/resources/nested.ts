@@ -1,6 +1,6 @@
 /**
- * The nested form of every resource: its schema, and the function that makes it from a row. The fields are those of the interface, and those that its
- * clients read (docs/api.md#representations).
+ * The nested form of every resource: its schema, and the function that makes it from a row. It has the fields of the interface, and others that clients
+ * read (docs/api.md#representations).
  */
 import Type, { type Static, type TArray, type TObject, type TProperties } from 'typebox'
 import { cloudIpFqdn } from '../model/names.ts'
@@ -8,12 +8,12 @@ import { formatOptionalTime, formatTime } from '../model/time.ts'
 import type { DatabaseServerStatus } from '../model/database-server-states.ts'
 import type { ServerStatus } from '../database/tables.ts'
 
-/** Where this API is, and the domain of its region. */
+/** The URL of this API, without a final slash, and the domain of its region. */
 export interface Site { readonly baseUrl: string, readonly domain: string }
 
 /** Text or null. */
 export const NullableString = Type.Union([Type.String(), Type.Null()])
-/** A name in a request. Clients clear one with null, too. */
+/** A name in a request. Some clients clear it with null. */
 export const GivenName = Type.Union([Type.String({ maxLength: 255 }), Type.Null()], { description: 'Null is the same as an empty text.' })
 /** An id in a body, or where the description says so a handle. */
 export const GivenId = Type.String({ minLength: 1 })
@@ -32,7 +32,7 @@ export function listOf<T extends TObject>(schema: T): TArray<T> {
   return Type.Array(schema)
 }
 
-/** The first three fields of every representation. `path`: of its collection. */
+/** The first three fields of every representation. `path`: the path of its collection, such as servers. */
 export function head<T extends string>(site: Site, resourceType: T, path: string, id: string): { id: string, resource_type: T, url: string } {
   return { id, resource_type: resourceType, url: `${site.baseUrl}/1.0/${path}/${id}` }
 }

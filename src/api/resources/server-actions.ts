@@ -1,4 +1,4 @@
-/** Actions on servers. Which is possible in which state is in model/server-actions.ts. */
+/** The actions on servers. model/server-actions.ts says in which state each is possible. */
 import Type, { type Static } from 'typebox'
 import { newToken } from '../auth/secrets.ts'
 import { expectedStatus, requestAction } from '../database/compute-actions.ts'
@@ -13,7 +13,7 @@ import { load, lockServer, Server } from './servers.ts'
 const CONSOLE_SECONDS = 900
 
 interface Extras { readonly imageId?: string, readonly consoleToken?: string }
-/** The server after an action, and what the response has beside it. */
+/** The server after an action, and what the response shows besides it. */
 interface Done { readonly member: Static<typeof Server>, readonly extras: Extras }
 
 /** Adds the routes. */
@@ -41,7 +41,7 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
   }
 }
 
-/** Returns a new token. The database keeps only its end, and the token itself while the compute system does not have it. */
+/** Opens the console and returns its token. The server's row has only its expiry; an action that waits has the token until it is finished. */
 async function openConsole(change: Change, id: string): Promise<string> {
   await change.updateTable('servers').set({ console_token_expires: new Date(Date.now() + CONSOLE_SECONDS * 1000) }).where('id', '=', id).execute()
   return newToken()

@@ -1,4 +1,4 @@
-/** Server groups: guests know them as security groups. A cloud IP can be mapped to all members of one. */
+/** Server groups, which guests see as security groups. A cloud IP can be mapped to all members of a group. */
 import type { InferResult, Selectable } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'

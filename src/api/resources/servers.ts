@@ -3,8 +3,8 @@
  *
  *   creating --its record is in the store--> active --DELETE--> deleting --its record is out of the store--> deleted
  *
- * server-actions.ts has what clients ask of a running server.
- * Every change that a guest can see enqueues the server for publishing (database/outbox.ts).
+ * With IMDS_API_COMPUTE=reported, a hypervisor must also have created or deleted it; the server is `failed` if that fails. The actions between `active` and
+ * `inactive` are in server-actions.ts. Every change that a guest can see enqueues the server for publishing (database/outbox.ts).
  */
 import type { InferResult, Selectable } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
@@ -51,7 +51,7 @@ export const Server = Type.Object({
 
 const UserData = Type.Union([Type.String(), Type.Null()], { description: 'Base64 of at most 16,384 bytes. Line breaks are allowed, and do not count.' })
 const GroupIds = Type.Array(Type.Union([GivenId, Type.Object({ id: GivenId })]), { maxItems: SERVER_GROUPS_MAX, description: 'Ids, or server groups as a server shows them.' })
-/** Null, as a server shows them: anything else would let a client believe that snapshots are made. */
+/** Fields that must be null: other values are refused, since no snapshots are made by a schedule. */
 const SCHEDULE = ['snapshots_schedule', 'snapshots_retention'] as const
 const Unscheduled = Type.Optional(Type.Unknown({ description: 'Null. Anything else is 501.' }))
 const Schedule = { snapshots_schedule: Unscheduled, snapshots_retention: Unscheduled }
@@ -59,8 +59,8 @@ const Extensions = { metadata_options: Type.Optional(GivenOptionsSchema), tags: 
 const Create = Type.Object({
   image: Type.String({ minLength: 1, description: 'An id or a handle.' }),
   name: Type.Optional(GivenName),
-  server_type: Type.Optional(Type.String({ minLength: 1, description: 'An id or a handle. Default: the smallest that is available.' })),
-  zone: Type.Optional(Type.String({ minLength: 1, description: 'An id or a handle. Default: the zone with the most free RAM.' })),
+  server_type: Type.Optional(Type.String({ minLength: 1, description: 'An id or a handle. Default: the smallest available type with the min_ram of the image.' })),
+  zone: Type.Optional(Type.String({ minLength: 1, description: 'An id or a handle. Default: the zone of the hypervisor with the most free RAM.' })),
   user_data: Type.Optional(UserData),
   server_groups: Type.Optional(GroupIds),
   cloud_ip: Type.Optional(Type.Union([Type.Boolean(), GivenId], { description: 'true, also as text: a new cloud IP; or the id of an unmapped one.' })),
@@ -176,7 +176,7 @@ async function missingGroups(change: Change, accountId: string, ids: readonly st
   return ids.filter((id) => !found.some((group) => group.id === id)).map((id) => `server_groups: ${id} does not exist`)
 }
 
-/** A server with all that its forms show, in one query however many there are. */
+/** Servers with everything that their forms show, in one query. */
 function selectServers(database: Reader, accountId: string) {
   return database.selectFrom('servers')
     .innerJoin('accounts', 'accounts.id', 'servers.account_id').innerJoin('images', 'images.id', 'servers.image_id')
@@ -219,7 +219,7 @@ function collect(site: Site, row: Row): Static<typeof Collected> {
   }
 }
 
-/** Extensions are there only if the server uses them: gobrightbox's tests reject fields that the interface does not have. */
+/** The full form. It has the extensions only if the server uses them: gobrightbox's tests reject fields that the interface does not have. */
 function represent(site: Site, row: Row): Static<typeof Server> {
   const { user_data, disk_encrypted, status, console_token_expires: expires } = row
   const hasConsole = expires !== null && expires > new Date() && status !== 'deleting' && status !== 'deleted' && status !== 'failed'

@@ -1,12 +1,12 @@
-/** Where this API is, with the domain that its region has in the database: applying a region file may change it. */
+/** The URL of this API and the domain of its region. The domain is read from the database again and again, because applying a region file may change it. */
 import type { Kysely } from 'kysely'
 import type { Tables } from '../database/tables.ts'
 import type { Site } from './nested.ts'
 
-/** An older domain is read again. */
+/** A domain that was read longer ago is read again. */
 const DOMAIN_MAX_AGE_MS = 1_000
 
-/** The site of a running API. `steady`: milliseconds of a clock that is never set. */
+/** The site of a running API. `steady`: milliseconds of a monotonic clock. */
 export class CurrentSite implements Site {
   readonly baseUrl: string
   readonly #tables: Kysely<Tables>
@@ -30,7 +30,7 @@ export class CurrentSite implements Site {
     const startMs = this.#steady()
     if (startMs - this.#readAtMs < DOMAIN_MAX_AGE_MS) return
     const { domain } = await this.#tables.selectFrom('region').select('domain').executeTakeFirstOrThrow()
-    if (startMs < this.#readAtMs) return // a later read has ended before
+    if (startMs < this.#readAtMs) return // a read that began later has ended already
     this.#domain = domain
     this.#readAtMs = startMs
   }

@@ -81,7 +81,7 @@ export function addUserRoutes(server: ApiServer, { tables, site }: ResourceParts
   }
 }
 
-/** The columns that a request changes. Clients also send the fields that they leave as they are. */
+/** The columns whose values a request changes. Clients also send fields with their present values. */
 function changesOf(row: Row, { name = row.name, ssh_key, messaging_pref = row.messaging_pref, email_address, password }: Static<typeof Change>): Partial<Insertable<Tables['users']>> | Refusal {
   const key = ssh_key === undefined ? { ok: true, value: row.ssh_key ?? '' } as const : parseSshKey(ssh_key ?? '')
   const [first, ...others] = [
@@ -95,8 +95,8 @@ function changesOf(row: Row, { name = row.name, ssh_key, messaging_pref = row.me
 }
 
 /**
- * The users of accounts, and `self`, who may have none. Of the accounts that a user has access to, each shows only these: the others are none of the
- * caller's business.
+ * The users of these accounts, and `self`, who may have no account. Of the accounts of each user, it shows only those among `accountIds`: the caller must not
+ * see the others.
  */
 function selectUsers(database: Reader, accountIds: readonly string[], self?: string) {
   return database.selectFrom('users').selectAll('users')
@@ -108,7 +108,7 @@ function selectUsers(database: Reader, accountIds: readonly string[], self?: str
     ]))
 }
 
-/** True if the account is owned by the user of the outer query, or open to that user by an accepted collaboration. */
+/** True if the user of the outer query owns the account, or has access by an accepted collaboration. */
 function hasUser() {
   return sql<boolean>`(accounts.owner_id = users.id or exists (
     select from collaborations where collaborations.account_id = accounts.id and collaborations.user_id = users.id and collaborations.status = 'accepted'))`

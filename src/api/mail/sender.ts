@@ -3,7 +3,8 @@
  * mail, a kill loses no invitation, and a request that clears the column has the invitation sent again.
  *
  * Two processes never send one invitation at the same time, because a sender holds its advisory lock. The lock does not delay changes of the collaboration.
- * If the mail server has accepted a mail and the database cannot record it, the sender only records it later. A kill in between sends the mail twice.
+ * If the mail server has accepted a mail and the database cannot record it, the sender only records it later. A kill in between sends the mail
+ * again, and so does another imds-api, which does not know that it was accepted.
  *
  * An invitation that cannot be sent is tried again with back-off, without end, and others do not wait for it. Without a mail server, the log has a warning for
  * each invitation and each resend.

@@ -7,18 +7,18 @@ interface Schema { readonly hint?: string, readonly minimum?: number, readonly m
 /** A fault as Ajv reports it with its option `verbose`. `propertyName`: it is a fault of this key. */
 type Fault = NonNullable<FastifyError['validation']>[number] & { readonly parentSchema?: Schema, readonly propertyName?: string }
 
-/** What a value is not. Any other fault is of a value that has the right type. */
+/** The faults of a value that has another type or is not one of the allowed values. All other faults are of a value with the right type. */
 const OTHER_VALUE = ['type', 'const', 'enum']
 
 /**
- * The faults, one a place: `port_translators.0.incoming must be an integer or a string`. A union names its alternatives, or what is wrong with a value that
- * has the type of one.
+ * The faults, one for each place: `port_translators.0.incoming must be an integer or a string`. For a union, the fault names the alternatives; if the value has
+ * the type of one of them, it says what is wrong with the value.
  */
 export function formatFaults(validation: readonly Fault[]): string[] {
   const places = new Map<string, Fault[]>()
-  const parents = new Set(validation.map((fault) => namesOf(fault).slice(0, -1).join('/'))) // with a fault inside, they have the type of an alternative
+  const parents = new Set(validation.map((fault) => namesOf(fault).slice(0, -1).join('/'))) // places with a fault inside: their values have the right type
   for (const fault of validation) {
-    if (['anyOf', 'propertyNames'].includes(fault.keyword)) continue // what it consists of is a fault too
+    if (['anyOf', 'propertyNames'].includes(fault.keyword)) continue // its parts have faults of their own
     const names = namesOf(fault)
     if (fault.keyword === 'type' && names.length > 0 && parents.has(names.join('/'))) continue
     const place = names.map((name) => name.replaceAll('~1', '/').replaceAll('~0', '~')).join('.')
@@ -40,7 +40,7 @@ function namesOf({ instancePath, params: { missingProperty } }: Fault): string[]
 function formatPlace(faults: readonly Fault[]): string {
   const limits = faults.filter(({ keyword }) => !OTHER_VALUE.includes(keyword))
   if (limits.length > 0) return [...new Set(limits.map(formatFault))].join(' and ')
-  const withValues = faults.filter(({ keyword }) => keyword !== 'type').map(({ parentSchema }) => parentSchema) // the values tell the type
+  const withValues = faults.filter(({ keyword }) => keyword !== 'type').map(({ parentSchema }) => parentSchema) // their values make the type clear
   const values = faults.filter(({ keyword, parentSchema }) => keyword !== 'type' || !withValues.includes(parentSchema))
   return [...new Set(values.map(formatFault))].join(' or ').replaceAll(' or must be ', ' or ')
 }

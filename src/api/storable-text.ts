@@ -1,6 +1,6 @@
 /**
- * The check of text in requests: PostgreSQL cannot store U+0000, and half of a surrogate pair would become another character. It is a keyword of Ajv, which
- * is added to each string of a schema before the schema is compiled. Keys and values of tags and config maps are stored as JSON, which can have both.
+ * Checks text in requests: PostgreSQL cannot store U+0000, and half of a surrogate pair would become another character. The check is a keyword for Ajv, which
+ * is added to each string of a schema before the schema is compiled. Tags and data of config maps do not have it: they are stored as JSON, which can.
  */
 
 interface Schema {
@@ -13,12 +13,12 @@ interface Schema {
 /** The keyword, and the text of its fault. */
 export const STORABLE = 'storable'
 export const STORABLE_FAULT = 'must not contain the character U+0000 or half of a surrogate pair'
-/** The keyword for Ajv. */
+/** The definition of the keyword, for Ajv. */
 export const STORABLE_KEYWORD = {
   keyword: STORABLE, type: 'string', validate: (_on: boolean, text: string) => text.isWellFormed() && !text.includes('\0'),
 } as const
 
-/** A copy of a schema that checks each string with a place in the schema. */
+/** A copy of a schema in which each string that the schema describes has the keyword. */
 export function withStorableText(schema: Schema): Schema {
   return {
     ...schema,

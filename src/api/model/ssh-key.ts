@@ -23,7 +23,7 @@ export function parseSshKey(text: string): Parsed<string, string> {
   if (!TYPES.includes(type)) return refuse(`must begin with a type of key: ${TYPES.join(', ')}`)
   const parts = partsOf(Buffer.from(base64, 'base64'))
   if (parts === undefined || parts.length < 2) return refuse('must have the whole base64 text of a key')
-  if (parts[0]!.toString('latin1') !== type) return refuse(`must have a key of the type ${type}: its base64 text is of another`)
+  if (parts[0]!.toString('latin1') !== type) return refuse(`must have a key of the type ${type}: its base64 text is a key of another type`)
   return { ok: true, value: line }
 }
 

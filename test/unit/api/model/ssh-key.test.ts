@@ -43,7 +43,7 @@ test.each([
   ['an unknown type', `ssh-ed448 ${keyOf('ssh-ed448', 'a')}`, /^must begin with a type of key: ssh-ed25519, /],
   ['a certificate', `ssh-ed25519-cert-v01@openssh.com ${keyOf('ssh-ed25519-cert-v01@openssh.com', 'a')}`, /^must begin with a type/],
   ['a type that OpenSSH removed', `ssh-dss ${keyOf('ssh-dss', 'a')}`, /^must begin with a type/],
-  ['another type inside', `ssh-rsa ${ED25519}`, /^must have a key of the type ssh-rsa: its base64 text is of another$/],
+  ['another type inside', `ssh-rsa ${ED25519}`, /^must have a key of the type ssh-rsa: its base64 text is a key of another type$/],
   ['a key that was cut', `ssh-ed25519 ${ED25519.slice(0, -4)}`, /^must have the whole base64 text/],
   ['a key that was cut in a length', `ssh-ed25519 ${Buffer.from(ED25519, 'base64').subarray(0, 17).toString('base64')}`, /^must have the whole/],
   ['a key with more behind it', `ssh-ed25519 ${ED25519}AAAA`, /^must have the whole/],

@@ -103,7 +103,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const accounts = new AccountChanges(database.tables, new AsyncLock(ACCOUNT_QUEUE))
     const server = await buildApiServer(config, database, accounts, auth, metrics.unreadable, audit, log)
     server.addHook('onResponse', (request, reply, done) => {
-      metrics.answered(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
+      metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
       done()
     })
     const operatorServer = buildOperatorServer({ database, publisher, registry: metrics.registry })

@@ -63,12 +63,12 @@ export function buildAudit(
   }
 }
 
-function describeChange({ ip, method, routeOptions, params, body }: FastifyRequest, { answeredId }: FastifyReply) {
+function describeChange({ ip, method, routeOptions, params, body }: FastifyRequest, { respondedId }: FastifyReply) {
   const known = Object.keys((routeOptions.schema?.body as { readonly properties?: object } | undefined)?.properties ?? {})
   const set = known.filter((name) => Object.hasOwn(body as object, name))
   return {
     address: ip, method, route: routeOptions.url,
-    id: (params as { readonly id?: string }).id ?? answeredId,
+    id: (params as { readonly id?: string }).id ?? respondedId,
     set: set.length > 0 ? set : undefined,
   }
 }

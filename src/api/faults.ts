@@ -9,12 +9,15 @@ type Fault = NonNullable<FastifyError['validation']>[number] & { readonly parent
 
 /** The faults of a value that has another type or is not one of the allowed values. All other faults are of a value with the right type. */
 const OTHER_VALUE = ['type', 'const', 'enum']
+/** Faults that are read. A body of 256 KiB can have hundreds of thousands, and to read them all would block other requests for seconds. */
+const FAULTS_MAX = 1_000
 
 /**
- * The faults, one for each place: `port_translators.0.incoming must be an integer or a string`. For a union, the fault names the alternatives; if the value has
- * the type of one of them, it says what is wrong with the value.
+ * The first faults, one for each place: `port_translators.0.incoming must be an integer or a string`. For a union, the fault names the alternatives;
+ * if the value has the type of one of them, it says what is wrong with the value.
  */
-export function formatFaults(validation: readonly Fault[]): string[] {
+export function formatFaults(all: readonly Fault[]): string[] {
+  const validation = all.slice(0, FAULTS_MAX)
   const places = new Map<string, Fault[]>()
   const parents = new Set(validation.map((fault) => namesOf(fault).slice(0, -1).join('/'))) // places with a fault inside: their values have the right type
   for (const fault of validation) {

@@ -12,7 +12,7 @@ import { UNREADABLE_REASONS, type UnreadableReason } from './server.ts'
 /** The registry, and the functions that count. */
 export interface ApiMetrics {
   readonly registry: Registry
-  readonly answered: (route: string, method: string, status: number) => void
+  readonly responded: (route: string, method: string, status: number) => void
   readonly unreadable: (reason: UnreadableReason) => void
   readonly published: (outcome: PublishOutcome) => void
   readonly invited: (outcome: InvitationOutcome) => void
@@ -71,7 +71,7 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
   gauge('imds_api_database_waiting', 'Requests that wait for a connection to the database.', () => pool.waitingCount)
   return {
     registry,
-    answered: (route, method, status) => { requests.inc({ route, method, status }) },
+    responded: (route, method, status) => { requests.inc({ route, method, status }) },
     unreadable: (reason) => { unreadable.inc({ reason }) },
     published: (result) => { publishes.inc({ result }) },
     invited: (result) => { invitations.inc({ result }) },

@@ -42,9 +42,9 @@ export function refuse<Name extends RefusalName>(name: Name, ...errors: [string,
   return refuseAll(name, errors)
 }
 
-/** Makes a refusal of at least one fault. Long texts are cut in the middle; faults beyond the first 100 are counted. */
+/** Makes a refusal of at least one fault. Long texts are cut in the middle; of more than 101 faults the first 100 are named. */
 export function refuseAll<Name extends RefusalName>(name: Name, faults: readonly string[]): Refusal<Name> {
-  const named = faults.length > TEXTS_MAX + 1 ? [...faults.slice(0, TEXTS_MAX), `and ${String(faults.length - TEXTS_MAX)} more`] : faults
+  const named = faults.length > TEXTS_MAX + 1 ? [...faults.slice(0, TEXTS_MAX), 'and more'] : faults
   return { kind: 'refused', name, errors: named.map(cut) as [string, ...string[]] }
 }
 

@@ -25,9 +25,9 @@ declare module 'fastify' {
     /** Sends a refusal. */
     refuse(refusal: Refusal): FastifyReply
     /** Sends a result with this status, or its refusal. */
-    answer(status: number, result: unknown): FastifyReply
+    respond(status: number, result: unknown): FastifyReply
     /** The id of the resource that was sent, if the result is one. */
-    answeredId: string | undefined
+    respondedId: string | undefined
     /** True for a request that succeeded without a change: it leaves no audit line. */
     changedNothing: boolean
   }
@@ -89,12 +89,12 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     if (refusal.name === 'service_unavailable') void this.header('Retry-After', RETRY_SECONDS)
     return this.code(statusOf(refusal.name)).send(bodyOf(refusal))
   })
-  server.decorateReply('answeredId', undefined)
+  server.decorateReply('respondedId', undefined)
   server.decorateReply('changedNothing', false)
-  server.decorateReply('answer', function (this: FastifyReply, status: number, result: unknown) {
+  server.decorateReply('respond', function (this: FastifyReply, status: number, result: unknown) {
     if (isRefusal(result)) return this.refuse(result)
     const { id } = result as { readonly id?: unknown }
-    this.answeredId = typeof id === 'string' ? id : undefined
+    this.respondedId = typeof id === 'string' ? id : undefined
     return this.code(status).send(result)
   })
   takeBodies(server)

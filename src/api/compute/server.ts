@@ -119,7 +119,7 @@ export function buildComputeServer({ tables, accounts, waiters, retrySeconds, po
     const finished = await reportOutcome(tables, accounts, params.hypervisor, Number(params.action), { outcome: body.outcome, fault: body.fault ?? null })
     if (isRefusal(finished)) return reply.refuse(finished)
     const { id, serverId, kind, outcome, fault, isNew } = finished
-    reply.answeredId = serverId
+    reply.respondedId = serverId
     reply.changedNothing = !isNew
     if (isNew) {
       counted(outcome)
@@ -128,16 +128,16 @@ export function buildComputeServer({ tables, accounts, waiters, retrySeconds, po
     return { id, server: serverId, action: kind, outcome, fault }
   })
 
-  const answer = (reply: FastifyReply, placement: Placement | Refusal) =>
-    reply.answer(200, isRefusal(placement) ? placement : { ...placement, sealed_at: formatOptionalTime(placement.sealed_at) })
+  const respond = (reply: FastifyReply, placement: Placement | Refusal) =>
+    reply.respond(200, isRefusal(placement) ? placement : { ...placement, sealed_at: formatOptionalTime(placement.sealed_at) })
   const callerOf = ({ raw: { socket } }: FastifyRequest) => (hypervisor: string) => mayActFor(socket, hypervisor)
   const schema = { params: OfServer, response: { 200: Server } }
-  server.get('/servers/:id', { schema }, async (request, reply) => answer(reply, await findPlacement(tables, request.params.id, callerOf(request))))
+  server.get('/servers/:id', { schema }, async (request, reply) => respond(reply, await findPlacement(tables, request.params.id, callerOf(request))))
   server.post('/servers/:id/migration', { schema: { ...schema, body: Type.Object({ to: Type.String() }) } }, async (request, reply) =>
-    answer(reply, await beginMigration(tables, accounts, request.params.id, request.body.to, callerOf(request), retrySeconds)))
-  server.post('/servers/:id/migration/end', { schema }, async (request, reply) => answer(reply, await endMigration(tables, accounts, request.params.id, callerOf(request))))
-  server.delete('/servers/:id/migration', { schema }, async (request, reply) => answer(reply, await cancelMigration(tables, accounts, request.params.id, callerOf(request))))
-  server.post('/servers/:id/seal', { schema }, async (request, reply) => answer(reply, await sealUserData(tables, accounts, request.params.id, callerOf(request))))
+    respond(reply, await beginMigration(tables, accounts, request.params.id, request.body.to, callerOf(request), retrySeconds)))
+  server.post('/servers/:id/migration/end', { schema }, async (request, reply) => respond(reply, await endMigration(tables, accounts, request.params.id, callerOf(request))))
+  server.delete('/servers/:id/migration', { schema }, async (request, reply) => respond(reply, await cancelMigration(tables, accounts, request.params.id, callerOf(request))))
+  server.post('/servers/:id/seal', { schema }, async (request, reply) => respond(reply, await sealUserData(tables, accounts, request.params.id, callerOf(request))))
   return server
 }
 

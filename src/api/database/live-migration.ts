@@ -69,10 +69,10 @@ export async function sealUserData(database: Kysely<Tables>, accounts: AccountCh
 
 type Values = Partial<Pick<Placement, 'hypervisor' | 'migrating_to' | 'sealed_at'>>
 
-/** Changes a server and its record in one transaction, which waits for other changes of its account. `decide` returns the columns to change, if any. */
+/** Changes a server and its record in one transaction, which waits for other changes of its account. `columnsFor` returns the columns to change, if any. */
 async function changePlacement(
   database: Kysely<Tables>, accounts: AccountChanges, id: string, mayActFor: MayActFor,
-  decide: (change: Change, server: Placement) => Promise<Values | Refusal>,
+  columnsFor: (change: Change, server: Placement) => Promise<Values | Refusal>,
 ): Promise<Placement | Refusal> {
   const found = await database.selectFrom('servers').select('account_id').where('id', '=', id).executeTakeFirst()
   if (found === undefined) return notFound(`the server ${id}`)
@@ -80,7 +80,7 @@ async function changePlacement(
     await change.selectFrom('servers').select('id').where('id', '=', id).forUpdate().execute()
     const server = await findPlacement(change, id, mayActFor)
     if (isRefusal(server)) return server
-    const values = await decide(change, server)
+    const values = await columnsFor(change, server)
     if (isRefusal(values)) return values
     if (Object.keys(values).length > 0) {
       await change.updateTable('servers').set(values).where('id', '=', id).execute()

@@ -67,21 +67,21 @@ export function addAccountRoutes(server: ApiServer, { tables, accounts, site }: 
     return rows.map((row) => collect(site, row, usage.get(row.id)!))
   })
   server.get('/accounts/:id', { schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } } }, async ({ accountIds, params: { id } }, reply) =>
-    reply.answer(200, accountIds.includes(id) ? await load(tables, site, id) : notFound(`the account ${id}`)))
+    reply.respond(200, accountIds.includes(id) ? await load(tables, site, id) : notFound(`the account ${id}`)))
   server.put('/accounts/:id', { schema: { summary: 'Change an account', tags: TAGS, params: Params, body: Update, response: { 200: Account } } }, async ({ accountIds, params: { id }, body }, reply) =>
-    reply.answer(200, accountIds.includes(id) ? await accounts.commit(id, (change) => update(change, site, id, body), 'PUT /accounts/ID') : notFound(`the account ${id}`)))
+    reply.respond(200, accountIds.includes(id) ? await accounts.commit(id, (change) => update(change, site, id, body), 'PUT /accounts/ID') : notFound(`the account ${id}`)))
   server.post('/accounts/:id/reset_ftp_password', { schema: { ...RESET, params: Params } }, async ({ accountIds, params: { id } }, reply) =>
-    reply.answer(200, accountIds.includes(id) ? await accounts.commit(id, (change) => resetFtpPassword(change, site, id)) : notFound(`the account ${id}`)))
+    reply.respond(200, accountIds.includes(id) ? await accounts.commit(id, (change) => resetFtpPassword(change, site, id)) : notFound(`the account ${id}`)))
 }
 
 /** Adds `/account`: the account for which the request acts. */
 export function addChosenAccountRoute(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/account', { schema: { summary: 'Get the account of the request', tags: TAGS, response: { 200: Account } } }, async ({ caller }, reply) =>
-    reply.answer(200, await load(tables, site, caller.accountId)))
+    reply.respond(200, await load(tables, site, caller.accountId)))
   server.put('/account', { schema: { summary: 'Change the account of the request', tags: TAGS, body: Update, response: { 200: Account } } }, async ({ caller: { accountId }, body }, reply) =>
-    reply.answer(200, await accounts.commit(accountId, (change) => update(change, site, accountId, body), 'PUT /account')))
+    reply.respond(200, await accounts.commit(accountId, (change) => update(change, site, accountId, body), 'PUT /account')))
   server.post('/account/reset_ftp_password', { schema: RESET }, async ({ caller: { accountId } }, reply) =>
-    reply.answer(200, await accounts.commit(accountId, (change) => resetFtpPassword(change, site, accountId))))
+    reply.respond(200, await accounts.commit(accountId, (change) => resetFtpPassword(change, site, accountId))))
 }
 
 async function update(

@@ -36,12 +36,12 @@ export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }
       .map((row) => collect(site, row)))
 
   server.get('/api_clients/:id', { schema: { summary: 'Get an API client', tags: TAGS, params: Params, response: { 200: ApiClient } } }, async ({ caller, params }, reply) =>
-    reply.answer(200, await load(tables, site, caller.accountId, params.id)))
+    reply.respond(200, await load(tables, site, caller.accountId, params.id)))
 
   server.post('/api_clients', {
     schema: { summary: 'Create an API client', description: 'It has no secret yet: reset_secret returns its first one.', tags: TAGS, body: Body, response: { 201: ApiClient } },
   }, async ({ caller: { accountId }, body }, reply) =>
-    reply.answer(201, await accounts.commit(accountId, async (change) => {
+    reply.respond(201, await accounts.commit(accountId, async (change) => {
       const id = await nextId(change, 'cli')
       const { name = '', description, permissions_group = 'full' } = body
       await change.insertInto('api_clients')
@@ -58,7 +58,7 @@ export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }
       return load(change, site, accountId, id)
     }, isOnlyLowering(body) ? 'PUT /api_clients/ID with only `permissions_group`, to `storage`' : 'every other change')
     tokens.forget()
-    return reply.answer(200, result)
+    return reply.respond(200, result)
   })
 
   server.delete('/api_clients/:id', {
@@ -71,7 +71,7 @@ export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }
       return load(change, site, accountId, id)
     }, 'DELETE /api_clients/ID')
     tokens.forget()
-    return reply.answer(200, result)
+    return reply.respond(200, result)
   })
 
   server.post('/api_clients/:id/reset_secret', {
@@ -80,7 +80,7 @@ export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }
       params: Params, response: { 200: ApiClient },
     },
   }, async ({ caller: { accountId }, params: { id } }, reply) =>
-    reply.answer(200, await accounts.commit(accountId, async (change) => {
+    reply.respond(200, await accounts.commit(accountId, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       const secret = newSecret()

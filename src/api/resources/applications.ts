@@ -41,12 +41,12 @@ export function addApplicationRoutes(server: ApiServer, { tables, accounts, site
   })
 
   server.get('/applications/:id', { schema: { summary: 'Get an application', tags: TAGS, params: Params, response: { 200: Application } } }, async ({ caller, params }, reply) =>
-    reply.answer(200, await load(tables, site, caller.accountId, params.id)))
+    reply.respond(200, await load(tables, site, caller.accountId, params.id)))
 
   server.post('/applications', {
     schema: { summary: 'Create an application', description: 'It has no secret yet: reset_secret returns its first one.', tags: TAGS, body: Body, response: { 201: Application } },
   }, async ({ caller: { accountId }, body: { name = '', description } }, reply) =>
-    reply.answer(201, await accounts.commit(accountId, async (change) => {
+    reply.respond(201, await accounts.commit(accountId, async (change) => {
       const id = await nextId(change, 'app')
       await change.insertInto('applications').values({ id, account_id: accountId, name, description: description ?? '', secret_sha256: null }).execute()
       return load(change, site, accountId, id)
@@ -54,7 +54,7 @@ export function addApplicationRoutes(server: ApiServer, { tables, accounts, site
 
   const changing = { tags: TAGS, params: Params, response: { 200: Application } }
   server.put('/applications/:id', { schema: { summary: 'Change an application', ...changing, body: Body } }, async ({ caller: { accountId }, params: { id }, body }, reply) =>
-    reply.answer(200, await accounts.commit(accountId, async (change) => {
+    reply.respond(200, await accounts.commit(accountId, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       const { name = current.name, description = current.description } = body
@@ -73,13 +73,13 @@ export function addApplicationRoutes(server: ApiServer, { tables, accounts, site
       return load(change, site, accountId, id)
     }, 'DELETE /applications/ID')
     tokens.forget()
-    return reply.answer(200, result)
+    return reply.respond(200, result)
   })
 
   server.post('/applications/:id/reset_secret', {
     schema: { summary: 'Get a new secret for an application', description: 'The response is the only one that has it. Tokens that were issued before stay valid.', ...changing },
   }, async ({ caller: { accountId }, params: { id } }, reply) =>
-    reply.answer(200, await accounts.commit(accountId, async (change) => {
+    reply.respond(200, await accounts.commit(accountId, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       const secret = newSecret()

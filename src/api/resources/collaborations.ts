@@ -40,23 +40,23 @@ export function addCollaborationRoutes(server: ApiServer, { tables, accounts, si
     (await ofAccount(tables, caller.accountId).orderBy('collaborations.created_at').orderBy('collaborations.id').execute()).map((row) => represent(site, 'account', row)))
 
   server.get('/collaborations/:id', { schema: { summary: 'Get a collaboration', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ caller, params: { id } }, reply) =>
-    reply.answer(200, await load(tables, caller.accountId, id)))
+    reply.respond(200, await load(tables, caller.accountId, id)))
 
   server.post('/collaborations', {
     schema: { summary: 'Invite somebody to the account', description: 'Refused (409) for an address that is invited or has access already.', tags: TAGS, body: Create, response: { 201: Collaboration } },
   }, async ({ caller, body }, reply) =>
-    reply.answer(201, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(201, await accounts.commit(caller.accountId, async (change) => {
       const id = await invite(change, caller, body)
       return isRefusal(id) ? id : load(change, caller.accountId, id)
     })))
 
   server.post('/collaborations/:id/resend', { schema: { summary: 'Send the invitation again', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ caller: { accountId }, params: { id } }, reply) =>
-    reply.answer(200, await accounts.commit(accountId, async (change) => await move(change, ofAccount(change, accountId), id, 'resend') ?? load(change, accountId, id))))
+    reply.respond(200, await accounts.commit(accountId, async (change) => await move(change, ofAccount(change, accountId), id, 'resend') ?? load(change, accountId, id))))
 
   server.delete('/collaborations/:id', {
     schema: { summary: 'Cancel an invitation, or end an accepted collaboration', tags: TAGS, params: Params, response: { 200: Collaboration } },
   }, async ({ caller: { accountId }, params: { id } }, reply) =>
-    reply.answer(200, await accounts.commit(accountId, async (change) => await move(change, ofAccount(change, accountId), id, 'remove') ?? load(change, accountId, id), 'DELETE /collaborations/ID')))
+    reply.respond(200, await accounts.commit(accountId, async (change) => await move(change, ofAccount(change, accountId), id, 'remove') ?? load(change, accountId, id), 'DELETE /collaborations/ID')))
 
   async function load(database: Reader, accountId: string, id: string): Promise<Collaboration | Refusal> {
     const row = await ofAccount(database, accountId).where('collaborations.id', '=', id).executeTakeFirst()
@@ -67,24 +67,24 @@ export function addCollaborationRoutes(server: ApiServer, { tables, accounts, si
 /** Adds the user's side. API clients are refused, even for ids that do not exist. A user need not name an account. */
 export function addUserCollaborationRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/user/collaborations', { schema: { summary: 'List the own collaborations and invitations', tags: TAGS, response: { 200: listOf(Collaboration) } } }, async ({ identity }, reply) =>
-    reply.answer(200, await asUser(identity, async (userId) =>
+    reply.respond(200, await asUser(identity, async (userId) =>
       (await ofUser(tables, userId).orderBy('collaborations.created_at').orderBy('collaborations.id').execute()).map((row) => represent(site, 'user', row)))))
 
   server.get('/user/collaborations/:id', { schema: { summary: 'Get one of the own collaborations', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ identity, params: { id } }, reply) =>
-    reply.answer(200, await asUser(identity, (userId) => load(tables, userId, id))))
+    reply.respond(200, await asUser(identity, (userId) => load(tables, userId, id))))
 
   server.post('/user/collaborations/:id/accept', {
     schema: { summary: 'Accept an invitation', description: 'Gives access to the account.', tags: TAGS, params: Params, response: { 200: Collaboration } },
   }, async ({ identity, params: { id } }, reply) =>
-    reply.answer(200, await asUser(identity, (userId) => changeAsUser(userId, id, 'accept', 'POST /user/collaborations/ID/accept'))))
+    reply.respond(200, await asUser(identity, (userId) => changeAsUser(userId, id, 'accept', 'POST /user/collaborations/ID/accept'))))
 
   server.post('/user/collaborations/:id/reject', { schema: { summary: 'Reject an invitation', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ identity, params: { id } }, reply) =>
-    reply.answer(200, await asUser(identity, (userId) => changeAsUser(userId, id, 'reject', 'POST /user/collaborations/ID/reject'))))
+    reply.respond(200, await asUser(identity, (userId) => changeAsUser(userId, id, 'reject', 'POST /user/collaborations/ID/reject'))))
 
   server.delete('/user/collaborations/:id', {
     schema: { summary: 'End an accepted collaboration', description: 'Takes the access away at once.', tags: TAGS, params: Params, response: { 200: Collaboration } },
   }, async ({ identity, params: { id } }, reply) =>
-    reply.answer(200, await asUser(identity, (userId) => changeAsUser(userId, id, 'leave', 'DELETE /user/collaborations/ID'))))
+    reply.respond(200, await asUser(identity, (userId) => changeAsUser(userId, id, 'leave', 'DELETE /user/collaborations/ID'))))
 
   async function load(database: Reader, userId: string, id: string): Promise<Collaboration | Refusal> {
     const row = await ofUser(database, userId).where('collaborations.id', '=', id).executeTakeFirst()

@@ -90,6 +90,6 @@ async function load(database: Reader | Kysely<Tables>, site: Site, accountId: st
 
 function send(reply: FastifyReply, result: Member | Refusal): FastifyReply {
   if (isRefusal(result)) return reply.refuse(result)
-  reply.answeredId = result.id
+  reply.respondedId = result.id
   return reply.code(200).type('application/json; charset=utf-8').send(result.text)
 }

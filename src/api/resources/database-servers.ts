@@ -37,7 +37,7 @@ export function addDatabaseServerRoutes(server: ApiServer, { tables, accounts, s
 
   server.get('/database_types/:id', { schema: { summary: 'Get a type of database servers', tags: TAGS, params: Params, response: { 200: NestedDatabaseType } } }, async ({ params: { id } }, reply) => {
     const row = await tables.selectFrom('database_server_types').selectAll().where('id', '=', id).executeTakeFirst()
-    return reply.answer(200, row === undefined ? notFound(`the database type ${id}`) : nestedDatabaseType(site, row))
+    return reply.respond(200, row === undefined ? notFound(`the database type ${id}`) : nestedDatabaseType(site, row))
   })
 
   server.get('/database_servers', { schema: { summary: 'List database servers', tags: TAGS, response: { 200: listOf(DatabaseServer) } } }, async ({ caller }) =>
@@ -45,10 +45,10 @@ export function addDatabaseServerRoutes(server: ApiServer, { tables, accounts, s
       .map((row) => represent(site, row)))
 
   server.get('/database_servers/:id', { schema: { summary: 'Get a database server', tags: TAGS, params: Params, response: { 200: DatabaseServer } } }, async ({ caller, params }, reply) =>
-    reply.answer(200, await load(tables, site, caller.accountId, params.id)))
+    reply.respond(200, await load(tables, site, caller.accountId, params.id)))
 
   server.put('/database_servers/:id', { schema: { summary: 'Name a database server', tags: TAGS, params: Params, body: Update, response: { 200: DatabaseServer } } }, async ({ caller, params, body }, reply) =>
-    reply.answer(200, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(200, await accounts.commit(caller.accountId, async (change) => {
       const row = await change.selectFrom('database_servers').selectAll().where('id', '=', params.id).where('account_id', '=', caller.accountId).forUpdate().executeTakeFirst()
       if (row === undefined) return notFound(`the database server ${params.id}`)
       if (['deleting', 'deleted'].includes(row.status)) return refuse('resource_conflict', `${params.id} is ${row.status}`)

@@ -17,6 +17,6 @@ export function addInterfaceRoutes(server: ApiServer, { tables, site }: Resource
       .where('interfaces.id', '=', id).where('servers.account_id', '=', caller.accountId).executeTakeFirst()
     if (row === undefined) return reply.refuse(notFound(`the interface ${id}`))
     const { interface_id, mac_address, ipv4_address } = row
-    return reply.answer(200, { ...nestedInterface(site, { id: interface_id, mac_address, ipv4_address }), server: nestedServer(site, row) })
+    return reply.respond(200, { ...nestedInterface(site, { id: interface_id, mac_address, ipv4_address }), server: nestedServer(site, row) })
   })
 }

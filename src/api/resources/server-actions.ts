@@ -36,7 +36,7 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
       if (isRefusal(done)) return reply.refuse(done)
       const { member, extras: { imageId, consoleToken } } = done
       if (imageId !== undefined) void reply.header('Link', `<${site.baseUrl}/1.0/images/${imageId}>; rel=snapshot`)
-      return reply.answer(202, consoleToken === undefined ? member : { ...member, console_token: consoleToken })
+      return reply.respond(202, consoleToken === undefined ? member : { ...member, console_token: consoleToken })
     })
   }
 }

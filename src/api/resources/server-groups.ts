@@ -33,10 +33,10 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
     (await selectGroups(tables, caller.accountId).orderBy('server_groups.created_at').orderBy('server_groups.id').execute()).map((row) => represent(site, row)))
 
   server.get('/server_groups/:id', { schema: { summary: 'Get a server group', tags: TAGS, params: Params, response: { 200: ServerGroup } } }, async ({ caller, params }, reply) =>
-    reply.answer(200, await load(tables, site, caller.accountId, params.id)))
+    reply.respond(200, await load(tables, site, caller.accountId, params.id)))
 
   server.post('/server_groups', { schema: { summary: 'Create a server group', tags: TAGS, body: Create, response: { 202: ServerGroup } } }, async ({ caller, body }, reply) =>
-    reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
       const id = await nextId(change, 'grp')
       await change.insertInto('server_groups')
         .values({ id, account_id: caller.accountId, name: body.name ?? '', description: body.description ?? '', is_default: false }).execute()
@@ -45,7 +45,7 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
     })))
 
   server.put('/server_groups/:id', { schema: { summary: 'Change a server group', tags: TAGS, params: Params, body: Change, response: { 202: ServerGroup } } }, async ({ caller, params, body }, reply) =>
-    reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
       const group = await lockGroup(change, caller.accountId, params.id)
       if (isRefusal(group)) return group
       const values = { ...body.name !== undefined && { name: body.name ?? '' }, ...body.description !== undefined && { description: body.description ?? '' } }
@@ -59,7 +59,7 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
   server.delete('/server_groups/:id', {
     schema: { summary: 'Delete a server group', description: 'Unmaps its cloud IPs. Refused (409) for the default group and while it has servers.', tags: TAGS, params: Params, response: { 202: ServerGroup } },
   }, async ({ caller, params }, reply) =>
-    reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
       const group = await lockGroup(change, caller.accountId, params.id)
       if (isRefusal(group)) return group
       if (group.is_default) return refuse('resource_conflict', `${params.id} is the default server group of the account`)
@@ -79,15 +79,15 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
 
   const ServersBody = Type.Object({ servers: Members })
   server.post('/server_groups/:id/add_servers', { schema: { summary: 'Add servers to a group', tags: TAGS, params: Params, body: ServersBody, response: { 202: ServerGroup } } }, async ({ caller, params, body }, reply) =>
-    reply.answer(202, await changeMembers(caller.accountId, params.id, (change) => addMembers(change, caller.accountId, params.id, memberIds(body.servers)))))
+    reply.respond(202, await changeMembers(caller.accountId, params.id, (change) => addMembers(change, caller.accountId, params.id, memberIds(body.servers)))))
 
   server.post('/server_groups/:id/remove_servers', { schema: { summary: 'Remove servers from a group', tags: TAGS, params: Params, body: ServersBody, response: { 202: ServerGroup } } }, async ({ caller, params, body }, reply) =>
-    reply.answer(202, await changeMembers(caller.accountId, params.id, (change) => removeMembers(change, params.id, memberIds(body.servers)))))
+    reply.respond(202, await changeMembers(caller.accountId, params.id, (change) => removeMembers(change, params.id, memberIds(body.servers)))))
 
   server.post('/server_groups/:id/move_servers', {
     schema: { summary: 'Move servers to another group', tags: TAGS, params: Params, body: Type.Object({ servers: Members, destination: Type.String() }), response: { 202: ServerGroup } },
   }, async ({ caller, params, body }, reply) =>
-    reply.answer(202, await changeMembers(caller.accountId, params.id, async (change) => {
+    reply.respond(202, await changeMembers(caller.accountId, params.id, async (change) => {
       const destination = await lockGroup(change, caller.accountId, body.destination)
       if (isRefusal(destination)) return destination
       return await removeMembers(change, params.id, memberIds(body.servers)) ?? addMembers(change, caller.accountId, body.destination, memberIds(body.servers))

@@ -83,10 +83,10 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
       .map((row) => collect(site, row)))
 
   server.get('/servers/:id', { schema: { summary: 'Get a server', tags: TAGS, params: Params, response: { 200: Server } } }, async ({ caller, params }, reply) =>
-    reply.answer(200, await load(tables, site, caller.accountId, params.id)))
+    reply.respond(200, await load(tables, site, caller.accountId, params.id)))
 
   server.post('/servers', { schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } } }, async ({ caller, body }, reply) =>
-    reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
       const id = refuseSchedule(body) ?? await createServer(change, compute, caller.accountId, {
         image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: body.user_data ?? null,
         serverGroups: body.server_groups?.map(idOf), cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
@@ -97,7 +97,7 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
     })))
 
   server.put('/servers/:id', { schema: { summary: 'Change a server', tags: TAGS, params: Params, body: Update, response: { 200: Server } } }, async ({ caller, params, body }, reply) =>
-    reply.answer(200, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(200, await accounts.commit(caller.accountId, async (change) => {
       const current = await lockServer(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       const refusal = refuseSchedule(body) ?? await update(change, current, body)
@@ -107,7 +107,7 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
   server.delete('/servers/:id', {
     schema: { summary: 'Delete a server', description: 'Unmaps its cloud IPs. Refused (409) while it is locked.', tags: TAGS, params: Params, response: { 202: Server } },
   }, async ({ caller, params }, reply) =>
-    reply.answer(202, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
       const current = await lockServer(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       if (current.locked) return refuse('resource_conflict', `${params.id} is locked: unlock it first`)
@@ -121,7 +121,7 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
 
   for (const [verb, locked] of [['lock', true], ['unlock', false]] as const) {
     server.put(`/servers/:id/${verb}_resource`, { schema: { summary: `${locked ? 'Lock' : 'Unlock'} a server`, description: 'A locked server cannot be deleted.', tags: TAGS, params: Params, response: { 200: Server } } }, async ({ caller, params }, reply) =>
-      reply.answer(200, await accounts.commit(caller.accountId, async (change) => {
+      reply.respond(200, await accounts.commit(caller.accountId, async (change) => {
         const current = await lockServer(change, caller.accountId, params.id)
         if (isRefusal(current)) return current
         await change.updateTable('servers').set({ locked }).where('id', '=', params.id).execute()

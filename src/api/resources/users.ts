@@ -39,14 +39,14 @@ export function addUserRoutes(server: ApiServer, { tables, site }: ResourceParts
     (await selectUsers(tables, accountIds).orderBy('users.id').execute()).map((row) => ({ ...represent(site, row), default_account: null })))
 
   server.get('/users/:id', { schema: { summary: 'Get a user', tags: TAGS, params: Params, response: { 200: User } } }, async ({ accountIds, identity, params: { id } }, reply) =>
-    reply.answer(200, await load(accountIds, await selfOf(identity), id)))
+    reply.respond(200, await load(accountIds, await selfOf(identity), id)))
 
   server.put('/users/:id', { schema: { summary: 'Change a user', description: CHANGE_RULE, tags: TAGS, params: Params, body: Change, response: { 200: User } } }, async ({ accountIds, identity, params: { id }, body }, reply) =>
     change(reply, accountIds, identity, id, body))
 
   server.get('/user', { schema: { summary: 'Get the user of the token', tags: TAGS, response: { 200: User } } }, async ({ accountIds, identity }, reply) => {
     const id = await selfOf(identity)
-    return reply.answer(200, await load(accountIds, id, id))
+    return reply.respond(200, await load(accountIds, id, id))
   })
 
   server.put('/user', { schema: { summary: 'Change the user of the token', description: CHANGE_RULE, tags: TAGS, body: Change, response: { 200: User } } }, async ({ accountIds, identity, body }, reply) =>
@@ -73,11 +73,11 @@ export function addUserRoutes(server: ApiServer, { tables, site }: ResourceParts
     if (isRefusal(values)) return reply.refuse(values)
     if (Object.keys(values).length === 0) {
       reply.changedNothing = true
-      return reply.answer(200, represent(site, row))
+      return reply.respond(200, represent(site, row))
     }
     if (identity.kind === 'client') return reply.refuse(forbidden)
     await tables.updateTable('users').set(values).where('id', '=', id).execute()
-    return reply.answer(200, await load(accountIds, self, id))
+    return reply.respond(200, await load(accountIds, self, id))
   }
 }
 

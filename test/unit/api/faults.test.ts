@@ -1,6 +1,7 @@
 import { pino } from 'pino'
 import Type from 'typebox'
 import { expect, test } from 'vitest'
+import { formatFaults } from '../../../src/api/faults.ts'
 import { buildServer } from '../../../src/api/server.ts'
 
 const OrNull = Type.Union([Type.String({ maxLength: 5, format: 'line' }), Type.Null()])
@@ -34,4 +35,9 @@ test('each fault has its place, and the body is one too', async () => {
   expect(await faultsOf(Type.Object({ ids: Ids }), { ids: [{}, { id: 1 }, 2] })).toEqual(['ids.0.id is missing', 'ids.1.id must be a string', 'ids.2 must be a string or an object'])
   expect(await faultsOf(Type.Object({ a: Type.Array(Type.Object({ b: Type.String() })), tags: Tags }), { a: [{}, { b: 1 }, 2], tags: { 'a/~': 1 } }))
     .toEqual(['a.0.b is missing', 'a.1.b must be a string', 'a.2 must be an object', 'tags.a/~ must be a string'])
+})
+
+test('of a million faults only the first are read, because each takes time', () => {
+  const faults = Array.from({ length: 1_000_000 }, (_, i) => ({ keyword: 'type', instancePath: `/list/${String(i)}`, schemaPath: '', params: { type: 'string' } }))
+  expect(formatFaults(faults)).toHaveLength(1_000)
 })

@@ -11,8 +11,8 @@ const Body = Type.Object({
 function aServer(thrown?: unknown) {
   const lines: Record<string, unknown>[] = []
   const server = buildServer({ tls: undefined, trustedProxies: ['127.0.0.1'], unreadable: () => { /* not counted */ }, log: pino({}, { write: (line) => { lines.push(JSON.parse(line) as Record<string, unknown>) } }) })
-  server.post('/things', { schema: { body: Body } }, (request, reply) => reply.answer(201, request.body))
-  server.get('/things/:id', (_request, reply) => reply.answer(200, refuse('resource_conflict', 'busy')))
+  server.post('/things', { schema: { body: Body } }, (request, reply) => reply.respond(201, request.body))
+  server.get('/things/:id', (_request, reply) => reply.respond(200, refuse('resource_conflict', 'busy')))
   server.get('/throws', () => { throw thrown })
   server.get('/ip', (request) => ({ ip: request.ip }))
   return { server, lines }
@@ -34,9 +34,9 @@ test('all faults of a body are named, one a place; a union names its alternative
   expect(await post('[]')).toMatchObject({ body: { errors: ['the body must be a JSON object'] } })
 })
 
-test('the faults of a body with very many are counted', async () => {
+test('the first faults of a body with very many are named', async () => {
   const { status, body } = await post(JSON.stringify({ name: '', list: Array.from({ length: 80_000 }, () => ({})) }))
-  expect([status, (body as { errors: string[] }).errors.slice(-2)]).toEqual([422, ['list.99.port is missing', 'and 79900 more']])
+  expect([status, (body as { errors: string[] }).errors.slice(-2)]).toEqual([422, ['list.99.port is missing', 'and more']])
 })
 
 test('text that PostgreSQL cannot store is a fault of its field, beside the others, and 404 in a path', async () => {

@@ -61,10 +61,11 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
 }
 
 function parseForm(text: string): unknown {
-  const parameters = new URLSearchParams(text)
-  const names = [...parameters.keys()]
-  const repeated = names.find((name, i) => names.indexOf(name) < i) // not allowed (RFC 6749, 3.2)
-  if (repeated !== undefined) throw new RefusedBody(refuse('bad_request', `${repeated} is given more than once`))
+  const parameters = new Map<string, string>()
+  for (const [name, value] of new URLSearchParams(text)) {
+    if (parameters.has(name)) throw new RefusedBody(refuse('bad_request', `${name} is given more than once`)) // RFC 6749, 3.2
+    parameters.set(name, value)
+  }
   return Object.fromEntries(parameters)
 }
 

@@ -138,19 +138,27 @@ function duplicates(file: RegionFile): string[] {
     ...[zones, server_types, images].map((list) => list.flatMap(({ handle }) => handle ?? [])), users.map(({ email_address }) => email_address.toLowerCase()),
     ...Object.values(address_pools),
   ]
-  return lists.flatMap((list) => [...new Set(list.filter((text, i) => list.indexOf(text) < i))]).map((text) => `${text} is given twice`)
+  return lists.flatMap(repeated).map((text) => `${text} is given twice`)
+}
+
+/** The texts that a list has more than once. */
+function repeated(list: readonly string[]): string[] {
+  const once = new Set(list)
+  return [...new Set(list.filter((text) => !once.delete(text)))]
 }
 
 function references(file: RegionFile): string[] {
   const { zones, hypervisors, accounts, users, api_clients, applications = [], images, database_server_types = [], database_servers = [] } = file
-  const isUser = (id: string) => users.some((user) => user.id === id)
+  const [userIds, accountIds] = [users, accounts].map((list) => new Set(list.map(({ id }) => id))) as [Set<string>, Set<string>]
+  const isUser = (id: string) => userIds.has(id)
   const used = accounts.filter(({ status = 'active' }) => !ENDED_STATES.includes(status))
-  const isAccount = (id: string) => accounts.some((account) => account.id === id)
+  const firstOf = new Map(used.toReversed().map(({ id, owner }) => [owner, id]))
+  const isAccount = (id: string) => accountIds.has(id)
   return [
     ...hypervisors.filter(({ zone }) => !zones.some(({ handle }) => handle === zone)).map(({ name, zone }) => `hypervisors: ${name} is in the zone ${zone}, which zones does not have`),
     ...accounts.flatMap(({ id, owner, collaborators = [] }) => [owner, ...collaborators].filter((user) => !isUser(user)).map((user) => `accounts: ${id} names ${user}, which users does not have`)),
-    ...used.flatMap(({ id, owner }, i) => used.slice(i + 1).filter((other) => other.owner === owner).map((other) =>
-      `accounts: ${owner} owns ${id} and ${other.id}, and a user owns one account that is not closed or deleted`)),
+    ...used.filter(({ id, owner }) => firstOf.get(owner) !== id).map(({ id, owner }) =>
+      `accounts: ${owner} owns ${firstOf.get(owner)!} and ${id}, and a user owns one account that is not closed or deleted`),
     ...api_clients.filter(({ account }) => !isAccount(account)).map(({ id, account }) => `api_clients: ${id} belongs to ${account}, which accounts does not have`),
     ...applications.filter(({ account }) => !isAccount(account)).map(({ id, account }) => `applications: ${id} belongs to ${account}, which accounts does not have`),
     ...images.filter(({ account }) => account !== undefined && !isAccount(account)).map(({ id, account }) => `images: ${id} belongs to ${account!}, which accounts does not have`),

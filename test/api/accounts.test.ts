@@ -1,6 +1,7 @@
 /** Changes of an account: every field of the document, who may change it, and the password of the image library. test/api/catalog.test.ts has the forms. */
 import t from 'tap'
 import { digest } from '../../src/api/auth/secrets.ts'
+import { STORABLE_FAULT } from '../../src/api/storable-text.ts'
 import { ADA, CLIENT_OF, GRACE, ONE, STORAGE_CLIENT, TWO } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
 
@@ -79,7 +80,8 @@ t.test('every wrong field is refused', async (t) => {
   ]
   const rows: readonly (readonly [string, readonly unknown[], string])[] = [
     ...['name', 'address_1', 'address_2', 'city', 'county', 'postcode'].flatMap((field): [string, unknown[], string][] => [
-      [field, [1, null, {}, [], true], text], [field, ['x'.repeat(256)], long], [field, ['a\nb', '\0', '\u{7f}'], control],
+      [field, [1, null, {}, [], true], text], [field, ['x'.repeat(256)], long], [field, ['a\nb', '\u{7f}'], control],
+      [field, ['\0'], `${control} and ${STORABLE_FAULT}`],
     ]),
     ['name', [''], 'must not be empty'],
     ['country_code', ['', 'gb', 'GBR', 'UK', 'EU', 'XK', 'ZZ'], country], ['country_code', [null, 1], text],

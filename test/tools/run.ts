@@ -1,6 +1,5 @@
 /**
- * Runs `npm test`: lint, types, vitest and tap, and prints a summary. Lint runs at the same time as types and vitest; tap runs alone, because
- * its tests start many processes.
+ * Runs `npm test`: lint, types, vitest and tap, and prints a summary. Lint runs beside the others: tap's tests often wait, and leave it the time.
  *
  * As root, it installs the Debian packages that the tests need. Otherwise it prints the command that installs them. Tests whose package is
  * missing are skipped and listed at the end.
@@ -30,12 +29,12 @@ chmodSync(directory, 0o755) // some tests run the programs as another user
 
 process.env['PATH'] = [process.env['PATH'], '/usr/sbin', '/sbin'].join(delimiter)
 installPackages()
-await Promise.all([
-  check('lint', 'eslint', ['.']),
-  check('types', 'tsc', ['-p', '.']).then(() => runVitest(join(directory, 'vitest.json'))),
-])
+const lint = check('lint', 'eslint', ['.'])
+await check('types', 'tsc', ['-p', '.'])
+await runVitest(join(directory, 'vitest.json'))
 process.env['IMDS_TEST_STATE'] = await makeEmptyState(join(directory, 'state'))
 runTap(join(directory, 'tap.txt'))
+await lint
 rmSync(directory, { recursive: true })
 
 if (skippedTests.length > 0) console.log(`\nSkipped:\n${skippedTests.map((line) => `  ${line}`).join('\n')}`)

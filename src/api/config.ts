@@ -20,7 +20,7 @@ export interface ApiConfig {
   readonly baseUrl: string
   /** Files of the certificate and its key; undefined: plain HTTP, for a proxy on this host. */
   readonly tls: { readonly certificate: string, readonly key: string } | undefined
-  /** Addresses and networks; `unix:` stands for those that connect to a unix socket. */
+  /** Addresses and networks. The entry `unix:` trusts every process that connects to a unix socket. */
   readonly trustedProxies: readonly string[]
   readonly database: DatabaseSettings
   readonly store: StoreSettings

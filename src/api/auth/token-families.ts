@@ -3,8 +3,8 @@
  *
  *     issued --first use--> used --30 s--> spent
  *
- * Each use gives a new refresh token. A used one still gives further tokens for 30 s, since a client may send two requests in parallel. The use of a
- * spent one shows that somebody else has a copy, so the family is revoked, with its access tokens (RFC 9700, 4.14.2).
+ * Each use returns a new refresh token. A used token can be used again for 30 s, since a client may send two requests in parallel. If a spent token is
+ * used, somebody else probably has a copy, so the family is revoked, with its access tokens (RFC 9700, 4.14.2).
  */
 import type { Kysely } from 'kysely'
 import type { Tables } from '../database/tables.ts'

@@ -80,9 +80,9 @@ interface Collaborations {
   created_at: Default<Date>
   started_at: Date | null
   finished_at: Date | null
-  /** When the invitation was last sent. */
+  /** When the invitation was last sent; null: it is waiting to be sent. */
   invited_at: Nullable<Date>
-  /** When somebody asked to send it again: at least the times of the last hour. */
+  /** When clients asked to send the invitation again. Times older than an hour may be missing. */
   resends: Default<Date[]>
 }
 

@@ -149,21 +149,20 @@ function repeated(list: readonly string[]): string[] {
 
 function references(file: RegionFile): string[] {
   const { zones, hypervisors, accounts, users, api_clients, applications = [], images, database_server_types = [], database_servers = [] } = file
-  const [userIds, accountIds] = [users, accounts].map((list) => new Set(list.map(({ id }) => id))) as [Set<string>, Set<string>]
-  const isUser = (id: string) => userIds.has(id)
+  const userIds = new Set(users.map(({ id }) => id))
+  const accountIds = new Set(accounts.map(({ id }) => id))
   const used = accounts.filter(({ status = 'active' }) => !ENDED_STATES.includes(status))
   const firstOf = new Map(used.toReversed().map(({ id, owner }) => [owner, id]))
-  const isAccount = (id: string) => accountIds.has(id)
   return [
     ...hypervisors.filter(({ zone }) => !zones.some(({ handle }) => handle === zone)).map(({ name, zone }) => `hypervisors: ${name} is in the zone ${zone}, which zones does not have`),
-    ...accounts.flatMap(({ id, owner, collaborators = [] }) => [owner, ...collaborators].filter((user) => !isUser(user)).map((user) => `accounts: ${id} names ${user}, which users does not have`)),
+    ...accounts.flatMap(({ id, owner, collaborators = [] }) => [owner, ...collaborators].filter((user) => !userIds.has(user)).map((user) => `accounts: ${id} names ${user}, which users does not have`)),
     ...used.filter(({ id, owner }) => firstOf.get(owner) !== id).map(({ id, owner }) =>
       `accounts: ${owner} owns ${firstOf.get(owner)!} and ${id}, and a user owns one account that is not closed or deleted`),
-    ...api_clients.filter(({ account }) => !isAccount(account)).map(({ id, account }) => `api_clients: ${id} belongs to ${account}, which accounts does not have`),
-    ...applications.filter(({ account }) => !isAccount(account)).map(({ id, account }) => `applications: ${id} belongs to ${account}, which accounts does not have`),
-    ...images.filter(({ account }) => account !== undefined && !isAccount(account)).map(({ id, account }) => `images: ${id} belongs to ${account!}, which accounts does not have`),
+    ...api_clients.filter(({ account }) => !accountIds.has(account)).map(({ id, account }) => `api_clients: ${id} belongs to ${account}, which accounts does not have`),
+    ...applications.filter(({ account }) => !accountIds.has(account)).map(({ id, account }) => `applications: ${id} belongs to ${account}, which accounts does not have`),
+    ...images.filter(({ account }) => account !== undefined && !accountIds.has(account)).map(({ id, account }) => `images: ${id} belongs to ${account!}, which accounts does not have`),
     ...database_servers.flatMap(({ id, account, zone, database_server_type: type }) => [
-      ...isAccount(account) ? [] : [`database_servers: ${id} belongs to ${account}, which accounts does not have`],
+      ...accountIds.has(account) ? [] : [`database_servers: ${id} belongs to ${account}, which accounts does not have`],
       ...zones.some(({ handle }) => handle === zone) ? [] : [`database_servers: ${id} is in the zone ${zone}, which zones does not have`],
       ...database_server_types.some((one) => one.id === type) ? [] : [`database_servers: ${id} has the type ${type}, which database_server_types does not have`],
     ]),

@@ -39,7 +39,7 @@ const STATEMENTS = [
   'alter table access_tokens add family_id bigint references token_families on delete cascade',
   'alter table access_tokens add check (num_nonnulls(client_id, family_id) = 1 and num_nonnulls(account_id, family_id) = 1)',
   'create index access_tokens_family on access_tokens (family_id)',
-  // Collaborations: when the invitation was last sent (null: not yet), and when somebody asked to send it again.
+  // Collaborations. invited_at: when the invitation was last sent; null: it is waiting to be sent. resends: when clients asked to send it again.
   'alter table collaborations add invited_at timestamptz',
   'alter table collaborations add resends timestamptz[] not null default \'{}\'',
   'create index collaborations_account on collaborations (account_id)',

@@ -2,6 +2,7 @@
 import { fastify, type FastifyInstance } from 'fastify'
 import type { Registry } from 'prom-client'
 import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
+import { refuseOtherVersions, TO_OPERATORS } from '../runtime/http-version.ts'
 import type { Database } from './database/open.ts'
 import type { OutboxPublisher } from './publish/outbox-publisher.ts'
 
@@ -15,6 +16,7 @@ export interface OperatorParts {
 /** Builds the server. /readyz is 200 while the database answers; it names a store that cannot be used, without which requests are served all the same. */
 export function buildOperatorServer({ database, publisher, registry }: OperatorParts): FastifyInstance {
   const server = fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS })
+  refuseOtherVersions(server.server, TO_OPERATORS, () => { /* not counted */ })
   server.get('/livez', () => ({ live: true }))
   server.get('/readyz', async (_request, reply) => {
     const database_problem = await database.pool.query('select 1').then(() => undefined, (error: unknown) => (error as Error).message)

@@ -8,6 +8,7 @@ import { fastify, type FastifyBaseLogger, type FastifyError, type FastifyInstanc
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Logger } from 'pino'
+import { refuseOtherVersions } from '../runtime/http-version.ts'
 import { buildNetworkTest } from '../runtime/networks.ts'
 import { RefusedBody, takeBodies } from './body.ts'
 import { UNIX_PROXIES } from './config.ts'
@@ -53,6 +54,9 @@ const KEYWORDS = ['hint', STORABLE_KEYWORD]
 const REQUEST_TIMEOUT_MS = 60_000
 const HTTP = { connectionsCheckingInterval: 1_000, requireHostHeader: false } as const
 
+/** The refusal of a malformed request, and of one in another version of HTTP. */
+const NOT_HTTP = refuse('bad_request', 'the request is not HTTP/1.1')
+
 /** Builds a server without routes. */
 export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerSettings): ApiServer {
   const options = {
@@ -80,6 +84,7 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
   const server = (tls === undefined
     ? fastify({ ...options, http: HTTP })
     : fastify({ ...options, https: { ...HTTP, ...tls, requestCert: tls.ca !== undefined } })) as unknown as ApiServer
+  refuseOtherVersions(server.server, { contentType: 'application/json; charset=utf-8', body: JSON.stringify(bodyOf(NOT_HTTP)) }, () => { unreadable(NOT_HTTP.name) })
   server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => { server.server.emit('request', request, response) }) // an unknown Expect is ignored
   server.addHook('onRequest', (request, reply, done) => {
     if (request.headers.host === undefined && request.raw.httpVersion === '1.1') reply.refuse(refuse('bad_request', 'the header Host is missing'))
@@ -138,7 +143,7 @@ function refuseUnreadable(error: NodeJS.ErrnoException, socket: Socket): Unreada
     socket.destroy()
     return undefined
   }
-  const refusal = UNREADABLE[error.code ?? ''] ?? refuse('bad_request', 'the request is not HTTP/1.1')
+  const refusal = UNREADABLE[error.code ?? ''] ?? NOT_HTTP
   const [status, body] = [statusOf(refusal.name), JSON.stringify(bodyOf(refusal))]
   socket.end([
     `HTTP/1.1 ${String(status)} ${STATUS_CODES[status]!}`, 'Content-Type: application/json; charset=utf-8', `Content-Length: ${String(Buffer.byteLength(body))}`, 'Connection: close', '', body,

@@ -1,6 +1,6 @@
 /**
- * Decides whether a request may be resolved. The checks run in the order of the contract: the peer, the framing of the body, forwarding
- * (D5), the target, and the session token (D1 to D4).
+ * Decides whether a request may be resolved. The checks run in the order of the contract: the peer, the version of HTTP (A5), the framing of the
+ * body, forwarding (D5), the target, and the session token (D1 to D4).
  *
  * The target is parsed into its canonical form before the token is checked, so that no other spelling of a path avoids the check.
  * This changes nothing but the counts of the meter.
@@ -8,6 +8,7 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Socket } from 'node:net'
 import type { parseTarget, Target } from '../metadata/target.ts'
+import { isAcceptedVersion } from '../runtime/http-version.ts'
 import { refused, type Exchange, type Refused } from './exchange.ts'
 import { refusalOf, type Guest } from './identify.ts'
 import type { RequestMeter } from './meter.ts'
@@ -42,6 +43,7 @@ export function authorize(
   // The first condition implies the second, which only narrows the type.
   if (refusal !== undefined || found.kind !== 'owned') return refused(refusal ?? 'unknown-peer', 'unknown')
   const guest = found.owner
+  if (!isAcceptedVersion(httpVersion)) return refused('malformed-request', 'unknown')
   if (headers['transfer-encoding'] !== undefined && !isFramed(headers['transfer-encoding'], httpVersion)) return refused('malformed-request', 'unknown')
   if (headers['x-forwarded-for'] !== undefined || headers.forwarded !== undefined) {
     meter.forwarded()

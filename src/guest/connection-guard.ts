@@ -11,6 +11,7 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks' // the global one is a getter
+import { isAcceptedVersion } from '../runtime/http-version.ts'
 import { CHECK_INTERVAL_MS, Connections } from './connections.ts'
 import type { Exchange } from './exchange.ts'
 import { idOf, peerAddress, refusalOf, type Directory, type Found } from './identify.ts'
@@ -67,7 +68,7 @@ export class ConnectionGuard {
     server.closeAllConnections = () => { this.#connections.destroyAll() } // Node's own method leaves out connections that sent CONNECT
     server.on('connection', (socket: Socket) => { this.#admit(socket) })
     server.on('drop', () => { this.#makeRoom(server) })
-    server.on('connect', ({ socket }: IncomingMessage) => { this.#refuseConnect(socket) })
+    server.on('connect', (request: IncomingMessage) => { this.#refuseConnect(request) })
     server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => server.emit('request', request, response))
     this.#checks = setInterval(() => {
       meter.dropped('stalled', this.#connections.endStalled(performance.now()))
@@ -163,11 +164,11 @@ export class ConnectionGuard {
     this.#connections.endLingering()
   }
 
-  #refuseConnect(socket: Socket): void {
+  #refuseConnect({ socket, httpVersion }: IncomingMessage): void {
     const address = peerAddress(socket)
     socket.on('error', () => { /* reset by the peer; Node has removed its own listener */ })
     const found = this.#parts.directory.find(this.#parts.network, address)
-    this.#refuse(socket, found, refusalOf(found, address) ?? 'method-not-allowed', 'CONNECT', LINGER_MS)
+    this.#refuse(socket, found, refusalOf(found, address) ?? (isAcceptedVersion(httpVersion) ? 'method-not-allowed' : 'malformed-request'), 'CONNECT', LINGER_MS)
   }
 
   /**

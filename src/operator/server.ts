@@ -3,6 +3,7 @@
  */
 import Fastify, { type FastifyInstance } from 'fastify'
 import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
+import { refuseOtherVersions, TO_OPERATORS } from '../runtime/http-version.ts'
 import { buildNetworkTest } from '../runtime/networks.ts'
 import type { FirewallDocument } from '../firewall/document.ts'
 import type { Explanation, InstanceState, Readiness } from './api.ts'
@@ -49,10 +50,11 @@ const THIS_HOST = ['127.0.0.0/8', '::1/128']
  *   GET /explain?address=ADDRESS&network=NETWORK
  *                       200 with an Explanation; 400 if it is not an address
  *
- * 403 for addresses outside of `allow`, except loopback addresses.
+ * 403 for addresses outside of `allow`, except loopback addresses. 400 for versions of HTTP other than 1.0 and 1.1.
  */
 export function buildOperatorServer({ allow, metrics, readiness, launchGate, firewall, explain, diagnose }: OperatorServerParts): FastifyInstance {
   const server = Fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS, requestTimeout: 10_000, connectionTimeout: 30_000, keepAliveTimeout: 5_000 })
+  refuseOtherVersions(server.server, TO_OPERATORS, () => { /* not counted */ })
   const isAllowed = buildNetworkTest([...allow, ...THIS_HOST])
 
   server.addHook('onRequest', (request, reply, done) => {

@@ -200,9 +200,14 @@ t.test('a client that ends before its body does is not logged as a fault of the 
   t.strictSame(lines, [])
 })
 
+/** Every version but 1.0 and 1.1 that Node's parser accepts; the first has none, which is HTTP/0.9. */
+const OTHER_VERSIONS = ['', ' HTTP/0.9', ' HTTP/2.0']
+
 t.test('a request that Node cannot read is counted, and logged at the level debug', async (t) => {
-  const api = await startImdsApi(t, { IMDS_API_LOG_LEVEL: 'debug' })
-  const place = { host: '127.0.0.1', port: Number(new URL(api.baseUrl).port) }
+  const compute = join(temporary(t), 'compute.sock')
+  const api = await startImdsApi(t, { IMDS_API_LOG_LEVEL: 'debug', IMDS_API_COMPUTE: 'reported', IMDS_API_COMPUTE_LISTEN: `unix:${compute}` })
+  const at = (url: string) => ({ host: '127.0.0.1', port: Number(new URL(url).port) })
+  const place = at(api.baseUrl)
   await exchange(place, 'nonsense\r\n\r\n')
   await exchange(place, `GET /docs HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`)
   const metrics = await (await fetch(`${api.operatorUrl}/metrics`)).text()
@@ -212,6 +217,25 @@ t.test('a request that Node cannot read is counted, and logged at the level debu
   t.match(api.log.filter(({ level }) => level === 'debug'), [
     { reason: 'bad_request', code: /^HPE_/, address: '127.0.0.1', msg: 'a request cannot be read: it was refused' }, { reason: 'header_fields_too_large', code: 'HPE_HEADER_OVERFLOW' },
   ])
+  await t.test('API, compute interface and operators\' listener refuse every version but 1.0 and 1.1 before all else', async (t) => {
+    const refusal = { error_name: 'bad_request', errors: ['the request is not HTTP/1.1'] }
+    const places = [
+      [at(api.baseUrl), refusal, ['/docs', '/1.0/servers', '/nothing', '/%zz']], [{ path: compute }, refusal, ['/hypervisors/hv-1/actions', '/%zz']],
+      [at(api.operatorUrl), { error: 'the version of HTTP is not 1.0 or 1.1' }, ['/livez', '/metrics', '/nothing', '/%zz']],
+    ] as const
+    for (const version of OTHER_VERSIONS) {
+      for (const [place, body, paths] of places) {
+        for (const path of paths) {
+          const answers = await exchange(place, `GET ${path}${version}\r\nConnection: keep-alive\r\n\r\n`)
+          t.strictSame(answers.map(({ status, body: sent }) => [status, sent]), [[400, body]], `GET ${path}${version}`)
+          t.match(answers[0]!.headers, /^connection: close$/im)
+        }
+      }
+    }
+    t.match(await exchange(at(api.operatorUrl), 'GET /livez HTTP/1.0\r\n\r\n'), [{ status: 200 }])
+    const after = await (await fetch(`${api.operatorUrl}/metrics`)).text()
+    t.match(after, '\nimds_api_unreadable_requests_total{reason="bad_request"} 19\n', 'those of API and compute interface are counted')
+  })
 })
 
 t.test('a request that does not arrive in time is refused as JSON, and a response that has begun stays whole', async (t) => {

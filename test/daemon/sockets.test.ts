@@ -2,6 +2,7 @@
  * Parts A4 to A7 of the contract that depend on the bytes on a socket, and refusals before a request has been parsed.
  */
 import { once } from 'node:events'
+import { METHODS } from 'node:http'
 import { connect } from 'node:net'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
@@ -90,6 +91,46 @@ for (const [number, what, bytes, reason, status, method] of REFUSED) {
     t.equal(await counted(reason, method, status), before + 1)
   })
 }
+
+t.test('A4: methods but GET and HEAD get 405 with Allow, those that Node\'s parser does not know 400', async (t) => {
+  const ask = (method: string) => exchange(daemon.guestPort, `${method} ${method === 'CONNECT' ? 'x:1' : ID} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`)
+  for (const method of METHODS.filter((name) => name !== 'GET' && name !== 'HEAD')) {
+    t.match(await ask(method), { status: 405, headers: { allow: 'GET, HEAD', 'content-length': '0' }, body: '' }, method)
+  }
+  for (const method of ['FOO', 'get', 'GETS', 'G', 'DESCRIBE', 'PRI']) {
+    t.match(await ask(method), { status: 400, headers: { 'content-type': 'text/html' }, body: /<title>400 - Bad Request<\/title>/ }, method)
+  }
+})
+
+/** Every other version that Node's parser accepts; the first has none, which is HTTP/0.9. */
+const OTHER_VERSIONS = ['', ' HTTP/0.9', ' HTTP/2.0', ' RTSP/2.0']
+
+t.test('A5: a request of any version but 1.0 and 1.1 gets 400, no token, and a closed connection', async (t) => {
+  const before = [await counted('malformed-request', 'GET', 400) || 0, await counted('malformed-request', 'PUT', 400) || 0]
+  for (const version of OTHER_VERSIONS) {
+    const page = await exchange(daemon.guestPort, `GET ${ID}${version}\r\nHost: x\r\nConnection: keep-alive\r\n\r\n`)
+    t.match(page, { status: 400, headers: { connection: 'close', 'content-type': 'text/html' }, body: /<title>400 - Bad Request<\/title>/ }, `GET${version}`)
+  }
+  for (const version of OTHER_VERSIONS.slice(0, 3)) {
+    const put = await exchange(daemon.guestPort, `PUT /latest/api/token${version}\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\nContent-Length: 1\r\n\r\nx`)
+    t.match(put, { status: 400, headers: { connection: 'close', 'content-length': '0' }, body: '' }, `PUT${version}`)
+    const connect = await exchange(daemon.guestPort, `CONNECT x:1${version}\r\n\r\n`)
+    t.match(connect, { status: 400, headers: { connection: 'close' } }, `CONNECT${version}`)
+  }
+  t.same([await counted('malformed-request', 'GET', 400), await counted('malformed-request', 'PUT', 400)], [before[0]! + 4, before[1]! + 3])
+  t.match(await exchange(daemon.guestPort, `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\nGET ${ID}\r\nHost: x\r\n\r\n`), { text: /^HTTP\/1\.1 200 [^]*srv-abcdeHTTP\/1\.1 400 / }, 'after a response')
+})
+
+t.test('the operators\' listener refuses every version but 1.0 and 1.1 with 400 and closes the connection', async (t) => {
+  for (const version of OTHER_VERSIONS) {
+    for (const path of ['/readyz', '/nothing', '/%zz']) {
+      const answer = await exchange(daemon.operatorPort, `GET ${path}${version}\r\nHost: x\r\nConnection: keep-alive\r\n\r\n`)
+      t.match(answer, { status: 400, headers: { connection: 'close', 'content-type': 'application/json' } }, `GET ${path}${version}`)
+      t.same(JSON.parse(answer.body), { error: 'the version of HTTP is not 1.0 or 1.1' })
+    }
+  }
+  t.match(await exchange(daemon.operatorPort, 'GET /livez HTTP/1.0\r\n\r\n'), { status: 200, body: 'ok\n' })
+})
 
 t.test('F2: an incomplete request times out and is counted with its reason; others are served', async (t) => {
   const before = await counted('request-timeout', 'other', 400) || 0

@@ -36,6 +36,13 @@ describe('a request is refused if the end of its body is uncertain', () => {
   })
 })
 
+test.each([['1.0', 'served'], ['1.1', 'served'], ['0.9', 'malformed-request'], ['2.0', 'malformed-request']])('A5: a request of HTTP/%s is %s', (httpVersion, outcome) => {
+  expect(resolved({ httpVersion }).outcome).toBe(outcome)
+  expect(resolved({ httpVersion, method: 'PUT', target: '/latest/api/token', headers: { 'x-aws-ec2-metadata-token-ttl-seconds': '60' } }).outcome).toBe(outcome)
+  expect(resolved({ httpVersion, headers: { 'x-forwarded-for': '10.0.0.9' } }).outcome).toBe(outcome === 'served' ? 'forwarded' : outcome)
+  expect(resolved({ httpVersion, found: { kind: 'unknown' } }).outcome).toBe('unknown-peer')
+})
+
 describe('D5: a forwarded request', () => {
   const [forwarded, withToken] = [{ 'x-forwarded-for': '10.0.0.9' }, { forwarded: 'for=x', 'x-aws-ec2-metadata-token': 'good' }]
   const put = { method: 'PUT', target: '/latest/api/token', headers: { ...forwarded, 'x-aws-ec2-metadata-token-ttl-seconds': '60' } }

@@ -1,0 +1,33 @@
+/**
+ * The versions of HTTP that imds accepts: 1.0 and 1.1. Node's parser also accepts 2.0, 0.9, and a request line without a version, which it reads as
+ * 0.9. It parses headers and a body after each of them (issue 877 of llhttp).
+ */
+import type { RequestListener, Server } from 'node:http'
+
+/** Whether imds accepts a version of HTTP, as IncomingMessage.httpVersion has it. */
+export function isAcceptedVersion(httpVersion: string): boolean {
+  return httpVersion === '1.1' || httpVersion === '1.0'
+}
+
+/** The response with status 400 to a request of another version. */
+export interface VersionRefusal { readonly contentType: string, readonly body: string }
+
+/** The response of the operators' listeners. */
+export const TO_OPERATORS: VersionRefusal = { contentType: 'application/json', body: '{"error":"the version of HTTP is not 1.0 or 1.1"}' }
+
+/**
+ * Refuses requests of other versions and closes their connections. The listeners that the server has now get only the other requests. `counted` is
+ * called for each refusal.
+ */
+export function refuseOtherVersions(server: Pick<Server, 'listeners' | 'removeAllListeners' | 'on'>, { contentType, body }: VersionRefusal, counted: () => void): void {
+  const listeners = server.listeners('request') as RequestListener[]
+  server.removeAllListeners('request')
+  server.on('request', (request, response) => {
+    if (isAcceptedVersion(request.httpVersion)) {
+      for (const listener of listeners) listener(request, response)
+      return
+    }
+    counted()
+    response.writeHead(400, { 'Content-Type': contentType, 'Content-Length': Buffer.byteLength(body), Connection: 'close' }).end(body)
+  })
+}

@@ -4,6 +4,7 @@
  */
 import type { Socket } from 'node:net'
 import type { Content } from '../metadata/tree.ts'
+import { isLoopback } from '../runtime/host-port.ts'
 import type { Refusal } from './refusals.ts'
 
 type Switch = 'enabled' | 'disabled'
@@ -29,6 +30,18 @@ export interface Directory {
   find(network: string, address: string): Found
   /** Looks an unknown peer up in the store, within a second; undefined if the store may not be asked now. Never rejects. */
   ask(network: string, address: string): Promise<Found> | undefined
+}
+
+/**
+ * The directory for one listener: loopback addresses name nobody (contract E1), unless the listener itself is on one, as in a demo. Otherwise any
+ * program on the hypervisor could choose the address of an instance. `host` returns the listener's address; undefined if it does not listen.
+ */
+export function directoryFor(host: () => string | undefined, directory: Directory): Directory {
+  const isNobody = (address: string) => isLoopback(address) && !isLoopback(host() ?? '')
+  return {
+    find: (network, address) => isNobody(address) ? { kind: 'unknown' } : directory.find(network, address),
+    ask: (network, address) => isNobody(address) ? undefined : directory.ask(network, address),
+  }
 }
 
 /**

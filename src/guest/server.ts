@@ -14,7 +14,7 @@ import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
 import { authorize, type Rules } from './authorize.ts'
 import { ConnectionGuard, type ConnectionGuardParts } from './connection-guard.ts'
 import { refused, type Exchange, type Result } from './exchange.ts'
-import { peerAddress, type Directory } from './identify.ts'
+import { directoryFor, peerAddress, type Directory } from './identify.ts'
 import { isCounted } from './meter.ts'
 import { resolve } from './resolve.ts'
 import { Responder, type ResponderParts } from './respond.ts'
@@ -37,8 +37,9 @@ const LIMITS = {
 
 /** Builds the server of one listener. It does not listen yet. */
 export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
-  const { network, directory, rules, meter, refusalLog, log } = parts
-  const guard = new ConnectionGuard(parts)
+  const { network, rules, meter, refusalLog, log } = parts
+  const directory = directoryFor(listenerHost, parts.directory)
+  const guard = new ConnectionGuard({ ...parts, directory })
   const responder = new Responder({ guard, meter, refusalLog, log })
   const targets = new Targets()
 
@@ -63,6 +64,11 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
 
   function finish(exchange: Exchange): void {
     responder.respond(exchange, authorizeAndResolve(exchange))
+  }
+
+  function listenerHost(): string | undefined {
+    const place = server.server.address()
+    return typeof place === 'string' ? undefined : place?.address
   }
 
   /** Finds the instance of the peer. */

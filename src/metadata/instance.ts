@@ -3,14 +3,14 @@
  * need it.
  */
 import type { Static } from 'typebox'
-import { splitPrefix } from './address.ts'
+import { namesNobody, splitPrefix } from './address.ts'
 import type { InstanceSchema } from './schema.ts'
 
 /** The largest size of a record as JSON, in bytes, unknown fields included. */
 export const RECORD_MAX_BYTES = 256 * 1024
 
 /** Identifies the schema: the first digits of its SHA-256. An instance in a snapshot with another value is checked again. */
-export const RECORD_FORM = 'fabe3f6e4509bee2'
+export const RECORD_FORM = '7380cc3643330e0e'
 
 type Deep<T> = T extends (infer U)[] ? readonly Deep<U>[] : T extends object ? { readonly [K in keyof T]: Deep<T[K]> } : T
 
@@ -19,8 +19,20 @@ export type Instance = Deep<Static<typeof InstanceSchema>>
 /** A network interface of an instance. */
 export type Interface = Instance['interfaces'][number]
 
+/** An address or an IPv6 prefix on a network. */
+export interface NetworkRange { readonly network: string, readonly range: string }
+
 /** Every address and IPv6 prefix that identifies an instance, with the network of its interface. Cloud IPs do not. */
-export function rangesOf(instance: Instance): { network: string, range: string }[] {
+export function rangesOf(instance: Instance): NetworkRange[] {
+  return allRangesOf(instance).filter(({ range }) => !namesNobody(range))
+}
+
+/** The addresses that identify nobody (contract E1). Only records of older publishers have any. */
+export function addressesOfNobody(instance: Instance): NetworkRange[] {
+  return allRangesOf(instance).filter(({ range }) => namesNobody(range))
+}
+
+function allRangesOf(instance: Instance): NetworkRange[] {
   return instance.interfaces.flatMap(({ network, ipv4Addresses, ipv6Addresses, ipv6Prefixes }) => {
     const addresses = [...ipv4Addresses, ...ipv6Addresses].map((address) => splitPrefix(address).address)
     return [...addresses, ...ipv6Prefixes].map((range) => ({ network, range }))

@@ -13,7 +13,7 @@ import { Compile } from 'typebox/compile'
 import Format from 'typebox/format'
 import { Settings } from 'typebox/system'
 import Value from 'typebox/value'
-import { isIpv4, isIpv6, isIpv6Prefix, splitPrefix } from './address.ts'
+import { isIpv4, isIpv6, isIpv6Prefix, NAMES_NOBODY, namesNobody, splitPrefix } from './address.ts'
 import { frozen, RECORD_MAX_BYTES, type Instance } from './instance.ts'
 import type { Parsed } from './parsed.ts'
 import { FormerSchema, InstanceSchema, TIME } from './schema.ts'
@@ -49,6 +49,16 @@ const check = Compile(InstanceSchema)
  * or keep its argument.
  */
 export function parse(untrusted: unknown): Parsed<Instance, Fault> {
+  const parsed = parseStored(untrusted)
+  const faults = parsed.ok ? addressFaults(parsed.value) : []
+  return faults.length > 0 ? { ok: false, faults } : parsed
+}
+
+/**
+ * Like `parse`, for a record that is in the store. Accepts addresses that name nobody, which older publishers did not refuse: a daemon serves the
+ * instance on its other addresses.
+ */
+export function parseStored(untrusted: unknown): Parsed<Instance, Fault> {
   if (typeof untrusted !== 'object' || untrusted === null || Array.isArray(untrusted)) {
     return { ok: false, faults: [{ path: '', message: 'must be a JSON object' }] }
   }
@@ -56,6 +66,12 @@ export function parse(untrusted: unknown): Parsed<Instance, Fault> {
   if (!check.Check(value)) return { ok: false, faults: check.Errors(value).flatMap(faultsOf) }
   const faults = contradictions(value)
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value: frozen(value) }
+}
+
+/** The addresses that name nobody (contract E1). */
+function addressFaults({ interfaces }: Instance): Fault[] {
+  return interfaces.flatMap((nic, i) => (['ipv4Addresses', 'ipv6Addresses'] as const).flatMap((name) => nic[name].flatMap((address, n) =>
+    namesNobody(splitPrefix(address).address) ? [{ path: `/interfaces/${String(i)}/${name}/${String(n)}`, message: NAMES_NOBODY }] : [])))
 }
 
 /** The fault of a document that exceeds RECORD_MAX_BYTES as JSON; empty if it does not. */
@@ -107,7 +123,7 @@ function known({ properties, patternProperties, items, maxItems = 0, maxProperti
  */
 export function restore(value: unknown): Instance | undefined {
   if (check.Check(value)) return contradictions(value).length === 0 ? frozen(value) : undefined
-  const parsed = parse(value)
+  const parsed = parseStored(value)
   if (parsed.ok) return parsed.value
   const former: unknown = Value.Default(FormerSchema, value)
   return Value.Check(FormerSchema, former) && contradictions(former).length === 0 ? frozen(former) : undefined

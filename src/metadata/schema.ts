@@ -38,8 +38,8 @@ function oneOf<T extends string[]>(values: readonly [...T], fallback: T[number],
 
 const publicIpv4 = text('an IPv4 address', { format: 'imds-ipv4', description: 'The public IPv4 address.' })
 const publicIpv6 = text('an IPv6 address in its shortest, lower-case form', { format: 'imds-ipv6', description: 'The public IPv6 address.' })
-const ipv4Interface = text('an IPv4 address, optionally with a prefix length: 10.0.0.2/30', { format: 'imds-ipv4-interface' })
-const ipv6Interface = text('an IPv6 address in its shortest, lower-case form, optionally with a prefix length: fd00::2/64',
+const ipv4Interface = text('an IPv4 address, optionally with a prefix length: 10.0.0.2/30; not unspecified, link-local, multicast or broadcast', { format: 'imds-ipv4-interface' })
+const ipv6Interface = text('an IPv6 address in its shortest, lower-case form, optionally with a prefix length: fd00::2/64; not unspecified, link-local or multicast',
   { format: 'imds-ipv6-interface' })
 const ipv6Prefix = text('an IPv6 network of global or unique local addresses in its shortest, lower-case form, with a length from 48 to 124 that is a multiple of 4: 2a02:1348:178:1::/64',
   { format: 'imds-ipv6-prefix' })

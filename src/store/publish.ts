@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Parsed } from '../metadata/parsed.ts'
-import { parse, type Fault } from '../metadata/record.ts'
+import { parse, parseStored, type Fault } from '../metadata/record.ts'
 import type { Backend, Codec, Conversion } from './backend.ts'
 import { checkRecord, type CheckedRecord } from './check-record.ts'
 import type {
@@ -121,13 +121,14 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
       const published = await this.#codec.get(writer, id)
       if (published === undefined) return { kind: 'absent' }
-      const current = parse(published.document)
+      const current = parseStored(published.document)
       if (!current.ok) throw new Error(`the store's record of ${id} is faulty: publish a valid one first`)
       const { revision, sealedAt: since } = current.value
       if ((since === undefined) === (sealedAt === undefined)) return { kind: 'unchanged', revision, sealedAt: since }
+      if (revision === Number.MAX_SAFE_INTEGER) throw new Error(`the record of ${id} has the highest possible revision`)
       const document = changeSealOf(published.document, revision + 1, sealedAt)
       const next = parse(document)
-      if (!next.ok) throw new Error(`the record of ${id} has the highest possible revision`)
+      if (!next.ok) throw new Error(`the record of ${id} cannot be published again: ${next.faults.map(({ path, message }) => `${path} ${message}`).join('; ')}`)
       const change = { instance: next.value, document, userData: 'keep', liftsSeal: sealedAt === undefined, dryRun: false } as const
       const written = await this.#codec.write(writer, change)
       if (written.kind === 'published') {

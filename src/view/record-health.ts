@@ -4,11 +4,12 @@
  * Each state of a problem is logged once, and a problem is counted as long as it lasts.
  */
 import type { Logger } from 'pino'
+import { addressesOfNobody } from '../metadata/instance.ts'
 import type { AssemblyFault } from './validate.ts'
 import { formatStoreProblem, storeProblem, type StoreProblem } from './store-problem.ts'
 import type { View } from './view.ts'
 
-/** The most faulty records that are logged per reason between two resyncs. The others are counted. */
+/** The most records that are logged per reason between two resyncs. The others are counted. */
 const MOST_LOGGED = 5
 
 /** A faulty record. `state` identifies what is wrong with it. */
@@ -26,6 +27,8 @@ export class RecordHealth {
   #problem: StoreProblem | undefined
   readonly #unconfirmed = new Set<string>()
   readonly #contested = new Set<string>()
+  /** Ids of instances that have addresses which name nobody, as of the last resync. */
+  #withNobody: ReadonlySet<string> = new Set()
   /** The reasons that were logged since the store was lost. */
   readonly #lossReasons = new Set<string>()
   #isEmptyReported = false
@@ -90,6 +93,16 @@ export class RecordHealth {
       this.#log.warn({ notLogged, faulty: this.#faults.size }, 'more records are faulty than were logged; IMDS_LOG_LEVEL=debug logs all of them')
     }
     if (now === undefined && before !== undefined) this.#log.info({ instances: this.#view.size, faulty: this.#faults.size }, 'the records of the store can be used again')
+  }
+
+  /** Reports instances of the view whose records have addresses that name nobody (contract E1), each once. Older publishers accepted them. */
+  withNobody(): void {
+    const found = new Map(this.#view.instances().map(({ instance }) => [instance.id, addressesOfNobody(instance)] as const).filter(([, addresses]) => addresses.length > 0))
+    const unreported = [...found].filter(([id]) => !this.#withNobody.has(id))
+    for (const [instance, addresses] of unreported.slice(0, MOST_LOGGED)) {
+      this.#log.warn({ instance, addresses, instances: unreported.length }, 'the record has addresses that name no guest (unspecified, link-local, multicast or broadcast): the instance is not served on them. Publish it without them')
+    }
+    this.#withNobody = new Set(found.keys())
   }
 
   /** The record of this instance is good, or was removed. */

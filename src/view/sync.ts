@@ -252,6 +252,7 @@ export class Sync {
     const { view, metrics, log, confirmed } = this.#parts
     this.#queue.endResync()
     this.#health.resynced(this.#named.keys())
+    this.#health.withNobody()
     this.#resyncTookMs = performance.now() - this.#resyncBeganAtMs
     metrics.resyncs.inc({ result: 'completed' })
     if (this.#health.problem !== undefined) return

@@ -2,7 +2,7 @@
  * Validates a loaded record together with its user-data. Only what passes here enters the view (invariant 3).
  */
 import type { Instance } from '../metadata/instance.ts'
-import { parse, type Fault } from '../metadata/record.ts'
+import { parseStored, type Fault } from '../metadata/record.ts'
 import { userDataFaults } from '../metadata/user-data.ts'
 import type { Loaded } from '../store/source.ts'
 
@@ -20,7 +20,7 @@ export type AssembledResult = { readonly ok: true, readonly value: Assembled } |
 /** Validates one loaded instance. `userDataMaxBytes` bounds the user-data. */
 export function assemble(loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>, userDataMaxBytes: number): AssembledResult {
   if (loaded.kind !== 'record') return { ok: false, reason: loaded.kind, faults: [{ path: '', message: loaded.reason }] }
-  const parsed = parse(loaded.document)
+  const parsed = parseStored(loaded.document)
   if (!parsed.ok) return { ok: false, reason: 'record', faults: parsed.faults }
   const instance = parsed.value
   if (instance.id !== loaded.id) return { ok: false, reason: 'id', faults: [{ path: '/id', message: `is not the id that it is stored under, ${loaded.id}` }] }

@@ -1,7 +1,7 @@
 /**
  * IPv6: its own listener, guests that choose their addresses, and the option that enables it.
  */
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -55,12 +55,12 @@ t.test('an IPv6 listener', async (t) => {
   })
 })
 
-/** Sends a request of a guest over IPv6 on a new connection. Returns the response. */
-async function ask(guest: Guest, path = ID): Promise<{ status: number, body: string }> {
-  const code = `require('node:http').get({ host: '${SERVICE}', path: process.argv[1], agent: false }, async (response) => {
+/** Sends a request of a guest over IPv6 on a new connection, from any of its addresses or the given one. Returns the response. */
+async function ask(guest: Guest, path = ID, from?: string): Promise<{ status: number, body: string }> {
+  const code = `require('node:http').get({ host: '${SERVICE}', path: process.argv[1], localAddress: process.argv[2], agent: false }, async (response) => {
     console.log(JSON.stringify({ status: response.statusCode, body: Buffer.concat(await response.toArray()).toString() }))
   })`
-  return JSON.parse((await must([...guest.within, process.execPath, '-e', code, path])).toString()) as { status: number, body: string }
+  return JSON.parse((await must([...guest.within, process.execPath, '-e', code, path, ...from === undefined ? [] : [from]])).toString()) as { status: number, body: string }
 }
 
 const ip = ({ within }: Pick<Guest, 'within'>, words: string) => must([...within, 'ip', '-6', ...words.split(' ')])
@@ -114,6 +114,23 @@ t.test('E1: a guest that changes its address inside its prefix is still identifi
   await store.put(slaac('alpha', ALPHA, 1, { revision: 2, options: {} }))
   await until(async () => (await ask(alpha)).status === 403, 'httpProtocolIpv6 to be disabled')
   t.equal((await alpha.ask({ path: ID })).status, 200, 'over IPv4 it is still served')
+})
+
+t.test('E1: a link-local address of an older publisher\'s record names nobody; its other addresses are served', { skip: withoutNamespaces() }, async (t) => {
+  const { hypervisor, addGuest } = await aHypervisor(t)
+  const directory = t.testdir()
+  const older = slaac('alpha', ALPHA, 1)
+  const [nic] = older['interfaces'] as object[]
+  writeFileSync(join(directory, 'srv-alpha.json'), JSON.stringify({ ...older, interfaces: [{ ...nic, ipv6Addresses: ['fe80::a/64'] }] }))
+  const daemon = await startDaemon({ IMDS_STORE: `file:${directory}`, ...LISTEN }, hypervisor.within)
+  t.teardown(() => daemon.stop())
+  const [alpha, bravo] = [await addGuest(ALPHA, 'a:b:c:d'), await addGuest(BRAVO, 'a:b:c:d')]
+  for (const guest of [alpha, bravo]) await ip(guest, 'address add fe80::a/64 dev eth0 nodad') // each link has its own fe80::a
+  await until(async () => (await ask(alpha)).status === 200, 'alpha to be served')
+  t.equal((await ask(bravo, ID, 'fe80::a%eth0')).status, 503, 'the guest of another link, which may have the address')
+  t.equal((await ask(alpha, ID, 'fe80::a%eth0')).status, 503)
+  t.equal((await alpha.ask({ path: ID })).body.toString(), 'srv-alpha', 'over IPv4')
+  matchAll(t, daemon.log.filter(({ msg }) => msg.includes('name no guest')), [{ level: 'warn', instance: 'srv-alpha', addresses: [{ network: 'default', range: 'fe80::a' }] }])
 })
 
 t.test('a guest with a prefix whose notice was lost is served at its first request', { skip: withoutNamespaces() }, async (t) => {

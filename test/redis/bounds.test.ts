@@ -85,6 +85,34 @@ t.test('the library, the script and the daemon have the same limits', async (t) 
   }
 })
 
+t.test('E1: the script and the library refuse the same addresses, which name nobody, with the same words', async (t) => {
+  const store = await aStore(t)
+  const words = 'unspecified, link-local, multicast or broadcast, which names no guest'
+  const nobody = ['0.0.0.0', '0.1.2.3', '169.254.0.1', '224.0.0.1', '239.255.255.255', '255.255.255.255', '::', 'fe80::1', 'febf:ffff::1', 'ff02::1']
+  const guests = ['127.0.0.1', '169.253.0.1', '223.255.255.255', '240.0.0.1', '::1', 'fe7f::1', 'fec0::1', 'fd00::1']
+  const withAddress = (address: string, revision = 1) => record(1, revision, { interfaces: interfaces(1, { ipv4Addresses: [], [address.includes(':') ? 'ipv6Addresses' : 'ipv4Addresses']: [address] }) })
+  for (const address of nobody) {
+    t.match((await script('put', JSON.stringify(withAddress(address)), 'none'))[2], words, address)
+    t.match(await store.put(withAddress(address)), { kind: 'invalid', faults: [{ message: `is ${words}` }] }, address)
+  }
+  for (const [i, address] of guests.entries()) {
+    t.match(await script('put', JSON.stringify(withAddress(address, 2 * i + 1)), 'none'), ['published'], address)
+    t.match(await store.put(withAddress(address, 2 * i + 2)), { kind: 'published' }, address)
+  }
+})
+
+t.test('an older record with an address that names nobody can be encrypted, and decrypted again', async (t) => {
+  await aStore(t)
+  const older = record(1, 1, { interfaces: interfaces(1, { ipv6Addresses: ['fe80::a'] }) })
+  await writeUnchecked('srv-n1', { record: JSON.stringify(older) }, '127.0.0.1', 'old')
+  const recordKeysFile = join(t.testdir({ keys: keyLines('k1') }), 'keys')
+  const encrypted = await openStore({ url: redis.url, region: 'gb1', recordKeysFile })
+  t.teardown(() => encrypted.close())
+  t.match(await encrypted.encrypt('srv-n1', true), { kind: 'encrypted' })
+  t.match(await encrypted.decrypt('srv-n1'), { kind: 'decrypted' })
+  t.same(JSON.parse(String(await redis.client.hget(KEYS.instance('srv-n1'), 'record'))), older)
+})
+
 t.test('a seal that makes a record too long is refused with the reason', async (t) => {
   const store = await aStore(t)
   await store.put(sized({}, RECORD_MAX_BYTES))

@@ -6,7 +6,7 @@
  * addresses, hypervisors, seal), which daemons do not trust. If the instance changed meanwhile, the store refuses the write, and the codec repeats it.
  */
 import type { Instance } from '../../metadata/instance.ts'
-import { parse, sealOf } from '../../metadata/record.ts'
+import { parseStored, sealOf } from '../../metadata/record.ts'
 import { sha256, userDataFaults } from '../../metadata/user-data.ts'
 import type { Change, Codec, Conversion, Written } from '../backend.ts'
 import type { DecryptResult, EncryptResult, RemoveResult } from '../publisher.ts'
@@ -145,7 +145,7 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
 }
 
 function validInstance(id: string, { document, userData }: Extract<Stored, { kind: 'record' }>): Instance {
-  const parsed = parse(document)
+  const parsed = parseStored(document)
   if (!parsed.ok || parsed.value.id !== id || userDataFaults(parsed.value, userData, userData && sha256(userData), Infinity).length > 0) {
     throw new Error(`the store's record of ${id} is faulty: publish a valid one`)
   }

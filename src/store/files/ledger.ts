@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import Type, { type Static } from 'typebox'
 import Value from 'typebox/value'
 import { rangesOf, type Instance } from '../../metadata/instance.ts'
-import { parse, restore, sealOf } from '../../metadata/record.ts'
+import { parseStored, restore, sealOf } from '../../metadata/record.ts'
 import { userDataFaults } from '../../metadata/user-data.ts'
 import { idOfFile, loadFiles } from './source.ts'
 import { firstSeal, parseTombstone } from '../seal.ts'
@@ -80,7 +80,7 @@ async function protectionOf(directory: string, id: string, remembered: Protectio
 }
 
 function validInstance(loaded: Loaded): Instance | undefined {
-  const parsed = loaded.kind === 'record' ? parse(loaded.document) : undefined
+  const parsed = loaded.kind === 'record' ? parseStored(loaded.document) : undefined
   if (loaded.kind !== 'record' || parsed?.ok !== true || parsed.value.id !== loaded.id) return undefined
   return userDataFaults(parsed.value, loaded.userData, loaded.userDataSha256, Infinity).length === 0 ? parsed.value : undefined
 }

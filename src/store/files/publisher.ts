@@ -12,7 +12,7 @@ import { watch } from 'node:fs'
 import { mkdir, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { rangesOf } from '../../metadata/instance.ts'
-import { parse } from '../../metadata/record.ts'
+import { parseStored } from '../../metadata/record.ts'
 import { PLAIN, type Backend, type PlainReader, type PlainWriter } from '../backend.ts'
 import { buildPublisher } from '../publish.ts'
 import type { Listed, Published, Publisher } from '../publisher.ts'
@@ -80,7 +80,7 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
     const all: Listed[] = []
     for (const id of [...ids].sort()) {
       const loaded = await loadFiles(this.#directory, id)
-      const parsed = loaded.kind === 'record' ? parse(loaded.document) : undefined
+      const parsed = loaded.kind === 'record' ? parseStored(loaded.document) : undefined
       if (parsed?.ok !== true) continue
       const { revision, hypervisors } = parsed.value
       all.push({ id, revision, hypervisors, addresses: rangesOf(parsed.value).map(({ network, range }) => `${network} ${range}`) })

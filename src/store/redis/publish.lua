@@ -132,6 +132,15 @@ end
 
 local function is_ipv6(range) return string.find(range, ':', 1, true) end
 
+-- True for an address that cannot identify a guest: unspecified, link-local, multicast or broadcast (namesNobody in src/metadata/address.ts).
+local function names_nobody(address)
+  local digits = is_ipv6(address) and digits_of(address)
+  if digits then return string.match(digits, '^fe[89ab]') or string.match(digits, '^ff') or string.match(digits, '^0+$') end
+  local a, b = string.match(address, '^(%d+)%.(%d+)%.%d+%.%d+$')
+  a, b = tonumber(a), tonumber(b)
+  return a and (a == 0 or a == 169 and b == 254 or a >= 224 and a <= 239) or address == '255.255.255.255'
+end
+
 -- Removes an instance from the indexes that its last publish added it to.
 local function forget(id, entry)
   for _, claim in ipairs(entry.addresses) do
@@ -211,8 +220,8 @@ local function tags_fault(tags)
   end
 end
 
--- Returns the claims of every interface, or nil and what is wrong with them.
-local function claims_of(record)
+-- Returns the claims of every interface, or nil and what is wrong with them. `again`: as facts_of.
+local function claims_of(record, again)
   local claims = {}
   for _, interface in ipairs(record.interfaces) do
     if not is_table(interface) then return nil, 'interfaces must be a list of objects' end
@@ -225,6 +234,7 @@ local function claims_of(record)
         local claim = (interface.network or 'default') .. ' ' .. range
         if not split_claim(claim) then return nil, 'an address or a network is empty or contains white space' end
         if (name ~= 'ipv4Addresses' or is_ipv6(range)) and not digits_of(range) then return nil, 'interfaces[].' .. name .. ' has an entry that is neither an IPv6 address nor a prefix that an interface may own' end
+        if not again and names_nobody(range) then return nil, 'interfaces[].' .. name .. ' has an address that is unspecified, link-local, multicast or broadcast, which names no guest' end
         claims[#claims + 1] = claim
       end
     end
@@ -232,8 +242,9 @@ local function claims_of(record)
   return claims
 end
 
--- Reads a record or FACTS: returns its table and its claims, or nil and what is wrong with it.
-local function facts_of(text, lifts)
+-- Reads a record or FACTS: returns its table and its claims, or nil and what is wrong with it. `again`: it is in the store, which may have it from
+-- a publisher that did not check as much.
+local function facts_of(text, lifts, again)
   if #(text or '') > RECORD_MAX_BYTES then return nil, TOO_LONG end
   local record = decoded(text)
   if not record then return nil, 'RECORD is not a JSON object' end
@@ -249,7 +260,7 @@ local function facts_of(text, lifts)
   end
   if record.sealedAt ~= nil and not is_time(record.sealedAt) then return nil, 'sealedAt is not a time such as 2026-11-20T15:04:05Z' end
   if record.sealedAt and lifts then return nil, 'a record that unseals must not have sealedAt' end
-  local claims, why = claims_of(record)
+  local claims, why = claims_of(record, again)
   if not claims then return nil, why end
   return record, claims
 end
@@ -325,7 +336,7 @@ end
 -- Publishes an encrypted record, which the script can neither read nor change. Its publisher gives FACTS to compare.
 local function put_encrypted(verb, facts, text, bytes, digest)
   local lifts, again = verb == 'unseal-encrypted', verb == 'encrypt'
-  local record, claims = facts_of(facts, lifts)
+  local record, claims = facts_of(facts, lifts, again)
   if not record then return refused('invalid', claims) end
   if #(text or '') > RECORD_MAX_BYTES + ENCRYPTION_MAX_OVERHEAD_BYTES then return refused('invalid', TOO_LONG) end
   if bytes == '' then bytes = nil end
@@ -368,7 +379,7 @@ end
 
 -- Stores the same contents and revision as plain values.
 local function decrypt(text, bytes, digest)
-  local record, claims = facts_of(text)
+  local record, claims = facts_of(text, false, true)
   if not record then return refused('invalid', claims) end
   if bytes == '' then bytes = nil end
   local before = known(record.id)

@@ -1,6 +1,6 @@
-import { Address6 } from 'ip-address'
+import { Address4, Address6 } from 'ip-address'
 import { describe, expect, test } from 'vitest'
-import { canonicalAddress, ipv6Digits, isIpv6Prefix, isOneAddress, overlap, sourceOf } from '../../../src/metadata/address.ts'
+import { canonicalAddress, ipv6Digits, isIpv6Prefix, isOneAddress, namesNobody, overlap, sourceOf } from '../../../src/metadata/address.ts'
 import { random } from '../../support/fixtures/generated-records.ts'
 
 test.each([
@@ -13,6 +13,24 @@ test.each([
   ['169.254.169.254', true], ['127.0.0.1', true], ['fd00:ec2::254', true], ['0.0.0.1', true], ['::1', true],
   ['0.0.0.0', false], ['::', false], ['FD00::1', false], ['localhost', false], ['127.1', false], ['fd00::1/64', false],
 ])('packets can be sent to a listener on %s: %s', (address, isOne) => { expect(isOneAddress(address)).toBe(isOne) })
+
+test.each([
+  ['0.0.0.0', true], ['0.1.2.3', true], ['1.0.0.0', false], ['169.253.255.255', false], ['169.254.0.0', true], ['169.254.255.255', true], ['169.255.0.0', false], ['223.255.255.255', false],
+  ['224.0.0.0', true], ['239.255.255.255', true], ['240.0.0.0', false], ['255.255.255.254', false], ['255.255.255.255', true], ['10.0.0.2', false], ['100.64.0.1', false], ['127.0.0.1', false],
+  ['::', true], ['::1', false], ['fe7f:ffff::1', false], ['fe80::', true], ['fe80::1', true], ['febf:ffff::1', true], ['fec0::1', false], ['feff::1', false], ['ff00::', true], ['ff02::1', true],
+  ['fe8::1', false], ['ff::1', false], ['fd00::fe80:1', false], ['2a02:1348:178:1::fe80', false], ['fc00::1', false],
+])('E1: %s names nobody: %s', (address, nobody) => { expect(namesNobody(address)).toBe(nobody) })
+
+test('E1: an address names nobody if the ip-address library finds it link-local, multicast, unspecified or broadcast', () => {
+  const next = random(11)
+  const number = (most: number) => Math.floor(next() * most)
+  for (let i = 0; i < 20_000; i++) {
+    const four = new Address4([[1 + number(254), 169, 224 + number(16)][number(3)], number(2) === 0 ? 254 : number(256), number(256), number(256)].join('.'))
+    expect([four.address, namesNobody(four.address)]).toEqual([four.address, four.isLinkLocal() || four.isMulticast()])
+    const six = new Address6([['fe', 'ff', 'fd', '20'][number(4)]! + number(256).toString(16).padStart(2, '0'), ...Array.from({ length: 7 }, () => number(3).toString(16))].join(':'))
+    expect([six.correctForm(), namesNobody(six.correctForm())]).toEqual([six.correctForm(), six.isInSubnet(new Address6('fe80::/10')) || six.isMulticast()])
+  }
+})
 
 test.each([
   ['2a02:1348:178:1::/64', '2a02134801780001'], ['2a02:1348:178::/48', '2a0213480178'], ['fd00::/124', 'fd00000000000000000000000000000'],

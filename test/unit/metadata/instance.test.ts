@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { expect, test } from 'vitest'
-import { frozen, RECORD_FORM, rangesOf } from '../../../src/metadata/instance.ts'
+import { addressesOfNobody, frozen, RECORD_FORM, rangesOf } from '../../../src/metadata/instance.ts'
 import { InstanceSchema } from '../../../src/metadata/schema.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { aFullInstance } from '../../support/fixtures/instance.ts'
@@ -11,6 +11,13 @@ test('a record kept under another schema is recognised as such', () => {
 
 test('an instance is identified by its interfaces\' addresses and prefixes, never by its cloud IPs', () => {
   expect(rangesOf(parsed(aFullInstance())).map(({ range }) => range)).toEqual(['10.0.0.2', '10.0.9.2', '2a02:1348:178::2', '2a02:1348:178::3', '2a02:1348:178:1::/64', '10.1.0.2'])
+})
+
+test('E1: addresses that name nobody do not identify an instance', () => {
+  const nic = { id: 'int-a', macAddress: '02:24:19:00:00:01', ipv4Addresses: ['169.254.7.7/16', '10.0.0.2/30'], ipv6Addresses: ['fe80::a/64', 'fd00::2'] }
+  const instance = parsed(aFullInstance({ interfaces: [nic] }))
+  expect(rangesOf(instance).map(({ range }) => range)).toEqual(['10.0.0.2', 'fd00::2'])
+  expect(addressesOfNobody(instance)).toEqual([{ network: 'default', range: '169.254.7.7' }, { network: 'default', range: 'fe80::a' }])
 })
 
 test('the addresses of an interface belong to its network', () => {

@@ -128,3 +128,23 @@ test('invariant 7: a contested address is reported once, and again when it is co
   }
   expect(lines).toMatchObject([1, 2].map(() => ({ level: 40, address: 'default 10.0.0.2', instances: ['srv-a', 'srv-b'] })))
 })
+
+test('E1: addresses that name nobody are reported once for each record, the first five in full', () => {
+  const { health, view, lines } = aRecordHealth()
+  const serve = (id: string, address: string) => {
+    const record = anInstance({ id, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv6Addresses: [address] }] })
+    view.replace({ instance: parsed(record), userData: undefined, digest: 'd1' })
+  }
+  serve('srv-a', 'fe80::a')
+  serve('srv-b', 'fd00::b')
+  for (let i = 0; i < 2; i++) health.withNobody()
+  expect(lines).toMatchObject([{ level: 40, instance: 'srv-a', addresses: [{ network: 'default', range: 'fe80::a' }], instances: 1 }])
+  for (let i = 0; i < 9; i++) serve(`srv-n${String(i)}`, `fe80::${String(i + 1)}`)
+  health.withNobody()
+  expect(lines.splice(1).map(({ instances }) => instances)).toEqual([9, 9, 9, 9, 9])
+  serve('srv-a', 'fd00::a')
+  health.withNobody()
+  serve('srv-a', 'fe80::a')
+  health.withNobody()
+  expect(lines.splice(1)).toMatchObject([{ instance: 'srv-a' }])
+})

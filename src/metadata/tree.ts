@@ -27,6 +27,9 @@ type Node = Leaf | Directory
 /** The nodes of an instance, by path below a version. Opaque: use `resolve`. */
 export type Tree = ReadonlyMap<string, Node>
 
+/** In `public-keys/`, a name of digits is the position of a key, also if a user has this id (C2). */
+const IS_POSITION = /^\d+$/
+
 /** The content of `/`: the versions, one per line (contract A1). */
 export const VERSION_LIST: Content = textContent(VERSIONS.join('\n'))
 
@@ -46,7 +49,9 @@ export function buildTree(instance: Instance, userData: Uint8Array | undefined, 
   if (userData !== undefined && instance.sealedAt === undefined) {
     add(nodes, 'user-data', { kind: 'leaf', from: 0, content: { body: userData, headers: headers('application/octet-stream', userData.length) } }, instance)
   }
-  instance.publicKeys.forEach(({ user }, index) => { alias(nodes, `meta-data/public-keys/${user}`, `meta-data/public-keys/${String(index)}`) })
+  instance.publicKeys.forEach(({ user }, index) => {
+    if (!IS_POSITION.test(user)) alias(nodes, `meta-data/public-keys/${user}`, `meta-data/public-keys/${String(index)}`)
+  })
   return nodes
 }
 

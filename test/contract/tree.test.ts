@@ -103,6 +103,17 @@ const guest = aGuestServer({ provider: PROVIDER })
 guest.put(aFullInstance(), Buffer.from('#!/bin/sh\n'))
 await guest.ask('/latest/') // builds the tree outside of the tests, so that a mutation run checks it with all of them
 
+test('C2: a path of digits is the position of a key, whatever the ids of users are', async () => {
+  const other = aGuestServer()
+  const key = (name: string) => `ssh-ed25519 ${name}\n`
+  other.put(aFullInstance({ publicKeys: ['1', '0', '7', 'usr-a'].map((user, i) => ({ user, key: `ssh-ed25519 AAA${String(i)}` })) }))
+  expect((await other.ask('/latest/meta-data/public-keys/')).text).toBe('0=1\n1=0\n2=7\n3=usr-a')
+  for (const [path, name] of [['0', 'AAA0'], ['1', 'AAA1'], ['2', 'AAA2'], ['3', 'AAA3'], ['usr-a', 'AAA3']] as const) {
+    expect([path, (await other.ask(`/latest/meta-data/public-keys/${path}/openssh-key`)).text]).toEqual([path, key(name)])
+  }
+  expect((await other.ask('/latest/meta-data/public-keys/7/openssh-key')).status).toBe(404)
+})
+
 describe('every category', () => {
   test.each(LEAVES)('%s: %s exists from its version on, with exactly these bytes', async (_number, path, since, value) => {
     for (const [position, version] of VERSIONS.entries()) {

@@ -129,7 +129,7 @@ test('E3: a prefix that moves to another instance never returns the former one\'
   expect((await id()).text).toBe('srv-second')
 })
 
-test('invariant 7: where prefixes of two records overlap neither is served; elsewhere both are', async () => {
+test('E1, invariant 7: where prefixes of two records overlap neither is served; elsewhere both are', async () => {
   const guest = aGuestServer()
   const ownerAt = async (from: string) => {
     const { status, text } = await guest.ask({ url: '/latest/meta-data/instance-id', from })

@@ -97,7 +97,8 @@ export class RecordHealth {
 
   /** Reports instances of the view whose records have addresses that name nobody (contract E1), each once. Older publishers accepted them. */
   withNobody(): void {
-    const found = new Map(this.#view.instances().map(({ instance }) => [instance.id, addressesOfNobody(instance)] as const).filter(([, addresses]) => addresses.length > 0))
+    const all = this.#view.instances().map(({ instance }) => [instance.id, addressesOfNobody(instance)] as const)
+    const found = new Map(all.filter(([, addresses]) => addresses.length > 0))
     const unreported = [...found].filter(([id]) => !this.#withNobody.has(id))
     for (const [instance, addresses] of unreported.slice(0, MOST_LOGGED)) {
       this.#log.warn({ instance, addresses, instances: unreported.length }, 'the record has addresses that name no guest (unspecified, link-local, multicast or broadcast): the instance is not served on them. Publish it without them')

@@ -17,7 +17,11 @@ test.each([
 test('E1: a loopback address names nobody, unless the listener is on one; nothing is asked about it', async () => {
   const asked: string[] = []
   const contested: Found = { kind: 'contested' }
-  const everything = { find: () => contested, ask: (_network: string, address: string) => { asked.push(address); return Promise.resolve(contested) } }
+  const ask = (_network: string, address: string) => {
+    asked.push(address)
+    return Promise.resolve(contested)
+  }
+  const everything = { find: () => contested, ask }
   for (const [host, address, kind] of [
     ['127.0.0.1', '127.0.0.5', 'contested'], ['::1', '::1', 'contested'], ['169.254.169.254', '127.0.0.5', 'unknown'], ['0.0.0.0', '127.0.0.5', 'unknown'], ['::', '::1', 'unknown'],
     [undefined, '127.0.0.5', 'unknown'], ['169.254.169.254', '10.0.0.2', 'contested'], ['127.0.0.1', '10.0.0.2', 'contested'],

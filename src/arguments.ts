@@ -2,8 +2,9 @@
  * The arguments of imdsd; its configuration is in the environment. main.ts loads this only if there are arguments: systemd starts the daemon without
  * any, and loading it would delay the first response.
  */
-import { Command, Option } from 'commander'
+import { Command, CommanderError, Option } from 'commander'
 import { SETTINGS } from './config.ts'
+import type { Output } from './runtime/output.ts'
 import { VERSION } from './version.ts'
 
 /** The parsed arguments. */
@@ -12,7 +13,7 @@ export interface Arguments { readonly demo?: boolean, readonly check?: boolean }
 const EX_USAGE = 64
 
 /** Parses the arguments. If they ask for help or the version, or are wrong, prints that and ends the process. */
-export function parseArguments(argv: readonly string[]): Arguments {
+export async function parseArguments(argv: readonly string[], output: Output): Promise<Arguments> {
   const width = Math.max(...Object.keys(SETTINGS).map(({ length }) => length))
   const variables = Object.entries(SETTINGS).map(([name, value]) => `  ${name.padEnd(width)}  ${value ?? ''}`.trimEnd())
   const program = new Command('imdsd')
@@ -31,11 +32,19 @@ Exit statuses:
   0   stopped by SIGTERM or SIGINT; with --check: the configuration is valid
   1   the service cannot continue: the last line of the log says why
   64  wrong usage
+  74  with --check or --help: the output was lost, because it cannot be written
   78  the configuration is invalid: standard error names every variable at fault`)
     .showHelpAfterError('(imdsd --help lists the options)')
-    .exitOverride(({ exitCode }) => { process.exit(exitCode === 0 ? 0 : EX_USAGE) })
+    .exitOverride()
     .action((unknown: string[]) => {
       if (unknown.length > 0) program.error(`error: unknown argument '${unknown.join(' ')}'`)
     })
-  return program.parse(argv).opts()
+  try {
+    program.parse(argv)
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error
+    const status = await output.finish(error.exitCode === 0 ? 0 : EX_USAGE)
+    process.exit(status)
+  }
+  return program.opts()
 }

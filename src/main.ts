@@ -8,7 +8,9 @@
  */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Arguments } from './arguments.ts'
 import { missingFile } from './runtime/missing-file.ts'
+import type { Output } from './runtime/output.ts'
 import { parseConfig, type ConfigFault } from './config.ts'
 import { startDaemon } from './daemon.ts'
 import { formatHostPort } from './runtime/host-port.ts'
@@ -22,8 +24,7 @@ const EX_CONFIG = 78
 const EX_CONFIG_DELAY_MS = 2_000
 
 keepTickShape()
-const args = process.argv.length > 2 ? (await import('./arguments.ts')).parseArguments(process.argv) : {}
-if (args.check === true) process.exit(await printCheck())
+const args = process.argv.length > 2 ? await readArguments() : {}
 const demo = args.demo === true ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
 const env = demo?.env ?? process.env
 const sockets = inheritedSockets(env, process.pid)
@@ -77,12 +78,22 @@ function printFaults(faults: readonly ConfigFault[]): void {
   for (const { variable, message } of faults) console.error(`  ${variable} ${message}`)
 }
 
+/** Parses the arguments. Ends the process after one that only prints, such as --check. */
+async function readArguments(): Promise<Arguments> {
+  const { Output } = await import('./runtime/output.ts')
+  const output = new Output('imds', process.stdout, process.stderr, (status) => process.exit(status))
+  const parsed = await (await import('./arguments.ts')).parseArguments(process.argv, output)
+  if (parsed.check === true) process.exit(await output.finish(await check(output)))
+  return parsed
+}
+
 /** Runs `--check`: prints what it finds, and returns the exit status. */
-async function printCheck(): Promise<number> {
+async function check(output: Output): Promise<number> {
+  output.use({ json: false, continues: true })
   const { checkConfiguration } = await import('./check.ts')
   const { faults, notes } = checkConfiguration(process.env, Date.now())
   for (const note of notes) console.error(`note: ${note}`)
   if (faults.length > 0) printFaults(faults)
-  else console.log('imds: the configuration is valid')
+  else output.print('imds: the configuration is valid')
   return faults.length > 0 ? EX_CONFIG : 0
 }

@@ -2,21 +2,23 @@
 /**
  * The entry of imds-api: reads arguments and environment, runs a command, handles signals, and sets the exit status.
  *
- * Exit status: 0 after SIGTERM or SIGINT, or when a command has succeeded; 1 if it failed or the service cannot go on; 64 (EX_USAGE of sysexits.h) for wrong
- * arguments and 78 (EX_CONFIG) for a bad configuration or region file.
+ * Exit status: 0 after SIGTERM or SIGINT, or when a command has succeeded; 1 if it failed or the service cannot go on; of sysexits.h 64 (EX_USAGE) for
+ * wrong arguments, 74 (EX_IOERR) if the output of a command was lost, and 78 (EX_CONFIG) for a bad configuration or region file.
  */
 import { Command } from 'commander'
 import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { buildLog, standardOutput } from '../log.ts'
+import { Failure } from '../runtime/failure.ts'
 import { StartFailure } from '../runtime/listen.ts'
+import { Output } from '../runtime/output.ts'
 import { superviseBy } from '../runtime/systemd.ts'
 import { VERSION } from '../version.ts'
 import { startApi } from './api.ts'
 import { API_SETTINGS, parseApiConfig, type ApiConfig } from './config.ts'
 import { enqueueAll } from './database/finish-server.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
-import { databaseExists, openDatabase } from './database/open.ts'
+import { databaseExists, openDatabase, type Database, type DatabaseSettings } from './database/open.ts'
 import { inTransaction } from './database/transaction.ts'
 import { refuse } from './refusal.ts'
 import { applyRegion } from './region/apply.ts'
@@ -25,6 +27,10 @@ import { loadSecrets, type RegionSecrets } from './region/secrets.ts'
 
 const EX_USAGE = 64
 const EX_CONFIG = 78
+
+const output = new Output('imds-api', process.stdout, process.stderr, (ended) => process.exit(ended))
+/** The exit status of a command; undefined while imds-api serves. */
+let status: number | undefined
 
 const program = new Command('imds-api')
   .description('The REST interface of a region. Without a command: serves it until SIGTERM or SIGINT.')
@@ -38,7 +44,8 @@ The secret of an account's first API client comes from the region file (secret_f
 Environment variables, with their defaults (docs/configuration.md describes them; IMDS_STORE and its companions are those of imdsctl):
 ${Object.entries(API_SETTINGS).map(([name, value]) => `  ${name.padEnd(30)}${value ?? ''}`.trimEnd()).join('\n')}`)
   .showHelpAfterError('(imds-api --help lists the commands)')
-  .exitOverride(({ exitCode }) => { process.exit(exitCode === 0 ? 0 : EX_USAGE) })
+  .exitOverride()
+  .hook('preAction', () => { output.use({ json: false, continues: true }) })
   .action(async (options: { check?: boolean }) => { await (options.check === true ? check() : serve()) })
 program.command('apply').argument('<file>', 'the region file').description('bring the database to what a region file says')
   .option('--dry-run', 'print the difference and change nothing').option('--prune', 'delete what the file does not have')
@@ -47,21 +54,24 @@ program.command('republish').description('publish every server again: for a stor
 
 try {
   await program.parseAsync()
+  if (status !== undefined) process.exitCode = await output.finish(status)
 } catch (error) {
-  fail((error as Error).message, 1)
+  process.exit(await output.finish(report(error)))
 }
 
-function fail(message: string, status: number): never {
-  console.error(`imds-api: ${message}`)
-  process.exit(status)
+/** Prints why a command failed, and returns its exit status. */
+function report(error: unknown): number {
+  const { message, code, exitCode } = error as Error & { code?: string, exitCode?: number }
+  if (code?.startsWith('commander.') === true) return exitCode === 0 ? 0 : EX_USAGE // commander has printed it
+  for (const line of message.split('\n')) output.warn(line)
+  return error instanceof Failure ? error.status : 1
 }
 
-/** The configuration, and the unknown variables beside it. Ends the process where it is bad. */
+/** The configuration, and the unknown variables beside it. */
 function readConfig(): { readonly config: ApiConfig, readonly unknown: readonly string[] } {
   const parsed = parseApiConfig(process.env)
   if (parsed.ok) return { config: parsed.value, unknown: parsed.unknown }
-  for (const { variable, message } of parsed.faults) console.error(`imds-api: ${variable} ${message}`)
-  process.exit(EX_CONFIG)
+  throw new Failure(EX_CONFIG, parsed.faults.map(({ variable, message }) => `${variable} ${message}`).join('\n'))
 }
 
 async function serve(): Promise<void> {
@@ -94,23 +104,28 @@ async function serve(): Promise<void> {
   })
 }
 
+/** Opens the database for a command. */
+async function openForCommand(settings: DatabaseSettings): Promise<Database> {
+  return openDatabase(settings, true, (error) => { output.warn(error.message) })
+}
+
 async function check(): Promise<void> {
   const { config: { database: settings } } = readConfig()
-  if (!databaseExists(settings)) fail('there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it', 1)
-  const database = await openDatabase(settings, true, (error) => { console.error(`imds-api: ${error.message}`) })
+  if (!databaseExists(settings)) throw new Failure(1, 'there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it')
+  const database = await openForCommand(settings)
   const { missing, unknown } = await compareMigrations(database.tables)
   await database.close()
-  for (const name of missing) console.log(`missing: ${name} (the next start applies it)`)
-  for (const name of unknown) console.log(`unknown: ${name} (of a later version)`)
-  if (missing.length + unknown.length > 0) process.exitCode = 1
-  else console.log('the tables are those of this version')
+  for (const name of missing) output.print(`missing: ${name} (the next start applies it)`)
+  for (const name of unknown) output.print(`unknown: ${name} (of a later version)`)
+  status = missing.length + unknown.length > 0 ? 1 : 0
+  if (status === 0) output.print('the tables are those of this version')
 }
 
 async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<void> {
   const { config } = readConfig()
   const { file, secrets } = await readRegion(path)
-  if (config.store.region !== undefined && config.store.region !== file.name) fail(`IMDS_REGION is ${config.store.region}, and ${path} says ${file.name}: correct one of them`, EX_CONFIG)
-  const database = await openDatabase(config.database, true, (error) => { console.error(`imds-api: ${error.message}`) })
+  if (config.store.region !== undefined && config.store.region !== file.name) throw new Failure(EX_CONFIG, `IMDS_REGION is ${config.store.region}, and ${path} says ${file.name}: correct one of them`)
+  const database = await openForCommand(config.database)
   try {
     await migrate(database.tables)
     let difference: readonly string[] = []
@@ -118,32 +133,33 @@ async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<v
       difference = await applyRegion(change, file, prune, secrets)
       return isDryRun ? refuse('bad_request', 'a dry run is rolled back') : undefined
     })
-    console.log(difference.length === 0 ? 'no difference' : difference.join('\n'))
+    output.print(difference.length === 0 ? 'no difference' : difference.join('\n'))
+    status = 0
   } finally {
     await database.close()
   }
 }
 
-/** A region file with its secrets. Ends the process where it is bad. */
+/** A region file with its secrets. */
 async function readRegion(path: string): Promise<{ readonly file: RegionFile, readonly secrets: RegionSecrets }> {
   const file = await parseRegion(readFileSync(path, 'utf8'))
-  if (!file.ok) failRegion(path, file.faults)
+  if (!file.ok) throw regionFailure(path, file.faults)
   const secrets = loadSecrets(file.value, (name) => readFileSync(resolve(dirname(path), name), 'utf8'))
-  if (!secrets.ok) failRegion(path, secrets.faults)
+  if (!secrets.ok) throw regionFailure(path, secrets.faults)
   return { file: file.value, secrets: secrets.value }
 }
 
-function failRegion(path: string, faults: readonly string[]): never {
-  for (const fault of faults) console.error(`imds-api: ${path}: ${fault}`)
-  process.exit(EX_CONFIG)
+function regionFailure(path: string, faults: readonly string[]): Failure {
+  return new Failure(EX_CONFIG, faults.map((fault) => `${path}: ${fault}`).join('\n'))
 }
 
 async function republish(): Promise<void> {
-  const database = await openDatabase(readConfig().config.database, true, (error) => { console.error(`imds-api: ${error.message}`) })
+  const database = await openForCommand(readConfig().config.database)
   try {
     let count = 0
     await inTransaction(database.tables, async (change) => { count = await enqueueAll(change) })
-    console.log(`${String(count)} servers will be published again`)
+    output.print(`${String(count)} servers will be published again`)
+    status = 0
   } finally {
     await database.close()
   }

@@ -8,9 +8,10 @@ import { getExplanation, valueOf } from '../operator/client.ts'
 import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Published, type Publisher, type SealResult, type StoreSettings } from '../store/open.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
+import { escapeControls, type Output } from '../runtime/output.ts'
 
-/** The global options of every command. */
-export interface Context { readonly store: StoreSettings, readonly json: boolean }
+/** What every command that needs a store gets. */
+export interface Context { readonly store: StoreSettings, readonly output: Output }
 
 /** Formats the refusal of an address that another instance owns. */
 export function addressOwned({ address, network, owner }: { address: string, network: string, owner: string }): string {
@@ -18,23 +19,23 @@ export function addressOwned({ address, network, owner }: { address: string, net
 }
 
 /** Prints the record of an instance. */
-export async function get({ store }: Context, id: string): Promise<void> {
+export async function get({ store, output }: Context, id: string): Promise<void> {
   await withStore(store, async (publisher) => {
-    console.log(JSON.stringify((await existing(publisher, id)).document, undefined, 2))
+    output.print(JSON.stringify((await existing(publisher, id)).document, undefined, 2))
   })
 }
 
 /** Prints the bytes of an instance's user-data. */
-export async function userData({ store, json }: Context, id: string): Promise<void> {
+export async function userData({ store, output }: Context, id: string): Promise<void> {
   await withStore(store, async (publisher) => {
     const { userData: bytes } = await existing(publisher, id)
-    if (json) console.log(JSON.stringify({ id, userDataBase64: bytes === undefined ? null : Buffer.from(bytes).toString('base64') }))
-    else if (bytes !== undefined) process.stdout.write(bytes)
+    if (output.json) output.print(JSON.stringify({ id, userDataBase64: bytes === undefined ? null : Buffer.from(bytes).toString('base64') }))
+    else if (bytes !== undefined) output.write(bytes)
   })
 }
 
 /** Removes an instance. */
-export async function remove({ store, json }: Context, id: string, revision: number | undefined): Promise<void> {
+export async function remove({ store, output }: Context, id: string, revision: number | undefined): Promise<void> {
   checkId(id)
   await withStore(store, async (publisher) => {
     const removed = await publisher.remove(id, revision)
@@ -47,21 +48,21 @@ export async function remove({ store, json }: Context, id: string, revision: num
     const text = removed.kind === 'removed'
       ? `removed ${id} at revision ${String(removed.revision)}`
       : `the store had no ${id}; its tombstone at revision ${String(removed.revision)} makes hypervisors that still serve it stop`
-    print(json, { id, ...jsonOf(removed) }, text)
+    output.result({ id, ...jsonOf(removed) }, text)
   })
 }
 
 /** Seals the user-data of an instance: no guest gets it from then on. */
-export async function seal({ store, json }: Context, id: string): Promise<void> {
-  await changeSeal(store, json, id, (publisher) => publisher.seal(id))
+export async function seal({ store, output }: Context, id: string): Promise<void> {
+  await changeSeal(store, output, id, (publisher) => publisher.seal(id))
 }
 
 /** Lifts the seal of an instance's user-data. */
-export async function unseal({ store, json }: Context, id: string): Promise<void> {
-  await changeSeal(store, json, id, (publisher) => publisher.unseal(id))
+export async function unseal({ store, output }: Context, id: string): Promise<void> {
+  await changeSeal(store, output, id, (publisher) => publisher.unseal(id))
 }
 
-async function changeSeal(store: StoreSettings, json: boolean, id: string, change: (publisher: Publisher) => Promise<SealResult>): Promise<void> {
+async function changeSeal(store: StoreSettings, output: Output, id: string, change: (publisher: Publisher) => Promise<SealResult>): Promise<void> {
   checkId(id)
   await withStore(store, async (publisher) => {
     const changed = await change(publisher)
@@ -70,7 +71,7 @@ async function changeSeal(store: StoreSettings, json: boolean, id: string, chang
     const sealedAt = changed.kind === 'unsealed' ? undefined : changed.sealedAt
     const state = sealedAt === undefined ? 'is not sealed' : `has been sealed since ${sealedAt}`
     const text = changed.kind === 'unchanged' ? `the user-data of ${id} ${state}: nothing to do` : `${changed.kind} ${id} at revision ${String(changed.revision)}`
-    print(json, { id, ...jsonOf(changed), sealedAt: sealedAt ?? null }, text)
+    output.result({ id, ...jsonOf(changed), sealedAt: sealedAt ?? null }, text)
   })
 }
 
@@ -78,13 +79,13 @@ async function changeSeal(store: StoreSettings, json: boolean, id: string, chang
  * Encrypts the named instances with the first key, or all if none is named. Continues after one that cannot be encrypted, and fails at the end.
  * After all instances are encrypted, marks the region as encrypted, even if it has no instance.
  */
-export async function encrypt({ store, json }: Context, named: readonly string[], fromPlain: boolean): Promise<void> {
+export async function encrypt({ store, output }: Context, named: readonly string[], fromPlain: boolean): Promise<void> {
   named.forEach(checkId)
   await withStore(store, async (publisher) => {
     const ids = named.length > 0 ? named : (await publisher.list()).map(({ id }) => id)
     const counts = await changeEach(ids, ['encrypted', 'unchanged'], (id) => publisher.encrypt(id, fromPlain))
     if (named.length === 0) await publisher.markEncrypted()
-    print(json, counts, `${String(counts.encrypted)} encrypted, ${String(counts.unchanged)} already had the first key`)
+    output.result(counts, `${String(counts.encrypted)} encrypted, ${String(counts.unchanged)} already had the first key`)
   })
 }
 
@@ -92,12 +93,12 @@ export async function encrypt({ store, json }: Context, named: readonly string[]
  * Decrypts every instance and marks the region as plain, to stop the use of record keys. Continues after one that cannot be decrypted, and fails
  * at the end.
  */
-export async function decrypt({ store, json }: Context): Promise<void> {
+export async function decrypt({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const ids = (await publisher.list()).map(({ id }) => id)
     const counts = await changeEach(ids, ['decrypted', 'unchanged'], (id) => publisher.decrypt(id))
     await publisher.markPlain()
-    print(json, counts, `${String(counts.decrypted)} decrypted, ${String(counts.unchanged)} were not encrypted; publishers without keys are accepted again`)
+    output.result(counts, `${String(counts.decrypted)} decrypted, ${String(counts.unchanged)} were not encrypted; publishers without keys are accepted again`)
   })
 }
 
@@ -136,7 +137,7 @@ export async function lastRevision({ store }: Context, id: string): Promise<numb
 }
 
 /** Waits until the daemon at `operator` serves a revision of an instance. */
-export async function wait(json: boolean | undefined, id: string, options: { revision: number, timeout: number, operator: string }): Promise<void> {
+export async function wait(output: Output, id: string, options: { revision: number, timeout: number, operator: string }): Promise<void> {
   const { revision, timeout, operator } = options
   const waited = await waitForInstance({ operator: `http://${operator}`, id, revision, timeoutMs: timeout * 1000 })
   const { kind: result, ...details } = waited
@@ -146,14 +147,14 @@ export async function wait(json: boolean | undefined, id: string, options: { rev
   if (waited.kind === 'timeout') {
     throw new Failure(EXIT.timeout, `the daemon does not serve revision ${String(revision)} of ${id}: ${waited.reason}`, { id, result, ...details, revision: waited.revision ?? null })
   }
-  print(json === true, { id, revision: waited.revision }, `${id} is served at revision ${String(waited.revision)}`)
+  output.result({ id, revision: waited.revision }, `${id} is served at revision ${String(waited.revision)}`)
 }
 
 /** The daemon asks the store for a second at most. */
 const EXPLAIN_TIMEOUT_MS = 5_000
 
 /** Prints which response a guest at an address would get from the daemon, and why. */
-export async function explain(json: boolean, address: string, { network, operator }: { network: string, operator: string }): Promise<void> {
+export async function explain(output: Output, address: string, { network, operator }: { network: string, operator: string }): Promise<void> {
   const got = await getExplanation(`http://${operator}`, network, address, AbortSignal.timeout(EXPLAIN_TIMEOUT_MS))
   if (got.kind === 'refused' && got.status === 400) throw new Failure(EXIT.usage, `"${address}" is not an address`)
   const explanation = valueOf(got, operator)
@@ -166,45 +167,45 @@ export async function explain(json: boolean, address: string, { network, operato
   if (firewall !== undefined) lines.push(`firewall       ${firewall}`)
   if (listener !== undefined) lines.push(`listener       ${listener}`)
   if (store !== undefined) lines.push(`store          ${store}`)
-  print(json, explanation, lines.join('\n'))
+  output.result(explanation, lines.join('\n'))
 }
 
 /** Initialises a new region. */
-export async function init({ store, json }: Context): Promise<void> {
+export async function init({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const result = await publisher.initialise() ? 'initialised' : 'unchanged'
-    print(json, { result }, result === 'initialised' ? 'the region is initialised: daemons become ready with it' : 'nothing to do: the store is ready for use')
+    output.result({ result }, result === 'initialised' ? 'the region is initialised: daemons become ready with it' : 'nothing to do: the store is ready for use')
   })
 }
 
 /** Prints every hypervisor that has announced itself, one per line. */
-export async function hypervisors({ store, json }: Context): Promise<void> {
+export async function hypervisors({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     for (const one of await publisher.hypervisors()) {
       const seconds = Math.round((Date.now() - Date.parse(one.seenAt)) / 1000)
       const seen = Number.isNaN(seconds) ? 'at an unknown time' : `${String(seconds)} s ago`
-      console.log(json ? JSON.stringify(one) : [one.name, one.version, `${String(one.instances)} instances`, `last seen ${seen}`].join('\t'))
+      output.result(one, row([one.name, one.version, `${String(one.instances)} instances`, `last seen ${seen}`]))
     }
   })
 }
 
 /** Prints every instance of the store, one per line. */
-export async function list({ store, json }: Context): Promise<void> {
+export async function list({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const all = await publisher.list()
-    if (json) console.log(JSON.stringify(all))
-    else for (const { id, revision, hypervisors, addresses } of all) console.log([id, String(revision), hypervisors.join(','), addresses.join(', ')].join('\t'))
+    if (output.json) output.print(JSON.stringify(all))
+    else for (const { id, revision, hypervisors, addresses } of all) output.print(row([id, String(revision), hypervisors.join(','), addresses.join(', ')]))
   })
 }
 
 /** Prints the id and the revision of each instance that changes (as JSON null: removed), until SIGINT or SIGTERM. */
-export async function watch({ store, json }: Context): Promise<void> {
+export async function watch({ store, output }: Context): Promise<void> {
   await withStore(store, async (publisher) => {
     const stop = await publisher.watch((id) => {
       publisher.get(id).then((published) => {
         const revision = (published?.document as { revision?: number } | undefined)?.revision
-        print(json, { id, revision: revision ?? null }, revision === undefined ? `${id}\tremoved` : `${id}\t${String(revision)}`)
-      }, (error: unknown) => { console.error(`imdsctl: ${id}: ${String(error)}`) })
+        output.result({ id, revision: revision ?? null }, row([id, revision === undefined ? 'removed' : String(revision)]))
+      }, (error: unknown) => { output.warn(`${id}: ${String(error)}`) })
     })
     await new Promise((resolve) => {
       process.once('SIGINT', resolve)
@@ -240,6 +241,7 @@ export function jsonOf({ kind, ...rest }: { readonly kind: string }): Readonly<R
   return { result: kind, ...rest }
 }
 
-function print(json: boolean, data: unknown, text: string): void {
-  console.log(json ? JSON.stringify(data) : text)
+/** One line of a table. A text of the store cannot begin another column or line. */
+function row(columns: readonly string[]): string {
+  return columns.map((column) => escapeControls(column)).join('\t')
 }

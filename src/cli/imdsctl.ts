@@ -13,6 +13,7 @@ import type { Context } from './commands.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
 import type { FirewallOptions } from '../firewall/agent/agent.ts'
 import { missingFile } from '../runtime/missing-file.ts'
+import { Output } from '../runtime/output.ts'
 
 /** The options of every command, by commander's names: those of STORE_SETTINGS, where `--store` and `--record-keys` are shorter. */
 type Options = Omit<StoreSettings, 'url' | 'recordKeysFile'> & { readonly store?: string, readonly recordKeys?: string, readonly json?: boolean }
@@ -28,6 +29,7 @@ Exit statuses:
   69  the store or the daemon cannot be used
   70  a file of the installation is missing: it is incomplete or was just replaced
   71  nft rejects the rules
+  74  output was lost, because standard output or standard error cannot be written; what the command changes is done
   75  timeout
 
 Variables that are not set are read from /etc/imds/imds.env, if that is readable.`
@@ -53,12 +55,14 @@ highest of all, and the last line of the output counts the records.
   jq -c '.[]' records.json | imdsctl put -
   jq -c --rawfile data user-data '{record: ., userDataBase64: ($data | @base64)}' srv-x1y2z.json | imdsctl put -`
 
-process.stdout.on('error', () => { process.exit() }) // the reader has closed the pipe, as in `imdsctl list | head`
-buildProgram().parseAsync().catch((error: unknown) => {
+const output = new Output('imdsctl', process.stdout, process.stderr, (status) => process.exit(status))
+/** The exit status. A command that resolves with a number sets it. */
+let status: number = EXIT.done
+void buildProgram().parseAsync().catch((error: unknown) => {
   const { code, exitCode } = error as { code?: string, exitCode?: number }
   if (code?.startsWith('commander.') !== true) throw error
-  process.exitCode = exitCode === 0 ? EXIT.done : EXIT.usage
-})
+  status = exitCode === 0 ? EXIT.done : EXIT.usage
+}).then(async () => { process.exitCode = await output.finish(status) })
 
 function buildProgram(): Command {
   const program = new Command('imdsctl')
@@ -74,22 +78,27 @@ function buildProgram(): Command {
   }
   program.option('--json', 'print JSON')
 
-  /** Runs a command and sets the exit status. */
-  const ending = async (command: (options: Options) => Promise<void>) => {
+  /** Runs a command and sets the exit status. `continues`: the command does its work even if its output is lost. */
+  const run = async (continues: boolean, command: (options: Options) => Promise<unknown>) => {
     const options = program.opts<Options>()
+    output.use({ json: options.json === true, continues })
     try {
-      await command(options)
+      const result = await command(options)
+      if (typeof result === 'number') status = result
     } catch (error) {
       const failure = failureOf(error)
-      process.exitCode = failure.status
-      if (options.json === true) console.log(JSON.stringify({ error: failure.message, ...failure.details }))
-      else console.error(`imdsctl: ${failure.message}`)
+      status = failure.status
+      if (output.json) output.print(JSON.stringify({ error: failure.message, ...failure.details }))
+      else output.warn(failure.message)
     }
   }
-  /** Runs a command of commands.ts that needs a store. */
-  const withStore = (command: (commands: typeof import('./commands.ts'), context: Context) => Promise<void>) => ending(async (options) => {
-    await command(await import('./commands.ts'), contextOf(options))
-  })
+  /** Runs a command that only prints what it finds. It ends when nobody reads its output. */
+  const reading = (command: (options: Options) => Promise<void>) => run(false, command)
+  /** Runs a command that changes something, or whose exit status is a result. */
+  const working = (command: (options: Options) => Promise<unknown>) => run(true, command)
+  type StoreCommand = (commands: typeof import('./commands.ts'), context: Context) => Promise<void>
+  /** A command of commands.ts that needs a store. */
+  const ofStore = (command: StoreCommand) => async (options: Options) => command(await import('./commands.ts'), contextOf(options))
 
   program.command('put')
     .description('publish records, each with its user-data')
@@ -99,66 +108,66 @@ function buildProgram(): Command {
     .option('--dry-run', 'write nothing: print what a publish of each record would do now')
     .addHelpText('after', JSON_LINES + PUT_HELP)
     .action((paths: string[], { userData, dryRun }: { userData?: string | false, dryRun?: boolean }) =>
-      ending(async (options) => (await import('./put.ts')).put(contextOf(options), paths, userData, { dryRun: dryRun === true })))
+      working(async (options) => (await import('./put.ts')).put(contextOf(options), paths, userData, { dryRun: dryRun === true })))
   program.command('validate')
     .description('check records and the user-data that comes with them; needs no store')
     .argument('<path...>', PATHS)
     .addHelpText('after', JSON_LINES)
-    .action((paths: string[]) => ending(async ({ json = false, userDataMaxBytes }) => (await import('./put.ts')).validate(json, paths, userDataMaxBytes)))
+    .action((paths: string[]) => working(async ({ userDataMaxBytes }) => (await import('./put.ts')).validate(output, paths, userDataMaxBytes)))
   program.command('get')
     .description('print an instance\'s record')
     .argument('<id>', ID)
-    .action((id: string) => withStore(({ get }, context) => get(context, id)))
+    .action((id: string) => reading(ofStore(({ get }, context) => get(context, id))))
   program.command('user-data')
     .description('print an instance\'s user-data, byte for byte; nothing if there is none')
     .argument('<id>', ID)
-    .action((id: string) => withStore(({ userData }, context) => userData(context, id)))
+    .action((id: string) => reading(ofStore(({ userData }, context) => userData(context, id))))
   program.command('remove')
     .description('remove an instance and leave a tombstone, so that every hypervisor stops serving it')
     .argument('<id>', ID)
     .option('--revision <n>', 'the revision of the removal (default: the last one plus 1)', wholeNumber)
-    .action((id: string, { revision }: { revision?: number }) => withStore(({ remove }, context) => remove(context, id, revision)))
+    .action((id: string, { revision }: { revision?: number }) => working(ofStore(({ remove }, context) => remove(context, id, revision))))
   program.command('seal')
     .description('seal an instance\'s user-data with a new revision: no guest gets it, and no put lifts the seal')
     .argument('<id>', ID)
-    .action((id: string) => withStore(({ seal }, context) => seal(context, id)))
+    .action((id: string) => working(ofStore(({ seal }, context) => seal(context, id))))
   program.command('unseal')
     .description('lift the seal on an instance\'s user-data; nothing else does')
     .argument('<id>', ID)
-    .action((id: string) => withStore(({ unseal }, context) => unseal(context, id)))
+    .action((id: string) => working(ofStore(({ unseal }, context) => unseal(context, id))))
   program.command('encrypt')
     .description('encrypt instances again with the first key, at the same revision: the last step before another key is removed')
     .argument('[id...]', 'such as srv-x1y2z (default: every instance in the store)')
     .option('--from-plain', 'encrypt plain records too, although nothing proves that they are authentic; use it once, when you start to use keys')
-    .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) => withStore(({ encrypt }, context) => encrypt(context, ids, fromPlain)))
+    .action((ids: string[], { fromPlain = false }: { fromPlain?: boolean }) => working(ofStore(({ encrypt }, context) => encrypt(context, ids, fromPlain))))
   program.command('decrypt')
     .description('decrypt every instance, at the same revision, and accept publishers without keys again: to stop the use of record keys')
-    .action(() => withStore(({ decrypt }, context) => decrypt(context)))
+    .action(() => working(ofStore(({ decrypt }, context) => decrypt(context))))
   program.command('list')
     .description('list the instances in the store')
-    .action(() => withStore(({ list }, context) => list(context)))
+    .action(() => reading(ofStore(({ list }, context) => list(context))))
   program.command('init')
     .description('initialise a new region in Redis: daemons become ready although it has no instance yet')
-    .action(() => withStore(({ init }, context) => init(context)))
+    .action(() => working(ofStore(({ init }, context) => init(context))))
   program.command('hypervisors')
     .description('list the hypervisors whose daemons have connected to the store, with version, instances and the time last seen')
-    .action(() => withStore(({ hypervisors }, context) => hypervisors(context)))
+    .action(() => reading(ofStore(({ hypervisors }, context) => hypervisors(context))))
   program.command('watch')
     .description('print each change as it happens, until interrupted')
-    .action(() => withStore(({ watch }, context) => watch(context)))
+    .action(() => reading(ofStore(({ watch }, context) => watch(context))))
   program.command('schema')
     .description('print the JSON Schema of a record')
-    .action(() => ending(async () => { console.log(JSON.stringify((await import('../metadata/json-schema.ts')).jsonSchema(), undefined, 2)) }))
+    .action(() => reading(async () => { output.print(JSON.stringify((await import('../metadata/json-schema.ts')).jsonSchema(), undefined, 2)) }))
   program.command('wait')
     .description('wait until the daemon of this hypervisor serves an instance: the last step before its guest is started')
     .argument('<id>', ID)
     .option('--revision <n>', 'the revision to wait for; a later one counts too (default: the one in the store)', wholeNumber)
     .option('--timeout <seconds>', 'the longest time to wait', wholeNumber, 30)
     .addOption(OPERATOR)
-    .action((id: string, options: { revision?: number, timeout: number, operator: string }) => ending(async (all) => {
+    .action((id: string, options: { revision?: number, timeout: number, operator: string }) => working(async (all) => {
       const { checkId, lastRevision, wait } = await import('./commands.ts')
       checkId(id)
-      await wait(all.json, id, { ...options, revision: options.revision ?? await lastRevision(contextOf(all), id) })
+      await wait(output, id, { ...options, revision: options.revision ?? await lastRevision(contextOf(all), id) })
     }))
   program.command('explain')
     .description('print what the daemon of this hypervisor would answer a guest at an address, and why')
@@ -166,20 +175,20 @@ function buildProgram(): Command {
     .option('--network <name>', 'the network of its interface', 'default')
     .addOption(OPERATOR)
     .action((address: string, options: { network: string, operator: string }) =>
-      ending(async ({ json = false }) => (await import('./commands.ts')).explain(json, address, options)))
+      reading(async () => (await import('./commands.ts')).explain(output, address, options)))
   program.command('firewall')
     .description('print the firewall rules for the daemon\'s view, or keep them in the kernel')
     .option('--apply', 'apply them in one transaction; without it, only print them')
     .option('--watch', 'with --apply: follow the view and undo changes by others, until interrupted; the rules stay')
     .option('--remove', 'remove the rules')
     .addOption(OPERATOR)
-    .action((options: FirewallOptions) => ending(async ({ json = false }) => (await import('../firewall/agent/agent.ts')).firewall(json, options)))
+    .action((options: FirewallOptions) => working(async () => (await import('../firewall/agent/agent.ts')).firewall(output.json, options)))
   return program
 }
 
-function contextOf({ store, json = false, recordKeys, ...settings }: Options): Context {
+function contextOf({ store, recordKeys, ...settings }: Options): Context {
   if (store === undefined) throw new Failure(EXIT.usage, 'no store: give --store or set IMDS_STORE')
-  return { store: { url: store, recordKeysFile: recordKeys, ...settings }, json }
+  return { store: { url: store, recordKeysFile: recordKeys, ...settings }, output }
 }
 
 /** Takes the store, the region and the operator port of a hypervisor from its daemon's configuration. Ignores a file that it cannot read. */

@@ -14,6 +14,7 @@ import type { PutOptions } from '../store/publisher.ts'
 import type { UserDataChange } from '../store/user-data.ts'
 import { addressOwned, jsonOf, type Context } from './commands.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
+import type { Output } from '../runtime/output.ts'
 import { readRecords, type ReadRecord, type RecordFault, type RecordInput } from './records.ts'
 
 /** The most publishes in flight: enough to hide the round trip, and a bound on memory. */
@@ -29,16 +30,16 @@ interface Outcome {
 }
 
 /**
- * Publishes the records of some paths. `userDataPath`: a file or `-` with the user-data of the only record. For a record without user-data, false
- * means that it has none, and undefined that the user-data in the store stays.
+ * Publishes the records of some paths, and resolves with the exit status. `userDataPath`: a file or `-` with the user-data of the only record. For
+ * a record without user-data, false means that it has none, and undefined that the user-data in the store stays.
  */
 export async function put(
-  { store, json }: Context, paths: readonly string[], userDataPath: string | false | undefined, options: Required<PutOptions>,
-): Promise<void> {
+  { store, output }: Context, paths: readonly string[], userDataPath: string | false | undefined, options: Required<PutOptions>,
+): Promise<number> {
   const records = typeof userDataPath === 'string' ? theOne(paths, userDataPath) : readRecords(paths)
   const otherwise: UserDataChange = userDataPath === false ? 'none' : 'keep'
   const most = store.url.startsWith('file:') ? 1 : MOST_IN_FLIGHT // a file store has one writer at a time
-  const report = new Report(json)
+  const report = new Report(output)
   const publisher = await openStore(store)
   try {
     const ended = await publishMany(publisher, itemsOf(records, otherwise, report), most, options, ({ input }, outcome) => {
@@ -49,17 +50,17 @@ export async function put(
     await publisher.close()
     if (paths.includes('-')) process.stdin.destroy() // an open standard input keeps the process running
   }
-  report.end()
+  return report.end()
 }
 
-/** Checks the records of some paths, and the user-data that comes with them. Needs no store. */
-export async function validate(json: boolean, paths: readonly string[], userDataMaxBytes = USER_DATA_MAX_BYTES): Promise<void> {
-  const report = new Report(json)
+/** Checks the records of some paths, and the user-data that comes with them. Resolves with the exit status. Needs no store. */
+export async function validate(output: Output, paths: readonly string[], userDataMaxBytes = USER_DATA_MAX_BYTES): Promise<number> {
+  const report = new Report(output)
   for await (const read of readRecords(paths)) {
     if (!read.ok) report.add(faultOutcome(read.faults[0]))
     else report.add(checked(read.value, userDataMaxBytes))
   }
-  report.end()
+  return report.end()
 }
 
 function checked(input: RecordInput, userDataMaxBytes: number): Outcome {
@@ -146,47 +147,47 @@ async function* theOne(paths: readonly string[], userDataPath: string): AsyncGen
   yield read.ok ? { ok: true, value: { ...read.value, userData } } : read
 }
 
-/** Prints each outcome, and a summary of more than one. Sets the highest exit status. */
+/** Prints each outcome, and a summary of more than one. */
 class Report {
-  readonly #json: boolean
+  readonly #output: Output
   readonly #counts = new Map<string, number>()
   readonly #warned = new Set<string>()
   #status: number = EXIT.done
 
-  constructor(json: boolean) {
-    this.#json = json
+  constructor(output: Output) {
+    this.#output = output
   }
 
   add({ status, kind, text, warnings = [], json }: Outcome): void {
     this.#counts.set(kind, (this.#counts.get(kind) ?? 0) + 1)
     this.#status = Math.max(this.#status, status)
-    if (this.#json) console.log(JSON.stringify(json))
-    else if (status === EXIT.done) console.log(text)
-    else console.error(`imdsctl: ${text}`)
-    if (!this.#json) for (const warning of warnings) this.#warn(warning)
+    if (this.#output.json || status === EXIT.done) this.#output.result(json, text)
+    else this.#output.warn(text)
+    if (!this.#output.json) for (const warning of warnings) this.#warn(warning)
   }
 
   /** Prints a warning once, even if it concerns many records. */
   #warn(text: string): void {
     if (this.#warned.has(text)) return
     this.#warned.add(text)
-    console.error(`imdsctl: warning: ${text}`)
+    this.#output.warn(`warning: ${text}`)
   }
 
   /** Reports that the store cannot be used any more. */
   stopped(): void {
     const message = 'stopped: the store cannot be used, and the remaining records were not published'
-    if (this.#json) console.log(JSON.stringify({ error: message }))
-    else console.error(`imdsctl: ${message}`)
+    if (this.#output.json) this.#output.print(JSON.stringify({ error: message }))
+    else this.#output.warn(message)
   }
 
-  end(): void {
+  /** Prints the summary, and returns the highest exit status. */
+  end(): number {
     const records = [...this.#counts.values()].reduce((sum, count) => sum + count, 0)
     if (records === 0) throw new Failure(EXIT.noInput, `no record found: in a directory, the files of records end in ${RECORD_ENDINGS.join(', ')}`)
     if (records > 1) {
       const counts = [...this.#counts].map(([kind, count]) => `${String(count)} ${kind}`)
-      console.log(this.#json ? JSON.stringify({ records, ...Object.fromEntries(this.#counts) }) : `${String(records)} records: ${counts.join(', ')}`)
+      this.#output.result({ records, ...Object.fromEntries(this.#counts) }, `${String(records)} records: ${counts.join(', ')}`)
     }
-    process.exitCode = this.#status
+    return this.#status
   }
 }

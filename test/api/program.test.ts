@@ -7,6 +7,8 @@ import { startImdsApi } from '../support/programs/api.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 
+t.setTimeout(300_000) // as under `tap run`
+
 const api = await startImdsApi(t)
 const directory = dirname(api.env['IMDS_API_STATE_DIR']!)
 
@@ -48,6 +50,14 @@ t.test('apply prints the difference, but never a secret; --dry-run changes nothi
   const users = [withFiles(ada!, 'ada.password', 'ada.totp'), grace!]
   const other = aRegion({ users, api_clients: api_clients.map((client) => client.account === ONE ? client : { ...client, secret_file: 'other.secret' }) })
   for (const args of [['--dry-run'], []]) t.strictSame(await apply(other, ...args), { status: 0, stdout: ['~ user usr-ada01: password_hash, totp_secret', '~ api client cli-two02: secret'], stderr: '' })
+})
+
+t.test('apply changes the database even if its output is lost, and exits with 74', async (t) => {
+  const file = join(directory, 'changed.yaml')
+  writeFileSync(file, JSON.stringify(aRegion({ users: aRegion().users.map((user) => ({ ...user, name: `${user.name} Jr` })) })))
+  const command = `exec ${process.execPath} ${IMDS_API} apply ${file} > /dev/full`
+  t.match(await run(['bash', '--norc', '-c', command], { env: { ...programEnvironment(), ...api.env } }), { status: 74, stderr: /^imds-api: output was lost: ENOSPC: / })
+  t.same((await imdsApi('apply', file)).stdout, ['no difference'])
 })
 
 t.test('a bad region file exits with 78 and names every fault; wrong arguments with 64', async (t) => {

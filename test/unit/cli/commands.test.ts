@@ -1,12 +1,14 @@
 /**
  * The commands as far as they need no store and no daemon. test/redis/ and test/daemon/files.test.ts run them as a program.
  */
+import { PassThrough } from 'node:stream'
 import { describe, expect, test } from 'vitest'
 import { addressOwned, checkId, encrypt, jsonOf, remove, seal, unseal, type Context } from '../../../src/cli/commands.ts'
 import { EXIT, type Failure } from '../../../src/runtime/failure.ts'
+import { Output } from '../../../src/runtime/output.ts'
 
 /** A store that cannot be opened: its URL is of no kind. */
-const CONTEXT: Context = { store: { url: 'mysql://r' }, json: false }
+const CONTEXT: Context = { store: { url: 'mysql://r' }, output: new Output('imdsctl', new PassThrough(), new PassThrough(), () => { /* never */ }) }
 
 const failureOf = (work: Promise<unknown>) => work.then(() => undefined, (error: unknown) => error as Failure)
 

@@ -4,26 +4,25 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { Writable } from 'node:stream'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { put, validate } from '../../../src/cli/put.ts'
 import { EXIT, type Failure } from '../../../src/runtime/failure.ts'
+import { Output } from '../../../src/runtime/output.ts'
 import { openStore } from '../../../src/store/open.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
 
 let directory: string
 let printed: string[]
-let exitCode: typeof process.exitCode
+let status: number | undefined
 
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'imds-put-'))
   mkdirSync(join(directory, 'store'))
   printed = []
-  for (const stream of ['log', 'error'] as const) vi.spyOn(console, stream).mockImplementation((text) => { printed.push(`${stream === 'log' ? '' : '! '}${String(text)}`) })
-  exitCode = process.exitCode
+  status = undefined
 })
 afterEach(() => {
-  process.exitCode = exitCode
-  vi.restoreAllMocks()
   rmSync(directory, { recursive: true })
 })
 
@@ -33,12 +32,27 @@ const file = (name: string, content: string | object) => {
 }
 const url = () => `file:${join(directory, 'store')}`
 const stored = async (id = 'srv-abcde') => (await openStore({ url: url() })).get(id)
-const putting = (paths: string[], userData?: string | false, { json = false, dryRun = false } = {}) => put({ store: { url: url() }, json }, paths, userData, { dryRun })
+/** An output whose lines `printed` collects, those of standard error with "! ". */
+const outputOf = (json = false) => {
+  const [out, err] = ['', '! '].map((mark) => new Writable({
+    write: (chunk, _encoding, done) => {
+      printed.push(`${mark}${String(chunk).replace(/\n$/, '')}`)
+      done()
+    },
+  }))
+  const output = new Output('imdsctl', out!, err!, () => { throw new Error('output was lost') })
+  output.use({ json, continues: true })
+  return output
+}
+const putting = async (paths: string[], userData?: string | false, { json = false, dryRun = false } = {}) => {
+  status = await put({ store: { url: url() }, output: outputOf(json) }, paths, userData, { dryRun })
+}
+const validating = async (paths: string[], userDataMaxBytes?: number) => { status = await validate(outputOf(), paths, userDataMaxBytes) }
 const other = (change: Record<string, unknown> = {}) => anInstance({ id: 'srv-other', interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'] }], ...change })
 
 test('a record is published with the user-data of its file, and one line says so', async () => {
   await putting([file('a.json', anInstance())], file('user-data', 'mine'))
-  expect([printed, process.exitCode, Buffer.from((await stored())!.userData!).toString()]).toEqual([['published srv-abcde revision 1'], EXIT.done, 'mine'])
+  expect([printed, status, Buffer.from((await stored())!.userData!).toString()]).toEqual([['published srv-abcde revision 1'], EXIT.done, 'mine'])
 })
 
 test('a put keeps the user-data by default, and removes it if that is requested', async () => {
@@ -65,7 +79,7 @@ test('each record that is refused is reported, the others are published; the hig
     expect.stringMatching(/^! imdsctl: .*c\.json: srv-abcde: is not a valid record:\n {2}\/fqdn /),
     '4 records: 1 refused, 1 published, 1 unreadable, 1 faulty',
   ])
-  expect(process.exitCode).toBe(EXIT.noInput)
+  expect(status).toBe(EXIT.noInput)
 })
 
 test('as JSON each outcome is one object on a line, refusals included', async () => {
@@ -92,8 +106,8 @@ describe('wrong usage publishes nothing', () => {
 test('a validation needs no store, and checks user-data where it comes with the record', async () => {
   file('srv-abcde.json', anInstance())
   file('srv-abcde.user-data', 'x'.repeat(11))
-  await validate(false, [join(directory, 'srv-abcde.json')], 10)
-  expect([printed.splice(0), process.exitCode]).toEqual([[expect.stringMatching(/srv-abcde\.json: valid, srv-abcde revision 1$/)], EXIT.done])
-  await validate(false, [directory], 10)
-  expect([printed, process.exitCode]).toEqual([[expect.stringContaining('/userData is 11 bytes, more than the limit of 10')], EXIT.badData])
+  await validating([join(directory, 'srv-abcde.json')], 10)
+  expect([printed.splice(0), status]).toEqual([[expect.stringMatching(/srv-abcde\.json: valid, srv-abcde revision 1$/)], EXIT.done])
+  await validating([directory], 10)
+  expect([printed, status]).toEqual([[expect.stringContaining('/userData is 11 bytes, more than the limit of 10')], EXIT.badData])
 })

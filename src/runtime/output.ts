@@ -1,0 +1,101 @@
+/**
+ * What a command prints: results on standard output, messages on standard error.
+ *
+ * A write may fail: a full disk, or a reader that closed the pipe. A command that only prints ends then. Any other command continues with its work;
+ * at its end, `finish` reports the loss on standard error and in the exit status.
+ *
+ * Control characters are escaped, because texts from the store must not reach a terminal as escape sequences.
+ */
+import type { Writable } from 'node:stream'
+import { setImmediate } from 'node:timers/promises'
+import { EXIT } from './failure.ts'
+
+/** A stream of the process. */
+type Stream = Writable & { readonly isTTY?: boolean }
+
+/** The output of one program. `end`: ends the process with an exit status. */
+export class Output {
+  readonly #program: string
+  readonly #out: Stream
+  readonly #err: Stream
+  #json = false
+  #continues = false
+  #lost: NodeJS.ErrnoException | undefined
+  #last: string | undefined
+
+  constructor(program: string, out: Stream, err: Stream, end: (status: number) => void) {
+    this.#program = program
+    this.#out = out
+    this.#err = err
+    out.on('error', (error: Error) => {
+      this.#lost ??= error
+      if (!this.#continues) end(this.#report(EXIT.done))
+    })
+    err.on('error', (error: Error) => { this.#lost ??= error })
+  }
+
+  /** Sets how the command of this process prints. `continues`: it does not end where its output is lost. */
+  use({ json, continues }: { readonly json: boolean, readonly continues: boolean }): void {
+    this.#json = json
+    this.#continues = continues
+  }
+
+  /** True if results are JSON. */
+  get json(): boolean {
+    return this.#json
+  }
+
+  /** Prints a result: `data` as JSON on one line, or `text`. */
+  result(data: unknown, text: string): void {
+    this.print(this.#json ? JSON.stringify(data) : text)
+  }
+
+  /** Prints lines on standard output. */
+  print(text: string): void {
+    this.#last = text
+    this.#out.write(`${escapeControls(text, true)}\n`)
+  }
+
+  /** Writes bytes as they are; to a terminal with their control characters escaped. */
+  write(bytes: Uint8Array): void {
+    this.#out.write(this.#out.isTTY === true ? escapeControls(Buffer.from(bytes).toString(), true) : bytes)
+  }
+
+  /** Prints a message on standard error, after the name of the program. */
+  warn(message: string): void {
+    this.#err.write(`${escapeControls(`${this.#program}: ${message}`, true)}\n`)
+  }
+
+  /** Waits until everything is written. Resolves with the exit status of the process: `status`, or that of lost output. */
+  async finish(status: number): Promise<number> {
+    await Promise.all([this.#out, this.#err].map(written))
+    return this.#report(status)
+  }
+
+  /** Reports lost output, and returns the exit status. */
+  #report(status: number): number {
+    const { code, message } = this.#lost ?? {}
+    if (message === undefined || (code === 'EPIPE' && !this.#continues)) return status
+    const last = this.#continues && this.#last !== undefined ? `; its last line was: ${this.#last}` : ''
+    this.warn(`output was lost: ${message}${last}`)
+    return status === EXIT.done ? EXIT.outputLost : status
+  }
+}
+
+/** Resolves when everything is written, or cannot be, and the error of that is known. */
+async function written(stream: Stream): Promise<void> {
+  if (stream.writableLength > 0) {
+    await new Promise<void>((resolve) => {
+      stream.write('', () => { resolve() })
+    })
+  }
+  await setImmediate()
+}
+
+/** Escapes control characters as JSON does, so that the text of a JSON document stays one. `keepsLines`: except tab and newline. */
+export function escapeControls(text: string, keepsLines = false): string {
+  // eslint-disable-next-line no-control-regex
+  return text.replace(/[\u0000-\u001f\u007f-\u009f]/g, (one) => {
+    return keepsLines && (one === '\n' || one === '\t') ? one : `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`
+  })
+}

@@ -6,6 +6,7 @@ import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
 import { accessSync, constants, existsSync, readFileSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { parseConfig, settingOf, type ConfigFault, type Variable } from './config.ts'
+import { enabledNetworks } from './runtime/systemd.ts'
 import { parseStoreUrl } from './store/url.ts'
 
 /** The result of a check. `notes` are warnings. */
@@ -15,7 +16,7 @@ type Environment = Readonly<Record<string, string | undefined>>
 
 /** Checks a configuration as the user of this process, at a time (milliseconds since 1970). */
 export function checkConfiguration(env: Environment, nowMs: number): Checked {
-  const parsed = parseConfig(env, [], (path) => readFileSync(path, 'utf8'))
+  const parsed = parseConfig(env, { passed: [], enabled: enabledNetworks() }, (path) => readFileSync(path, 'utf8'))
   const notes = parsed.ok && parsed.unknown.length > 0 ? [`unknown variables, which are ignored: ${parsed.unknown.join(', ')}`] : []
   if (process.getuid?.() === 0) notes.push('checked as root, which can read every file; imds.service runs as the user imds (runuser -u imds -- imdsd --check)')
   const faults = [...parsed.ok ? [] : parsed.faults, ...redisFaults(env, nowMs), ...stateFaults(env)]

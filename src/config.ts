@@ -8,18 +8,16 @@ import { isLinkRule } from './firewall/link.ts'
 import { FORWARDED_RULES } from './guest/authorize.ts'
 import type { Allowance } from './guest/share.ts'
 import { parseTokenKeys } from './guest/token.ts'
-import { DEFAULT_NETWORK, isName } from './metadata/identifiers.ts'
+import { isName } from './metadata/identifiers.ts'
 import type { Parsed } from './metadata/parsed.ts'
+import { parseListeners, type GuestListeners } from './listeners.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 import { parseRecordKeys, type RecordKeys } from './store/crypto/record-cipher.ts'
 import { NAME_RULE, parseStoreSettings, redisFilesOf, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from './store/settings.ts'
 import type { RedisFiles } from './store/url.ts'
 import { isLoopback, parseAddressPort } from './runtime/host-port.ts'
 import type { Listener } from './runtime/listen.ts'
-import type { InheritedSocket } from './runtime/systemd.ts'
-
-/** The listener of one network. */
-export type GuestListener = Listener & { readonly network: string }
+import { NO_SOCKETS, type SystemdSockets } from './runtime/systemd.ts'
 
 /** The store. `hypervisor` undefined: the daemon serves every record in the store. `recordKeys` undefined: records are plain. */
 export type StoreConfig =
@@ -27,8 +25,7 @@ export type StoreConfig =
   | { readonly kind: 'files', readonly directory: string, readonly hypervisor: string | undefined }
 
 /** The whole configuration of a daemon. */
-export interface Config {
-  readonly listen: readonly GuestListener[]
+export interface Config extends GuestListeners {
   readonly operator: Listener & { readonly allow: readonly string[] }
   readonly store: StoreConfig
   readonly stateDirectory: string
@@ -36,8 +33,6 @@ export interface Config {
   readonly userDataMaxBytes: number
   readonly resyncMs: number
   readonly snapshotMaxAgeMs: number
-  /** IMDS_LISTEN, if it is set but sockets of systemd replace it; else undefined. */
-  readonly overruledListen: readonly { readonly network: string, readonly host: string, readonly port: number }[] | undefined
   /** Keys of session tokens; the first one mints. Undefined: use the key in the state directory of this hypervisor. */
   readonly tokenKeys: readonly Uint8Array[] | undefined
   /** The rate limits of each guest. */
@@ -97,12 +92,9 @@ export function settingOf(env: Readonly<Record<string, string | undefined>>, var
   return value === undefined || value === '' ? SETTINGS[variable] : value
 }
 
-/** The names that systemd gives to a socket without FileDescriptorName=. */
-const UNNAMED = /^$|^unknown$|\.socket$/
-
-/** Parses the environment. `sockets`, which systemd passed to the daemon, replace IMDS_LISTEN. `readText` returns a file's text, or throws. */
+/** Parses the environment. Sockets of systemd replace IMDS_LISTEN. `readText` returns a file's text, or throws. */
 export function parseConfig(
-  env: Readonly<Record<string, string | undefined>>, sockets: readonly InheritedSocket[] = [], readText: (path: string) => string = noFiles,
+  env: Readonly<Record<string, string | undefined>>, systemd: SystemdSockets = NO_SOCKETS, readText: (path: string) => string = noFiles,
 ): ParsedConfig {
   const faults: ConfigFault[] = []
   const fault = (variable: Variable, message: string) => { faults.push({ variable, message }) }
@@ -131,17 +123,9 @@ export function parseConfig(
     return undefined
   }
 
-  const inherited = sockets.map(({ fd, name: socket }): GuestListener => ({ fd, network: UNNAMED.test(socket) ? DEFAULT_NETWORK : socket }))
-  const listed = list(read('IMDS_LISTEN')).map((text) => {
-    const [network, address] = text.includes('=') ? [text.slice(0, text.indexOf('=')), text.slice(text.indexOf('=') + 1)] : [DEFAULT_NETWORK, text]
-    const listener = parseAddressPort(address)
-    if (listener === undefined || !isName(network)) fault('IMDS_LISTEN', `"${text}" is not ADDRESS:PORT or NETWORK=ADDRESS:PORT, such as 169.254.169.254:80 or [fd00:ec2::254]:80`)
-    return { network, ...listener ?? { host: '', port: 0 } }
+  const listeners = parseListeners(list(read('IMDS_LISTEN')), (env['IMDS_LISTEN'] ?? '') !== '', systemd, read('IMDS_FIREWALL') === 'required', (message) => {
+    fault('IMDS_LISTEN', message)
   })
-  if (listed.length === 0) fault('IMDS_LISTEN', 'names no address')
-  const places = listed.filter(({ port }) => port !== 0).map(({ host, port }) => `${host} ${String(port)}`)
-  if (new Set(places).size < places.length) fault('IMDS_LISTEN', 'names one address and port twice')
-
   const operator = parseAddressPort(read('IMDS_OPERATOR_LISTEN') ?? '')
   const allow = list(read('IMDS_OPERATOR_ALLOW'))
   for (const network of allow) {
@@ -177,9 +161,8 @@ export function parseConfig(
 
   if (faults.length > 0 || operator === undefined || store === undefined || logLevel === undefined || forwarded === undefined) return { ok: false, faults }
   const config: Config = {
-    listen: inherited.length > 0 ? inherited : listed,
+    ...listeners,
     operator: { ...operator, allow },
-    overruledListen: inherited.length > 0 && (env['IMDS_LISTEN'] ?? '') !== '' ? listed : undefined,
     store, stateDirectory, logLevel, userDataMaxBytes, share, forwarded, tokenKeys,
     resyncMs: resyncSeconds * 1000, snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
     firewall: { required: firewall === 'required', link },

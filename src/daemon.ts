@@ -105,6 +105,7 @@ async function startGuestSide(config: Config, log: Logger, now: () => number): P
     }
     if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host))) throw new StartFailure(ALL_ADDRESSES)
     warnOfOverruled(config, guests, log)
+    for (const { network, problem } of config.unserved) log.warn({ network }, problem)
     return { view, meter, keys, snapshotAgeMs: snapshot?.ageMs, isSnapshotCurrent: snapshot?.isCurrent === true, guests, lookUpBy: (by) => { ask = by }, stop }
   } catch (error) {
     await stop()
@@ -140,7 +141,7 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
   const addresses = new AddressWatch(guests.map(({ host }) => host), log)
   metrics.readFrom({
     meter: guestSide.meter, instances: () => view.size, contested: () => view.contested().size, sync: () => sync.status(), viewAgeSeconds,
-    firewall: () => firewall.status(), missingAddresses: () => addresses.missing().length,
+    firewall: () => firewall.status(), missingAddresses: () => addresses.missing().length, unservedNetworks: () => config.unserved.length,
   })
   const operatorServerFor = await buildOperatorSide({ config, now, view, guests, source, metrics, sync, firewall, addresses, viewAgeSeconds })
 
@@ -237,10 +238,11 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<(allow: read
     allow, firewall, metrics: metrics.registry,
     readiness: () => buildReadiness({
       sync: sync.status(), store: source.description, instances: view.size, contestedAddresses: view.contested().size,
-      viewAgeSeconds: viewAgeSeconds(), missingAddresses: addresses.missing().map(formatMissing), firewall: firewall.status(),
+      viewAgeSeconds: viewAgeSeconds(), firewall: firewall.status(),
+      listenerProblems: [...config.unserved.map(({ problem }) => problem), ...addresses.missing().map(formatMissing)],
     }),
     launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
-    explain: (network, address) => explain({ view, firewall, networks, diagnosis, unreachable }, network, address),
+    explain: (network, address) => explain({ view, firewall, networks, unserved: config.unserved, diagnosis, unreachable }, network, address),
     diagnose: (id) => diagnosis.instance(id),
   })
 }

@@ -16,7 +16,7 @@ import { startDaemon } from './daemon.ts'
 import { formatHostPort } from './runtime/host-port.ts'
 import { StartFailure } from './runtime/listen.ts'
 import { buildLog, standardOutput, terminalOutput } from './log.ts'
-import { inheritedSockets, superviseBy } from './runtime/systemd.ts'
+import { enabledNetworks, inheritedSockets, superviseBy } from './runtime/systemd.ts'
 import { keepTickShape } from './runtime/ticks.ts'
 
 const EX_CONFIG = 78
@@ -27,12 +27,12 @@ keepTickShape()
 const args = process.argv.length > 2 ? await readArguments() : {}
 const demo = args.demo === true ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
 const env = demo?.env ?? process.env
-const sockets = inheritedSockets(env, process.pid)
-const parsed = parseConfig(env, sockets, (path) => readFileSync(path, 'utf8'))
+const passed = inheritedSockets(env, process.pid)
+const parsed = parseConfig(env, { passed, enabled: demo === undefined ? enabledNetworks() : [] }, (path) => readFileSync(path, 'utf8'))
 if (!parsed.ok) {
   demo?.clean()
   printFaults(parsed.faults)
-  if (sockets.length > 0) await sleep(EX_CONFIG_DELAY_MS)
+  if (passed.length > 0) await sleep(EX_CONFIG_DELAY_MS)
   process.exit(EX_CONFIG)
 }
 const log = buildLog(parsed.value.logLevel, demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput())

@@ -159,7 +159,7 @@ export async function explain(output: Output, address: string, { network, operat
   if (got.kind === 'refused' && got.status === 400) throw new Failure(EXIT.usage, `"${address}" is not an address`)
   const explanation = valueOf(got, operator)
   const { answer, status, because, instance, sessionTokens, userData, hopLimit, firewall, listener, store } = explanation
-  const lines = [`${address} on network ${network}: ${answer} (${String(status)}), since ${because}`]
+  const lines = [`${address} on network ${network}: ${answer}${status === undefined ? '' : ` (${String(status)})`}, since ${because}`]
   if (instance !== undefined) lines.push(`instance       ${instance.id}, revision ${String(instance.revision)}, on ${instance.hypervisors.join(', ')}`)
   if (sessionTokens !== undefined) lines.push(`session tokens ${sessionTokens}`)
   if (userData !== undefined) lines.push(`user-data      ${userData}`)

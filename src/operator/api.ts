@@ -37,8 +37,8 @@ export type InstanceState = Static<typeof InstanceStateSchema>
 export const ExplanationSchema = Type.Object({
   network: Type.String(),
   address: Type.String(),
-  answer: Type.String({ description: '"metadata", or the reason of the refusal as metrics and logs name it.' }),
-  status: Type.Integer(),
+  answer: Type.String({ description: '"metadata", the reason of the refusal as metrics and logs name it, or "no-listener".' }),
+  status: Type.Optional(Type.Integer({ description: 'Absent with "no-listener": the daemon does not serve the network.' })),
   because: Type.String(),
   instance: Type.Optional(Type.Object({ id: Type.String(), revision: Type.Integer(), hypervisors: Type.Array(Type.String()) })),
   sessionTokens: Type.Optional(Type.Union([Type.Literal('required'), Type.Literal('optional')])),

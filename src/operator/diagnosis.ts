@@ -54,7 +54,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     return [
       ...fault === undefined ? [] : [`${formatFault(id, fault)}${instance === undefined ? '' : `; revision ${String(instance.revision)} is served`}`],
       ...contested.map(({ range, ids }) => `${range} is contested: ${ids.join(' and ')} claim it`),
-      ...isAnswered ? [] : [`this daemon serves ${networks.join(', ')}, and none of its interfaces is on one of these networks`],
+      ...isAnswered ? [] : [`this daemon serves ${networks.join(', ') || 'no network'}, and none of its interfaces is on one of these networks`],
     ]
   }
   const explained = async (known: readonly string[], lookUp: () => Promise<string | undefined>) => {

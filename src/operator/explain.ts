@@ -11,25 +11,32 @@ import type { View } from '../view/view.ts'
 import type { Explanation } from './api.ts'
 import type { Diagnosis } from './diagnosis.ts'
 
-/** The parts of an explanation. `networks`: those that this daemon serves; `unreachable`: why a guest cannot reach its listeners, or undefined. */
+/**
+ * The parts of an explanation. `networks`: those that this daemon serves; `unserved`: those that it should serve; `unreachable`: why a guest cannot
+ * reach its listeners, or undefined.
+ */
 export interface ExplainParts {
   readonly view: View
   readonly firewall: Firewall
   readonly networks: readonly string[]
+  readonly unserved: readonly { readonly network: string, readonly problem: string }[]
   readonly diagnosis: Diagnosis
   readonly unreachable: (instance: Instance) => string | undefined
 }
 
 /** Explains what a guest at an address would get. Undefined if `text` is not an address. */
 export async function explain(
-  { view, firewall, networks, diagnosis, unreachable }: ExplainParts, network: string, text: string,
+  { view, firewall, networks, unserved, diagnosis, unreachable }: ExplainParts, network: string, text: string,
 ): Promise<Explanation | undefined> {
   const address = canonicalAddress(text)
   if (address === undefined) return undefined
+  if (!networks.includes(network)) {
+    const problem = unserved.find((one) => one.network === network)?.problem
+    return { network, address, answer: 'no-listener', because: problem ?? `this daemon does not serve network ${network}; it serves ${networks.join(', ') || 'none'}` }
+  }
   const found = view.find(network, address)
   const refusal = refusalOf(found, address)
   const answer = { network, address, answer: refusal ?? 'metadata', status: refusal === undefined ? 200 : statusOf(refusal) } as const
-  if (!networks.includes(network)) return { ...answer, because: `this daemon does not serve network ${network}; it serves ${networks.join(', ')}` }
   if (found.kind === 'unknown') {
     const elsewhere = networks.filter((other) => view.find(other, address).kind !== 'unknown')
     const hint = elsewhere.length > 0 ? `an instance has it on ${elsewhere.join(', ')}` : await diagnosis.address(network, address)

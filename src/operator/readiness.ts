@@ -1,25 +1,25 @@
-/** The document of /readyz: ready once the first resync is complete, its records can be used, and every listener's address exists. */
+/** The document of /readyz: ready once the first resync is complete, its records can be used, and every network and address that should be served is. */
 import type { FirewallStatus } from '../firewall/firewall.ts'
 import type { SyncStatus } from '../view/sync.ts'
 import type { Readiness } from './api.ts'
 
-/** What readiness depends on. `missingAddresses`: a sentence for each address of a listener that no interface has. */
+/** What readiness depends on. `listenerProblems`: a sentence for each network or address where no guest can reach this daemon. */
 export interface ReadinessParts {
   readonly sync: SyncStatus
   readonly store: string
   readonly instances: number
   readonly contestedAddresses: number
   readonly viewAgeSeconds: number
-  readonly missingAddresses: readonly string[]
+  readonly listenerProblems: readonly string[]
   readonly firewall: FirewallStatus
 }
 
 /** Builds the document. */
-export function buildReadiness({ sync, store, instances, contestedAddresses, viewAgeSeconds, missingAddresses, firewall }: ReadinessParts): Readiness {
+export function buildReadiness({ sync, store, instances, contestedAddresses, viewAgeSeconds, listenerProblems, firewall }: ReadinessParts): Readiness {
   const { ready, problem, connected, unconfirmed, faulty } = sync
-  const problems = [...problem === undefined ? [] : [problem], ...missingAddresses]
+  const problems = [...problem === undefined ? [] : [problem], ...listenerProblems]
   return {
-    ready: ready && missingAddresses.length === 0,
+    ready: ready && listenerProblems.length === 0,
     ...problems.length > 0 && { problem: problems.join('; ') },
     store, connected, instances,
     viewAgeSeconds: Math.round(viewAgeSeconds * 1000) / 1000,

@@ -4,10 +4,20 @@
  * notifications; the unit needs NotifyAccess=all. Without systemd this does nothing.
  */
 import { spawn } from 'node:child_process'
+import { readdirSync } from 'node:fs'
 import type { Logger } from 'pino'
 
 /** A listening socket that systemd passed to the daemon: its file descriptor and the FileDescriptorName= of its unit. */
 export interface InheritedSocket { readonly fd: number, readonly name: string }
+
+/** What systemd says about sockets: those that it passed, and the networks whose imds-network@NETWORK.socket is enabled. */
+export interface SystemdSockets { readonly passed: readonly InheritedSocket[], readonly enabled: readonly string[] }
+
+/** Without systemd. */
+export const NO_SOCKETS: SystemdSockets = { passed: [], enabled: [] }
+
+/** Where `systemctl enable`, with --runtime for the second, links the units that imds.service wants. systemd/imds.socket has the same paths. */
+const WANTS = ['/etc/systemd/system/imds.service.wants', '/run/systemd/system/imds.service.wants']
 
 const FIRST_FD = 3
 
@@ -16,6 +26,20 @@ export function inheritedSockets(env: Readonly<Record<string, string | undefined
   if (env['LISTEN_PID'] !== String(pid)) return []
   const names = (env['LISTEN_FDNAMES'] ?? '').split(':')
   return Array.from({ length: Number(env['LISTEN_FDS'] ?? 0) }, (_, i) => ({ fd: FIRST_FD + i, name: names[i] ?? '' }))
+}
+
+/** The networks whose imds-network@NETWORK.socket is enabled on this machine, whether or not it runs. Throws if a directory cannot be read. */
+export function enabledNetworks(directories: readonly string[] = WANTS): string[] {
+  return [...new Set(directories.flatMap(namesIn).flatMap((name) => /^imds-network@(.+)\.socket$/.exec(name)?.[1] ?? []))].sort()
+}
+
+function namesIn(directory: string): string[] {
+  try {
+    return readdirSync(directory)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return []
+    throw error
+  }
 }
 
 /** Notifies systemd that the service is ready, and then regularly that its event loop runs, if `env` asks for it. */

@@ -11,6 +11,9 @@ import { startLoad, summary, type Figures } from '../support/load/load.ts'
 import type { Guest, Link } from '../support/netns/namespaces.ts'
 import { read } from '../tools/documents.ts'
 
+/** imdsctl as the package installs it. */
+const IMDSCTL = '/opt/imds/bin/node /opt/imds/lib/node_modules/imds/dist/imdsctl.js'
+
 const NETWORKS = ['red', 'blue'] as const
 const ID = '/latest/meta-data/instance-id'
 
@@ -29,12 +32,25 @@ function recordOf(network: string): Record<string, unknown> {
 /** The paths whose responses contain the name of the other network. */
 const pathsNaming = ({ answers }: Figures, other: string) => Object.entries(answers).filter(([, bodies]) => bodies.some((body) => body.includes(other))).map(([path]) => path)
 
+t.setTimeout(120_000) // as under `tap run`
+
 t.test('E4: two links whose guests have the same address, each with its own socket', { skip: withoutSystemd() }, async (t) => {
   const host = await bootHost(t, ['red', 'blue', 'green'].map(linkOf))
   const [red, blue, green] = host.guests as [Guest, Guest, Guest]
   const guests = { red, blue }
-  for (const network of NETWORKS) await enable(host, network)
   const idOf = async (guest: Guest) => (await guest.ask({ path: ID })).body.toString()
+  /** The sockets that listen on port 80. */
+  const listening = async () => ((await host.shell('ss --no-header --listening --tcp --numeric "sport = :80"')).match(/\S+:80\b/g) ?? []).sort()
+
+  await t.test('the socket of the first network replaces imds.socket, which the installation has enabled', async (t) => {
+    await host.systemctl('enable', '--now', 'imds-address', 'imds.socket', 'imds')
+    t.same(await listening(), ['169.254.169.254:80'])
+    await enable(host, 'red')
+    t.same(await listening(), ['169.254.169.254%br-red:80'])
+    await until(async () => await idOf(red) === 'srv-red', 'its instance')
+  })
+
+  await enable(host, 'blue')
   await until(async () => await idOf(red) === 'srv-red' && await idOf(blue) === 'srv-blue', 'each network\'s instance')
 
   await t.test('each guest gets only its own record, while both send requests at once', async (t) => {
@@ -68,12 +84,55 @@ t.test('E4: two links whose guests have the same address, each with its own sock
     }
   })
 
-  await t.test('a link without a socket is not served, and a network without a link gets no socket', async (t) => {
-    await host.systemctl('enable', 'imds-network@green.socket')
-    await host.systemctl('restart', 'imds.service')
-    const listening = (await host.shell('ss --no-header --listening --tcp --numeric "sport = :80"')).match(/\S+:80\b/g)
-    t.same(listening?.sort(), ['169.254.169.254%br-blue:80', '169.254.169.254%br-red:80'])
-    await t.rejects(green.ask({ path: ID }))
+  const ready = async () => JSON.parse(await host.shell('curl -s 127.0.0.1:9169/readyz')) as { ready: boolean, problem?: string }
+  /** Stops everything, and starts what is enabled as a boot does: each target in a transaction of its own. */
+  const boot = async (...targets: string[]) => {
+    await host.shell('systemctl stop multi-user.target basic.target sockets.target imds-address imds.service imds.socket "imds-network@*.socket"')
+    for (const target of targets) await host.systemctl('start', target)
+    await until(async () => (await host.show('ActiveState'))['ActiveState'] === 'active', 'READY')
+  }
+  // As in a distribution, where one transaction starts everything. Our host lacks these dependencies.
+  await host.dropIn('multi-user.target', '[Unit]\nRequires=basic.target\nAfter=basic.target')
+  await host.dropIn('basic.target', '[Unit]\nWants=sockets.target\nAfter=sockets.target')
+
+  await t.test('at boot the sockets of networks listen, although imds.socket is enabled too', async (t) => {
+    await host.systemctl('enable', 'imds.socket')
+    for (const targets of [['multi-user.target'], ['sockets.target', 'multi-user.target'], ['imds.service']]) {
+      await boot(...targets)
+      t.same(await listening(), ['169.254.169.254%br-blue:80', '169.254.169.254%br-red:80'])
+      t.same([await idOf(red), await idOf(blue)], ['srv-red', 'srv-blue'])
+      await until(async () => (await ready()).ready, 'readiness')
+    }
+    await host.systemctl('start', 'imds.socket')
+    t.equal((await host.shell('systemctl is-active imds.socket || true')).trim(), 'inactive')
+  })
+
+  await t.test('without the link of a network the daemon serves the others and is not ready', async (t) => {
+    await host.shell(`cat > /store/srv-yellow.json`, JSON.stringify(recordOf('yellow')))
+    await host.dropIn('imds-network@yellow.socket', '[Socket]\nBindToDevice=br-yellow')
+    await host.systemctl('enable', 'imds-network@green.socket', 'imds-network@yellow.socket')
+    await boot('multi-user.target')
+    t.same(await listening(), ['169.254.169.254%br-blue:80', '169.254.169.254%br-red:80'])
+    t.same([await idOf(red), await idOf(blue)], ['srv-red', 'srv-blue'])
+    const { ready: isReady, problem } = await ready()
+    t.notOk(isReady)
+    for (const network of ['green', 'yellow']) {
+      t.match(problem, `network ${network} is not served, since imds-network@${network}.socket is enabled and has no socket: see systemctl status`)
+      t.match(await host.shell('cat /log'), new RegExp(`"level":"warn".*"network":"${network}","msg":"network ${network} is not served`))
+    }
+    t.match(await host.shell('curl -s 127.0.0.1:9169/metrics'), /^imds_unserved_networks 2$/m)
+    t.match(await host.shell(`${IMDSCTL} explain 10.0.0.2 --network yellow`), '10.0.0.2 on network yellow: no-listener, since network yellow is not served')
+    await host.systemctl('disable', 'imds-network@yellow.socket')
+  })
+
+  await t.test('without any socket of its networks, the daemon serves nobody rather than all links', async (t) => {
+    const drops = '/etc/systemd/system/imds-network@{red,blue}.socket.d'
+    await host.shell(`bash -c 'for drop in ${drops}; do mv $drop $drop.off; done'; systemctl daemon-reload`)
+    await boot('multi-user.target')
+    t.same(await listening(), [])
+    t.match(await ready(), { ready: false, problem: /network blue is not served.*network green is not served.*network red is not served/ })
+    await host.shell(`bash -c 'for drop in ${drops}; do mv $drop.off $drop; done'; systemctl daemon-reload`)
+    await boot('multi-user.target')
     t.same([await idOf(red), await idOf(blue)], ['srv-red', 'srv-blue'])
   })
 

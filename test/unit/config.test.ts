@@ -21,7 +21,7 @@ test('the minimal configuration for Redis has the documented defaults', () => {
 test('every default of the configuration is the documented one, and nothing else is in it', () => {
   const parsed = parseConfig(REDIS)
   expect(parsed.ok && parsed.value).toStrictEqual({
-    listen: [{ network: 'default', host: '169.254.169.254', port: 80 }], overruledListen: undefined, operator: { host: '127.0.0.1', port: 9169, allow: [] },
+    listen: [{ network: 'default', host: '169.254.169.254', port: 80 }], overruledListen: undefined, unserved: [], operator: { host: '127.0.0.1', port: 9169, allow: [] },
     store: {
       kind: 'redis', url: 'redis://r:6379', region: 'gb1', hypervisor: 'hv1', recordKeys: undefined,
       passwordFile: undefined, sentinelPasswordFile: undefined, caFile: undefined, certFile: undefined, keyFile: undefined,
@@ -42,8 +42,8 @@ test('each variable sets its part of the configuration', () => {
 })
 
 test('sockets of systemd replace IMDS_LISTEN, which is kept for a warning if it is set', () => {
-  const sockets = [{ fd: 3, name: 'unknown' }, { fd: 4, name: 'imds.socket' }, { fd: 5, name: 'red' }]
-  const listen = [{ fd: 3, network: 'default' }, { fd: 4, network: 'default' }, { fd: 5, network: 'red' }]
+  const sockets = { passed: [{ fd: 3, name: 'unknown' }, { fd: 4, name: 'imds.socket' }], enabled: [] }
+  const listen = [{ fd: 3, network: 'default' }, { fd: 4, network: 'default' }]
   expect(parseConfig(REDIS, sockets)).toMatchObject({ ok: true, value: { listen, overruledListen: undefined } })
   expect(parseConfig({ ...REDIS, IMDS_LISTEN: '' }, sockets)).toMatchObject({ ok: true, value: { overruledListen: undefined } })
   expect(parseConfig({ ...REDIS, IMDS_LISTEN: '10.0.0.1:80' }, sockets))
@@ -66,7 +66,7 @@ test('a file store needs no hypervisor and accepts every instance', () => {
 })
 
 test('several listeners may have their own networks, IPv6 included', () => {
-  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '169.254.169.254:80, red=10.0.0.1:80,[FD00:ec2:0::254]:80' })).toMatchObject({ value: { listen: [
+  expect(parseConfig({ ...REDIS, IMDS_FIREWALL: 'required', IMDS_LISTEN: '169.254.169.254:80, red=10.0.0.1:80,[FD00:ec2:0::254]:80' })).toMatchObject({ value: { listen: [
     { network: 'default', host: '169.254.169.254', port: 80 }, { network: 'red', host: '10.0.0.1', port: 80 }, { network: 'default', host: 'fd00:ec2::254', port: 80 },
   ] } })
 })
@@ -119,7 +119,7 @@ describe('a configuration is refused', () => {
 })
 
 describe('record keys', () => {
-  const withKeys = (text: string, env: Record<string, string> = REDIS) => parseConfig({ ...env, IMDS_RECORD_KEYS_FILE: '/keys' }, [], (path) => {
+  const withKeys = (text: string, env: Record<string, string> = REDIS) => parseConfig({ ...env, IMDS_RECORD_KEYS_FILE: '/keys' }, undefined, (path) => {
     if (path !== '/keys') throw new Error('another file')
     return text
   })

@@ -12,7 +12,7 @@ function aDaemon(change: Partial<MetricsSources> = {}) {
   const meter = new RequestMeter()
   const metrics = buildMetrics()
   metrics.readFrom({
-    meter, instances: () => 4, contested: () => 5, sync: () => STATUS, viewAgeSeconds: () => 6, firewall: () => FIREWALL, missingAddresses: () => 0, ...change,
+    meter, instances: () => 4, contested: () => 5, sync: () => STATUS, viewAgeSeconds: () => 6, firewall: () => FIREWALL, missingAddresses: () => 0, unservedNetworks: () => 0, ...change,
   })
   const scrape = async () => new Map((await metrics.registry.metrics()).split('\n').filter((line) => line.startsWith('imds_')).map((line) => {
     const space = line.lastIndexOf(' ')
@@ -48,15 +48,15 @@ test('gauges are read when they are scraped', async () => {
   const { scrape } = aDaemon({ instances: () => instances })
   expect(Object.fromEntries(await scrape())).toMatchObject({
     imds_view_instances: 4, imds_view_contested_addresses: 5, imds_view_age_seconds: 6, imds_resync_duration_seconds: 1.5, imds_view_unconfirmed_instances: 2, imds_view_faulty_records: 3,
-    imds_store_connected: 1, imds_store_unusable: 0, imds_firewall_age_seconds: 7, imds_firewall_refused_interfaces: 1, imds_missing_addresses: 0, imds_ready: 1,
+    imds_store_connected: 1, imds_store_unusable: 0, imds_firewall_age_seconds: 7, imds_firewall_refused_interfaces: 1, imds_missing_addresses: 0, imds_unserved_networks: 0, imds_ready: 1,
   })
   instances = 9
   expect((await scrape()).get('imds_view_instances')).toBe(9)
 })
 
-test('the daemon is not ready if sync is not, or if an address of a listener is missing', async () => {
+test('the daemon is not ready if sync is not, an address is missing, or a network is not served', async () => {
   const readiness = async (change: Partial<MetricsSources>) => (await aDaemon(change).scrape()).get('imds_ready')
-  expect([await readiness({ sync: () => ({ ...STATUS, ready: false }) }), await readiness({ missingAddresses: () => 1 }), await readiness({})]).toEqual([0, 0, 1])
+  expect([await readiness({ sync: () => ({ ...STATUS, ready: false }) }), await readiness({ missingAddresses: () => 1 }), await readiness({ unservedNetworks: () => 1 }), await readiness({})]).toEqual([0, 0, 0, 1])
 })
 
 test('the age of the firewall is 0 if no firewall is required', async () => {

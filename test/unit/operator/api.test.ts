@@ -7,7 +7,7 @@ const READINESS = {
   firewall: { required: false, applied: false, ageSeconds: 0, refused: 0 },
 }
 const STATE = { id: 'srv-a', revision: 7 }
-const EXPLANATION = { network: 'default', address: '10.0.0.2', answer: 'metadata', status: 200, because: 'it is srv-a\'s' }
+const EXPLANATION = { network: 'default', address: '10.0.0.2', answer: 'no-listener', because: 'it is srv-a\'s' }
 
 test.each([
   ['readiness', ReadinessSchema, READINESS], ['the state of an instance', InstanceStateSchema, STATE], ['an explanation', ExplanationSchema, EXPLANATION],

@@ -14,6 +14,16 @@ test('for a contested address it names the claimants and no other conflict', asy
     view.replace({ instance: parsed(anInstance({ id, interfaces })), userData: undefined, digest: id })
   }
   const diagnosis = { instance: () => Promise.resolve(undefined), address: () => Promise.resolve('') }
-  expect(await explain({ view, firewall, networks: ['default'], diagnosis, unreachable: () => undefined }, 'default', '10.0.0.2'))
+  expect(await explain({ view, firewall, networks: ['default'], unserved: [], diagnosis, unreachable: () => undefined }, 'default', '10.0.0.2'))
     .toMatchObject({ answer: 'contested-address', status: 503, because: 'more than one instance claims it: 10.0.0.2 by srv-a and srv-b' })
+})
+
+test('on a network that is not served a guest gets no response, whatever the view has', async () => {
+  const view = new View({}, () => 0)
+  const firewall = new Firewall({ required: false, link: 'tap-{interfaceId}', instances: () => [], now: () => 0, epoch: 'e', log: pino({ level: 'silent' }) })
+  view.replace({ instance: parsed(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network: 'red', ipv4Addresses: ['10.0.0.2/8'] }] })), userData: undefined, digest: 'a' })
+  const diagnosis = { instance: () => Promise.resolve(undefined), address: () => Promise.resolve('') }
+  const parts = { view, firewall, diagnosis, unreachable: () => undefined, unserved: [{ network: 'red', problem: 'its socket has no link' }] }
+  expect(await explain({ ...parts, networks: [] }, 'red', '10.0.0.2')).toEqual({ network: 'red', address: '10.0.0.2', answer: 'no-listener', because: 'its socket has no link' })
+  expect(await explain({ ...parts, networks: [] }, 'blue', '10.0.0.2')).toMatchObject({ because: 'this daemon does not serve network blue; it serves none' })
 })

@@ -6,7 +6,7 @@ const PARTS: ReadinessParts = {
     connected: true, wasConnected: true, changedAtMs: 0, lossReason: undefined, ready: true, problem: undefined, isStoreUnusable: false,
     resyncedAtMs: 1, resyncTookMs: 1, unconfirmed: 1, faulty: 2,
   },
-  store: 'redis://x', instances: 3, contestedAddresses: 4, viewAgeSeconds: 1.23456, missingAddresses: [],
+  store: 'redis://x', instances: 3, contestedAddresses: 4, viewAgeSeconds: 1.23456, listenerProblems: [],
   firewall: { required: true, applied: true, ageSeconds: 0, refused: 0 },
 }
 
@@ -17,9 +17,9 @@ test('readiness shows the state of sync, the view and the firewall', () => {
   })
 })
 
-test('a problem of sync and each missing address of a listener make the daemon not ready', () => {
+test('a problem of sync and each problem of a listener make the daemon not ready', () => {
   const sync = { ...PARTS.sync, ready: false, problem: 'the first resync is not complete' }
   expect(buildReadiness({ ...PARTS, sync })).toMatchObject({ ready: false, problem: 'the first resync is not complete' })
-  expect(buildReadiness({ ...PARTS, missingAddresses: ['no 10.0.0.1'] })).toMatchObject({ ready: false, problem: 'no 10.0.0.1' })
-  expect(buildReadiness({ ...PARTS, sync, missingAddresses: ['no 10.0.0.1'] }).problem).toBe('the first resync is not complete; no 10.0.0.1')
+  expect(buildReadiness({ ...PARTS, listenerProblems: ['no 10.0.0.1'] })).toMatchObject({ ready: false, problem: 'no 10.0.0.1' })
+  expect(buildReadiness({ ...PARTS, sync, listenerProblems: ['no 10.0.0.1'] }).problem).toBe('the first resync is not complete; no 10.0.0.1')
 })

@@ -269,7 +269,7 @@ function buildAnnouncement(view: View, log: Logger): Announcement {
     state: () => ({ version: VERSION, instances: view.size }),
     failed: (reason) => {
       if (!logged.has(reason)) {
-        log.warn({ reason }, 'this daemon cannot announce itself in the store, so publishers warn of an unknown hypervisor: allow its Redis user +hset on the key of hypervisors (deploy/redis.acl)')
+        log.warn({ reason }, 'this daemon cannot announce itself in the store, so publishers warn of an unknown hypervisor: allow its Redis user +set on the key of its announcement (deploy/redis.acl)')
       }
       logged.add(reason)
     },

@@ -34,7 +34,7 @@ interface Keys { readonly path: string, write(...names: readonly string[]): void
 
 async function someKeys(t: Test, ...names: readonly string[]): Promise<Keys> {
   await redis.client.flushall()
-  await redis.client.hset('imds:{gb1}:hypervisors', 'hv1', '{}') // as if a daemon had announced it
+  await redis.client.set('imds:{gb1}:announcement:hv1', '{}') // as if a daemon had announced it
   const path = join(t.testdir(), 'keys')
   const keys = { path, write: (...which: readonly string[]) => { writeFileSync(path, keyLines(...which)) } }
   keys.write(...names)

@@ -62,12 +62,12 @@ t.test('daemons announce themselves when they connect and periodically, and stay
   const { daemon } = await served(t)
   const other = await aDaemon(t, redis.url, {}, { IMDS_HYPERVISOR: 'hv2' })
   await connected(other)
-  await until(async () => await redis.client.hlen(KEYS.hypervisors) === 2, 'both announcements')
+  await until(async () => await redis.client.exists(KEYS.announcement('hv1'), KEYS.announcement('hv2')) === 2, 'both announcements')
   await other.stop()
   const { status, stdout } = await imdsctl('gb1', null, 'hypervisors')
   t.equal(status, 0)
   t.match(stdout, /^hv1\t\d+\.\d+\.\d+\t0 instances\tlast seen \d+ s ago\nhv2\t\S+\t0 instances\tlast seen \d+ s ago\n$/)
-  await redis.client.hset(KEYS.hypervisors, 'odd', 'no JSON')
+  await redis.client.set(KEYS.announcement('odd'), 'no JSON')
   t.match(await imdsctl('gb1', null, '--json', 'hypervisors'), { status: 0, stdout: /^\{"name":"hv1","version":"[^"]+","instances":0,"seenAt":"[^"]+"\}\n\{"name":"hv2".*\n\{"name":"odd","version":"","instances":0,"seenAt":""\}\n$/ })
   await until(async () => (await imdsctl('gb1', null, 'hypervisors')).stdout.includes('\t1 instances'), 'the next announcement', 45_000)
   t.same(daemon.log.filter(({ msg }) => msg.includes('announce')), [])
@@ -75,7 +75,7 @@ t.test('daemons announce themselves when they connect and periodically, and stay
 })
 
 t.test('a daemon that may not announce itself serves its guests and logs the reason once', async (t) => {
-  await redis.client.call('ACL', 'SETUSER', 'reader', 'on', '>secret', '~*', '&*', '+@all', '-hset')
+  await redis.client.call('ACL', 'SETUSER', 'reader', 'on', '>secret', '~*', '&*', '+@all', '-set')
   const daemon = await aDaemon(t, redis.url.replace('//', '//reader:secret@'))
   const store = await aStore(t, redis.url)
   t.match(await store.put(record(1)), { kind: 'published', unannounced: ['hv1'] })

@@ -22,7 +22,7 @@ t.teardown(() => redis.stop())
 
 async function aStore(t: Test): Promise<Publisher> {
   await redis.client.flushall()
-  await redis.client.hset('imds:{gb1}:hypervisors', 'hv1', '{}') // as if a daemon had announced it
+  await redis.client.set('imds:{gb1}:announcement:hv1', '{}') // as if a daemon had announced it
   const store = await openStore({ url: redis.url, region: 'gb1' })
   t.teardown(() => store.close())
   return store

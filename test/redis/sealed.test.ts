@@ -37,7 +37,7 @@ const settings = (env: Record<string, string>) => ({ url: env['IMDS_STORE']!, re
 
 async function aStore(t: Test, kind: Kind): Promise<{ store: Publisher, env: Record<string, string> }> {
   await redis.client.flushall()
-  await redis.client.hset('imds:{gb1}:hypervisors', 'hv1', '{}') // as if a daemon had announced it
+  await redis.client.set('imds:{gb1}:announcement:hv1', '{}') // as if a daemon had announced it
   const env = kind.env(t)
   const store = await openStore(settings(env))
   t.teardown(() => store.close())

@@ -74,18 +74,18 @@ t.test('the daemon\'s user may not write, read other regions or receive notices 
   const redis = await aRedisWithUsers(t)
   await (await aStore(t, redis.url)).put(record(1))
   const forbidden = [
-    `set ${KEYS.region} 1`, `hset ${KEYS.hypervisor('hv1')} a b`, `del ${KEYS.instance('srv-n1')}`, `hset ${KEYS.instance('srv-n1')} record {}`, `hdel ${KEYS.hypervisor('hv1')} srv-n1`,
+    `set ${KEYS.region} 1`, `hset ${KEYS.hypervisor('hv1')} a b`, `set ${KEYS.announcement('hv2')} {}`, `hset ${KEYS.hypervisors} hv1 {}`, `del ${KEYS.instance('srv-n1')}`, `hset ${KEYS.instance('srv-n1')} record {}`, `hdel ${KEYS.hypervisor('hv1')} srv-n1`,
     `expire ${KEYS.region} 1`, `rename ${KEYS.region} x`, `publish ${KEYS.notices('hv1')} srv-n1`, `eval return 1 ${KEYS.region}`, 'flushall', 'config get *', 'acl list',
     'get other', 'get imds:{gb2}', 'hgetall imds:{gb2}:hypervisor:hv1', 'keys *', 'scan 0', `subscribe ${KEYS.notices('hv2')}`, 'psubscribe *', 'shutdown',
   ]
   t.same(await refused(t, redis, 'imds-hv1', forbidden), forbidden)
-  t.same(await refused(t, redis, 'imds-hv1', [`get ${KEYS.region}`, `subscribe ${KEYS.notices('hv1')}`]), [])
+  t.same(await refused(t, redis, 'imds-hv1', [`get ${KEYS.region}`, `set ${KEYS.announcement('hv1')} {}`, `subscribe ${KEYS.notices('hv1')}`]), [])
 })
 
 t.test('the control plane\'s user may publish to its region and nothing else', async (t) => {
   const redis = await aRedisWithUsers(t)
   const forbidden = [
-    `expire ${KEYS.region} 1`, `rename ${KEYS.region} x`, 'keys *', 'scan 0', 'flushall', 'config get *', 'acl list',
+    `expire ${KEYS.region} 1`, `rename ${KEYS.region} x`, 'keys *', 'flushall', 'config get *', 'acl list',
     'get other', 'set imds:{gb2} 1', 'publish imds:{gb2}:notices:hv1 x', 'publish other x', `subscribe ${KEYS.notices('hv1')}`, 'psubscribe *', 'shutdown', 'script flush',
   ]
   t.same(await refused(t, redis, 'imds-publisher', forbidden), forbidden)

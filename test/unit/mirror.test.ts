@@ -88,6 +88,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'start.ts': 'api/demo',
   'store/backend.ts': 'unit/store/publish',
   'store/publisher.ts': 'unit/store/publish-many',
+  'store/redis/announcements.ts': 'redis/announcements',
   'store/redis/publisher.ts': 'redis/publish',
   'store/redis/source.ts': 'redis/watch',
   'version.ts': 'daemon/programs',

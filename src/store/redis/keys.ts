@@ -3,7 +3,10 @@
  * script can change it atomically. publish.lua builds the same names, and docs/redis-layout.md lists them for publishers in other languages.
  */
 
-/** The names of one region. Only publish.lua writes them, except `hypervisors`. */
+/** How long an announcement lasts, in seconds. */
+export const ANNOUNCEMENT_SECONDS = 30 * 24 * 3600
+
+/** The names of one region. Only publish.lua writes them, except `announcement`. */
 export interface Keys {
   /** STRING: the time (Unix, seconds) of the initialisation or the first publish. Missing: the store is empty or the wrong one. Reader: sync. */
   readonly region: string
@@ -23,7 +26,9 @@ export interface Keys {
   readonly tombstone: (id: string) => string
   /** HASH id -> digest of every instance whose record names this hypervisor. Reader: sync, for its resync. */
   readonly hypervisor: (name: string) => string
-  /** HASH name -> JSON `{version, instances, seenAt}` of every hypervisor whose daemon has connected. Writer: the daemon. Reader: publishers. */
+  /** STRING: JSON `{version, instances, seenAt}` of a hypervisor's daemon. Expires after 30 days. Writer: the daemon. Reader: publishers. */
+  readonly announcement: (hypervisor: string) => string
+  /** HASH name -> JSON as in `announcement`. Writer: earlier daemons. Reader: publishers (announcements.ts). */
   readonly hypervisors: string
   /** HASH IPv4 address -> id of its owner, on one network. Readers: the script, peer lookup. */
   readonly addresses: (network: string) => string
@@ -47,6 +52,7 @@ export function keysOf(region: string): Keys {
     instance: (id: string) => `${base}:instance:${id}`,
     tombstone: (id: string) => `${base}:tombstone:${id}`,
     hypervisor: (name: string) => `${base}:hypervisor:${name}`,
+    announcement: (hypervisor: string) => `${base}:announcement:${hypervisor}`,
     hypervisors: `${base}:hypervisors`,
     addresses: (network: string) => `${base}:addresses:${network}`,
     ranges: (network: string) => `${base}:ranges:${network}`,

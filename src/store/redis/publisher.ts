@@ -13,6 +13,7 @@ import type { RecordCipher } from '../crypto/record-cipher.ts'
 import { readPublished } from '../crypto/stored.ts'
 import { buildPublisher } from '../publish.ts'
 import { StoreUnavailable, type AnnouncedHypervisor, type Listed, type Published, type Publisher, type RemoveResult } from '../publisher.ts'
+import { announcedHypervisors, unannouncedOf } from './announcements.ts'
 import { again, close, connectToRegion, isDenied, reasonOf, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf, type Keys } from './keys.ts'
 import {
@@ -115,17 +116,16 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   async unannounced(names: readonly string[]): Promise<readonly string[]> {
     if (names.every((name) => this.#announced.has(name))) return []
     try {
-      const found = await this.#patiently((redis) => redis.hmget(this.#keys.hypervisors, ...names))
-      names.forEach((name, i) => { if (typeof found[i] === 'string') this.#announced.add(name) })
-      return names.filter((name) => !this.#announced.has(name))
+      const missing = await this.#patiently((redis) => unannouncedOf(redis, this.#keys, names))
+      for (const name of names) if (!missing.includes(name)) this.#announced.add(name)
+      return missing
     } catch { // the record is published: that the warning could not be determined is no failure
       return []
     }
   }
 
   async hypervisors(): Promise<readonly AnnouncedHypervisor[]> {
-    const texts = await this.#patiently((redis) => redis.hgetall(this.#keys.hypervisors))
-    return Object.entries(texts).map(([name, text]) => announced(name, text)).sort((a, b) => a.name < b.name ? -1 : 1)
+    return this.#patiently((redis) => announcedHypervisors(redis, this.#keys))
   }
 
   async list(): Promise<readonly Listed[]> {
@@ -215,16 +215,6 @@ type ScriptedRedis = Redis & { imdsPublish(key: string, ...args: (string | Buffe
 
 function unusable(error: unknown): Error {
   return new StoreUnavailable(`cannot use the store: ${typeof error === 'string' ? error : reasonOf(error)}`, { cause: error })
-}
-
-/** Reads an announcement. Daemons write these, so any shape is possible. */
-function announced(name: string, text: string): AnnouncedHypervisor {
-  let state: Partial<Record<string, unknown>> = {}
-  try {
-    state = JSON.parse(text) as typeof state
-  } catch { /* reported with empty fields */ }
-  const { version, instances, seenAt } = state
-  return { name, version: typeof version === 'string' ? version : '', instances: typeof instances === 'number' ? instances : 0, seenAt: typeof seenAt === 'string' ? seenAt : '' }
 }
 
 /** Reads an entry of the index. Lua's JSON writes an empty list as `{}`. */

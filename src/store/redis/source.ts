@@ -11,7 +11,7 @@ import { ipv6Digits } from '../../metadata/address.ts'
 import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
 import { formatTooLong } from '../../metadata/user-data.ts'
 import { again, attempt, check, close, connectTo, connectToRegion, describeUrl, reasonOf, redirection, type Connection, type RedisSettings } from './connection.ts'
-import { keysOf } from './keys.ts'
+import { ANNOUNCEMENT_SECONDS, keysOf } from './keys.ts'
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
 import { readStored } from '../crypto/stored.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
@@ -180,7 +180,7 @@ class RedisSource implements Source {
 
   #announce(redis: Redis): void {
     const text = JSON.stringify({ ...this.#announcement.state(), seenAt: new Date().toISOString() })
-    redis.hset(this.#keys.hypervisors, this.#hypervisor, text).catch((error: unknown) => {
+    redis.set(this.#keys.announcement(this.#hypervisor), text, 'EX', ANNOUNCEMENT_SECONDS).catch((error: unknown) => {
       const reason = reasonOf(error)
       if (MAY_NOT_WRITE.test(reason)) this.#announcement.failed(reason)
     })

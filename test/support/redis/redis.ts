@@ -88,3 +88,8 @@ export async function untilAnswers(port: number): Promise<void> {
   }
   throw new Error(`nothing answers on port ${String(port)}`)
 }
+
+/** How many bytes a server has sent since its start. */
+export async function sentBy({ client }: TestRedis): Promise<number> {
+  return Number(/total_net_output_bytes:(\d+)/.exec(await client.info('stats'))?.[1])
+}

@@ -2,8 +2,9 @@
  * Protects a listener from its connections: it admits each connection according to the share of its peer, refuses bytes that are not a request, closes
  * connections gracefully, and resets those that cost too much.
  *
- * A peer with too many connections or too many requests is refused only after REFUSAL_DELAY_MS. During the delay its connection may not send
- * further requests (pipelining). A connection that ends lingers (linger.ts), so that the peer receives the last response.
+ * A peer with too many connections or too many requests is refused only after REFUSAL_DELAY_MS. Bytes that are not a request, requests that do not
+ * arrive in time, and CONNECT count as requests. During the delay its connection may not send further requests (pipelining). A connection
+ * that ends lingers (linger.ts), so that the peer receives the last response.
  *
  * It guarantees that no refusal overtakes the response to an earlier request of the same connection: the peer would take it for that response.
  * Node itself enforces the limit of open connections, and the timeouts of idle and slow connections.
@@ -14,7 +15,7 @@ import { performance } from 'node:perf_hooks' // the global one is a getter
 import { isAcceptedVersion } from '../runtime/http-version.ts'
 import { CHECK_INTERVAL_MS, Connections } from './connections.ts'
 import type { Exchange } from './exchange.ts'
-import { idOf, peerAddress, refusalOf, type Directory, type Found } from './identify.ts'
+import { idOf, ownerOf, peerAddress, refusalOf, type Directory, type Found } from './identify.ts'
 import { closeSoon, closeUnread, LINGER_MS } from './linger.ts'
 import type { RequestMeter } from './meter.ts'
 import type { RefusalLog } from './refusal-log.ts'
@@ -96,7 +97,7 @@ export class ConnectionGuard {
 
   /** Takes a request from the share of its peer. False if the share is used up. */
   hasShare({ found, address, startedMs }: Exchange): boolean {
-    return this.#shareOf(found, address).spend(startedMs, found.kind === 'owned' ? found.owner : undefined)
+    return this.#shareOf(found, address).spend(startedMs, ownerOf(found))
   }
 
   /** Refuses a connection after REFUSAL_DELAY_MS. */
@@ -132,9 +133,8 @@ export class ConnectionGuard {
       this.#endAfterResponses(socket)
       return
     }
-    const found = this.#parts.directory.find(this.#parts.network, address)
     const refusal = UNREADABLE[error.code ?? ''] ?? 'malformed-request'
-    this.#refuse(socket, found, refusalOf(found, address) ?? refusal, '', refusal === 'request-timeout' ? SHORT_LINGER_MS : LINGER_MS)
+    this.#refuseInShare(socket, refusal, '', refusal === 'request-timeout' ? SHORT_LINGER_MS : LINGER_MS)
   }
 
   /** Counts a new connection in the share of its peer. One that exceeds the share is refused after a delay, or reset. */
@@ -165,10 +165,30 @@ export class ConnectionGuard {
   }
 
   #refuseConnect({ socket, httpVersion }: IncomingMessage): void {
-    const address = peerAddress(socket)
     socket.on('error', () => { /* reset by the peer; Node has removed its own listener */ })
+    this.#refuseInShare(socket, isAcceptedVersion(httpVersion) ? 'method-not-allowed' : 'malformed-request', 'CONNECT', LINGER_MS)
+  }
+
+  /**
+   * Refuses what is not a request that can be served, and takes it from the share of its peer. If the share is used up, refuses it after the delay;
+   * resets a peer that sent it during the delay of another refusal.
+   */
+  #refuseInShare(socket: Socket, refusal: Refusal, method: string, lingerMs: number): void {
+    if (this.#connections.hadLastResponse(socket)) return
+    if (this.#connections.lastResponse(socket)?.req.complete === false) {
+      // In the body of a request that was counted: the peer would take a refusal for a second response.
+      this.#endAfterResponses(socket)
+      return
+    }
+    const address = peerAddress(socket)
     const found = this.#parts.directory.find(this.#parts.network, address)
-    this.#refuse(socket, found, refusalOf(found, address) ?? (isAcceptedVersion(httpVersion) ? 'method-not-allowed' : 'malformed-request'), 'CONNECT', LINGER_MS)
+    const share = this.#shareOf(found, address)
+    if (this.#delayed.has(socket)) this.#resetPipelining(socket, share)
+    else if (share.spend(performance.now(), ownerOf(found))) this.#refuse(socket, found, refusalOf(found, address) ?? refusal, method, lingerMs)
+    else {
+      socket.pause()
+      this.refuseLater(socket, () => { this.#refuse(socket, found, 'over-share', method, SHORT_LINGER_MS) })
+    }
   }
 
   /**
@@ -182,18 +202,13 @@ export class ConnectionGuard {
     this.#parts.meter.dropped('over-share', 1 + this.#connections.endAll(share))
   }
 
-  /**
-   * Sends a refusal on the connection itself, after the responses to earlier requests. If the fault is in the body of a request that already has a
-   * response, only closes the connection: the peer would take a refusal for a second response.
-   */
+  /** Sends a refusal on the connection itself, after the responses to earlier requests. */
   #refuse(socket: Socket, found: Found, refusal: Refusal, method: string, lingerMs: number): void {
     if (this.#connections.hadLastResponse(socket)) return
-    const last = this.#connections.lastResponse(socket)
     const { network, meter, refusalLog } = this.#parts
     meter.answered('unknown', method, refusal, undefined)
     refusalLog.refused(network, peerAddress(socket), idOf(found), refusal)
-    if (last?.req.complete === false) this.#endAfterResponses(socket)
-    else this.#afterResponses(socket, () => { this.#close(socket, refusalText(refusal), lingerMs) })
+    this.#afterResponses(socket, () => { this.#close(socket, refusalText(refusal), lingerMs) })
   }
 
   #endAfterResponses(socket: Socket): void {

@@ -67,7 +67,12 @@ export function refusalOf(found: Found, address: string): Refusal | undefined {
   return httpProtocolIpv6 === 'disabled' && address.includes(':') ? 'ipv6-disabled' : undefined
 }
 
+/** The guest that was found. */
+export function ownerOf(found: Found): Guest | undefined {
+  return found.kind === 'owned' ? found.owner : undefined
+}
+
 /** The id of the instance that was found, for logs. */
 export function idOf(found: Found): string | undefined {
-  return found.kind === 'owned' ? found.owner.instance.id : undefined
+  return ownerOf(found)?.instance.id
 }

@@ -12,7 +12,7 @@ import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.
 import { aGuestServer } from '../support/fixtures/guest-server.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
-import { parseAnswer } from '../support/fixtures/socket.ts'
+import { exchange, parseAnswer } from '../support/fixtures/socket.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const REQUEST = `GET ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`
@@ -122,6 +122,58 @@ t.test('F1: a guest that pipelines beyond its share is reset, then refused witho
   t.match(parseAnswer(refused.text()), { status: 503, headers: { 'retry-after': '1', connection: 'close' } })
   await othersAreServed(t)
   await until(async () => (await daemon.get(ID, FLOODER).catch(() => null))?.status === 200, 'the guest to be read again')
+})
+
+/** What is refused without a request that could be served: the bytes, and the status of a refusal within the share. */
+const UNSERVABLE: readonly (readonly [what: string, bytes: string, status: number])[] = [
+  ['bytes that are not HTTP', 'garbage\r\n\r\n', 400],
+  ['an unknown method', `FROB ${ID} HTTP/1.1\r\nHost: x\r\n\r\n`, 400],
+  ['another version of HTTP', `GET ${ID}\r\n\r\n`, 400],
+  ['headers that are too large', `GET ${ID} HTTP/1.1\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, 400],
+  ['CONNECT', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', 405],
+]
+
+/** A server in this process for the guests FLOODER and OTHER, whose share has three requests and is not refilled. */
+async function withSmallShares(t: Test): Promise<{ readonly port: number, readonly drops: () => number }> {
+  const guest = aGuestServer({ share: { burst: 3, perSecond: 1e-9, connections: 16 } })
+  for (const [i, address] of [FLOODER, OTHER].entries()) {
+    const id = `srv-${String(i)}`
+    guest.put(anInstance({ id, interfaces: [{ id: `int-${String(i)}`, macAddress: `02:24:19:00:00:0${String(i)}`, ipv4Addresses: [`${address}/8`] }] }))
+    Object.defineProperty(guest.view.get(id)!, 'paths', { value: 0 }) // a tree would make the burst larger
+  }
+  await guest.server.listen({ port: 0, host: '127.0.0.1' })
+  t.teardown(() => guest.server.close())
+  return { port: (guest.server.server.address() as AddressInfo).port, drops: () => guest.meter.drops['over-share'] }
+}
+const statusOf = async (port: number, bytes: string, localAddress: string) => (await exchange(port, bytes, { localAddress })).status
+const LAST = `GET ${ID} HTTP/1.0\r\n\r\n`
+
+for (const [what, bytes, status] of UNSERVABLE) {
+  t.test(`F1: ${what} costs a guest one request of its share; beyond it 503; another is served`, async (t) => {
+    const { port } = await withSmallShares(t)
+    for (const expected of [status, status, status, 503, 503]) t.equal(await statusOf(port, bytes, FLOODER), expected)
+    t.equal(await statusOf(port, LAST, FLOODER), 503, 'also for a request')
+    const refused = await exchange(port, bytes, { localAddress: FLOODER })
+    t.match(refused, { status: 503, headers: { 'retry-after': '1', connection: 'close' } })
+    t.equal(await statusOf(port, LAST, OTHER), 200)
+  })
+}
+
+t.test('F1: a request with a malformed body costs one request of the share', async (t) => {
+  const { port } = await withSmallShares(t)
+  const bytes = `GET ${ID} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nZ\r\n`
+  for (const expected of [200, 200, 200, 503]) t.equal(await statusOf(port, bytes, FLOODER), expected)
+})
+
+t.test('F1: a guest beyond its share that sends garbage behind a request is reset, as for pipelining', async (t) => {
+  for (const [, bytes] of UNSERVABLE) {
+    const { port, drops } = await withSmallShares(t)
+    for (let i = 0; i < 3; i++) t.equal(await statusOf(port, LAST, FLOODER), 200)
+    await t.rejects(exchange(port, REQUEST + bytes, { localAddress: FLOODER }), { code: 'ECONNRESET' })
+    t.equal(drops(), 1)
+    t.equal(await statusOf(port, LAST, FLOODER), 503)
+    t.equal(await statusOf(port, LAST, OTHER), 200)
+  }
 })
 
 t.test('F1: pipelining beyond an unknown peer\'s share creates almost no request objects', async (t) => {

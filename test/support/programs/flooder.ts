@@ -58,6 +58,18 @@ const KINDS: Record<string, [number, (socket: Socket) => void]> = {
   'never reading': [64, (socket) => {
     socket.pause().write(USER_DATA.repeat(PIPELINED))
   }],
+  malformed: refused('garbage\r\n\r\n'),
+  CONNECT: refused('CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n'),
+}
+
+/** Sends what is refused with a closed connection, and connects again. */
+function refused(bytes: string): [number, (socket: Socket) => void] {
+  return [64, (socket) => {
+    socket.on('data', () => {
+      answered += 1
+      socket.destroy()
+    }).write(bytes)
+  }]
 }
 
 const [connections, act] = KINDS[kind ?? ''] ?? [0, () => { /* nothing */ }]

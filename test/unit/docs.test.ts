@@ -284,3 +284,12 @@ test('a label that a document or an alert asks for exists, for metrics whose lab
   expect(cited.length).toBeGreaterThan(2)
   expect(cited.filter(([, series]) => !declared.includes(series))).toEqual([])
 })
+
+test('every documented command that writes a secret into a file gives it mode 0600', () => {
+  const shipped = CITING.filter(([path]) => path.startsWith('deploy/') || path.startsWith('systemd/'))
+  const writes = found([...DOCS, ...shipped], /^(.*> ?[\w./-]*(?:secret|password|totp|-keys?)\b.*)$/gm)
+  expect(writes.length).toBeGreaterThanOrEqual(6)
+  expect(writes.filter(([, line]) => !line.includes('umask 077'))).toEqual([])
+  const typed = found(shipped, /(install [^`]*\/dev\/stdin)/g)
+  expect(unique(typed.map(([, command]) => command))).toEqual(['install -m 600 /dev/stdin'])
+})

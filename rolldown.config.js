@@ -24,6 +24,41 @@ const withoutChildProcess = {
 /** Fastify loads these packages only for routes with a schema, which we do not have, and for tests. They are half of its code. */
 const UNUSED = ['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request']
 
+const PROGRAMS = { main: 'imdsd', imdsctl: 'imdsctl', api: 'imds-api' }
+const NODE = Number(/\d+/.exec(JSON.parse(readFileSync(`${import.meta.dirname}/package.json`, 'utf8')).engines.node)[0])
+
+/**
+ * dist/NAME.js ends with one line if Node.js is too old. It has only syntax that old versions read, and no import, since they could not load what
+ * dist/NAME-program.js imports.
+ */
+const entryOf = (name) => `if (parseInt(process.versions.node) >= ${NODE}) import('./${name}-program.js')
+else {
+  console.error('${PROGRAMS[name]}: this is Node.js ' + process.versions.node + ', and imds needs ${NODE} or newer: run bin/${PROGRAMS[name]} of the installation, which uses its own Node.js')
+  process.exit(70)
+}
+`
+
+/** dist/bin/COMMAND: what npm links as PREFIX/bin/COMMAND. */
+const commandOf = (name) => `#!/bin/sh
+# Runs ${PROGRAMS[name]} with the Node.js that is installed with it, PREFIX/bin/node, whatever PATH has. Without that one (a local installation) PATH decides.
+package=$(readlink -f "$0")
+package=\${package%/dist/bin/*}
+node=\${package%/lib/node_modules/*}/bin/node
+[ -x "$node" ] || node=node
+exec "$node" "$package/dist/${name}.js" "$@"
+`
+
+/** Adds the entry and the command of each program. */
+const entries = {
+  name: 'entries',
+  generateBundle() {
+    for (const [name, command] of Object.entries(PROGRAMS)) {
+      this.emitFile({ type: 'asset', fileName: `${name}.js`, source: entryOf(name) })
+      this.emitFile({ type: 'asset', fileName: `bin/${command}`, source: commandOf(name) })
+    }
+  },
+}
+
 /** Adds the files for publishers in other languages. */
 const filesForPublishers = {
   name: 'files-for-publishers',
@@ -45,9 +80,9 @@ const build = (input, output, external, ...plugins) => ({
 
 /** imdsctl and imds-api are bundled separately, because a start takes longer with each file that it loads. */
 const config = defineConfig([
-  build({ main: 'src/main.ts', library: 'src/library.ts' }, { cleanDir: true }, UNUSED, filesForPublishers),
-  build({ imdsctl: 'src/cli/imdsctl.ts' }, { chunkFileNames: 'imdsctl-[name]-[hash].js' }, UNUSED),
-  build({ api: 'src/api/main.ts' }, { chunkFileNames: 'api-[name]-[hash].js' }, OUTSIDE_OF_API),
+  build({ 'main-program': 'src/main.ts', library: 'src/library.ts' }, { cleanDir: true }, UNUSED, entries, filesForPublishers),
+  build({ 'imdsctl-program': 'src/cli/imdsctl.ts' }, { chunkFileNames: 'imdsctl-[name]-[hash].js' }, UNUSED),
+  build({ 'api-program': 'src/api/main.ts' }, { chunkFileNames: 'api-[name]-[hash].js' }, OUTSIDE_OF_API),
 ])
 
 export { config as default }

@@ -32,6 +32,7 @@ Exit statuses:
   0   stopped by SIGTERM or SIGINT; with --check: the configuration is valid
   1   the service cannot continue: the last line of the log says why
   64  wrong usage
+  70  this Node.js is too old
   74  with --check or --help: the output was lost, because it cannot be written
   78  the configuration is invalid: standard error names every variable at fault`)
     .showHelpAfterError('(imdsd --help lists the options)')

@@ -1,10 +1,9 @@
-#!/usr/bin/env node
 /**
  * The entry of imdsd: reads arguments and environment, starts the daemon, handles signals, and sets the exit status.
  *
  * Exit status: 0 after SIGTERM or SIGINT; 1 if the service cannot continue; 64 (EX_USAGE of sysexits.h) for wrong arguments and 78 (EX_CONFIG) for an
- * invalid configuration, before anything listens. With `--demo`: a store with one instance for 127.0.0.1 unless the environment names another store, and
- * readable log lines on a terminal.
+ * invalid configuration, before anything listens. (dist/main.js ends with 70 if Node.js is too old: rolldown.config.js.) With `--demo`: a store with one
+ * instance for 127.0.0.1 unless the environment names another store, and readable log lines on a terminal.
  */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'

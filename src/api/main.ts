@@ -1,4 +1,3 @@
-#!/usr/bin/env node
 /**
  * The entry of imds-api: reads arguments and environment, runs a command, handles signals, and sets the exit status.
  *

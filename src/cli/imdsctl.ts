@@ -1,4 +1,3 @@
-#!/usr/bin/env node
 /**
  * The entry of imdsctl: parses its arguments and sets its exit status. Each command is in another file, which is loaded when the command runs, so
  * that a start reads only what it needs. There is no `await` at the top level: with one, the bundler would move code that this file shares with
@@ -27,7 +26,7 @@ Exit statuses:
   65  a faulty record, too much user-data, or (wait) an interface that can have no link name
   66  a file that cannot be read
   69  the store or the daemon cannot be used
-  70  a file of the installation is missing: it is incomplete or was just replaced
+  70  a file of the installation is missing: it is incomplete or was just replaced. Or Node.js is too old
   71  nft rejects the rules
   74  output was lost, because standard output or standard error cannot be written; what the command changes is done
   75  timeout

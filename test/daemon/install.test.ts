@@ -69,7 +69,7 @@ t.test('the documented commands install, upgrade and uninstall imds', { skip: wi
     const [directory] = /install -d -o imds [^`]*/.exec(read('docs/publishing.md'))!
     t.match(await run(example.replace('systemctl daemon-reload', `${edit}; ${directory}; systemctl daemon-reload`)), '"ready":')
     await isReady()
-    await host.shell('/opt/imds/bin/node /opt/imds/bin/imdsctl put - ', JSON.stringify(RECORD))
+    await host.shell('/opt/imds/bin/imdsctl put -', JSON.stringify(RECORD))
     await until(async () => await id() === 'srv-x1y2z', 'the instance')
     await runWithPath(executed('docs/configuration.md', 'check'))
   })

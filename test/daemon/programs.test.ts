@@ -1,7 +1,8 @@
 /**
  * imdsd and imdsctl as commands: --help, --version, unknown arguments, and installations with missing files.
  */
-import { readFileSync, renameSync, rmSync, readdirSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { SETTINGS } from '../../src/config.ts'
@@ -88,6 +89,37 @@ t.test('imdsctl firewall --watch keeps running when its installation is deleted'
   t.equal(await curl(alpha), 200)
   await firewall.stop()
   t.equal(firewall.process.exitCode, 0)
+})
+
+/** A Node.js of this machine that is too old, as Debian's is. */
+const OLD_NODE = ['/usr/bin/node', '/usr/local/bin/node'].find((path) => existsSync(path) && Number.parseInt(spawnSync(path, ['-p', 'process.versions.node']).stdout.toString(), 10) < 26)
+
+t.test('an installed command uses the Node.js beside it, and a program says if Node.js is too old', async (t) => {
+  const { directory: prefix } = aBuild(t)
+  const others = join(prefix, 'others')
+  for (const folder of ['bin', 'others', 'lib/node_modules']) mkdirSync(join(prefix, folder), { recursive: true })
+  writeFileSync(join(others, 'node'), '#!/bin/sh\necho the wrong one; exit 9\n', { mode: 0o755 })
+  symlinkSync(process.execPath, join(prefix, 'bin/node'))
+  // As npm installs the package with --prefix: the package in lib/node_modules/imds, and a link in bin to each of its commands.
+  mkdirSync(join(prefix, 'lib/node_modules/imds'))
+  for (const name of ['dist', 'package.json']) renameSync(join(prefix, name), join(prefix, 'lib/node_modules/imds', name))
+  const { bin } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { bin: Record<string, string> }
+  for (const [command, file] of Object.entries(bin)) {
+    chmodSync(join(prefix, 'lib/node_modules/imds', file), 0o755)
+    symlinkSync(join('../lib/node_modules/imds', file), join(prefix, 'bin', command))
+    symlinkSync(join('../bin', command), join(others, command)) // an administrator's link to it
+    const started = async (path: string) => {
+      const { status, stdout } = await run([path, '--version'], { env: { PATH: `${others}:/usr/bin:/bin` } })
+      return [status, stdout.toString()]
+    }
+    t.same(await started(join(prefix, 'bin', command)), [0, `${version}\n`], command)
+    t.same(await started(join(others, command)), [0, `${version}\n`], `a link to ${command}`)
+    if (OLD_NODE === undefined) continue
+    const program = join(prefix, 'lib/node_modules/imds/dist', { imdsd: 'main.js', imdsctl: 'imdsctl.js' }[command] ?? 'api.js')
+    t.match(await run([OLD_NODE, program], { env: { IMDS_STORE: `file:${prefix}`, IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0' } }), {
+      status: 70, stderr: new RegExp(`^${command}: this is Node\\.js \\d+\\.\\d+\\.\\d+, and imds needs 26 or newer: run bin/${command} of the installation, .*\\n$`),
+    })
+  }
 })
 
 t.test('a program with a missing file names it in one line without a stack trace; imdsctl exits with 70', async (t) => {

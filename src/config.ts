@@ -4,7 +4,7 @@
  * SETTINGS lists all variables; a test compares docs/configuration.md with it.
  */
 import { Address4, Address6 } from 'ip-address'
-import { isLinkRule } from './firewall/link.ts'
+import { DEFAULT_LINK, isLinkRule } from './firewall/link.ts'
 import { FORWARDED_RULES } from './guest/authorize.ts'
 import type { Allowance } from './guest/share.ts'
 import { parseTokenKeys } from './guest/token.ts'
@@ -15,7 +15,9 @@ import { LOG_LEVELS, type LogLevel } from './log.ts'
 import { parseRecordKeys, type RecordKeys } from './store/crypto/record-cipher.ts'
 import { NAME_RULE, parseStoreSettings, redisFilesOf, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from './store/settings.ts'
 import type { RedisFiles } from './store/url.ts'
-import { isLoopback, parseAddressPort } from './runtime/host-port.ts'
+import { DEFAULT_OPERATOR_LISTEN, DEFAULT_OPERATOR_SOCKET } from './operator/paths.ts'
+import { DEFAULT_LISTEN } from './runtime/guest-listeners.ts'
+import { formatPlace, isLoopback, parseAddressPort, parseUnixSocket, UNIX_SOCKET_PATH_MAX_BYTES } from './runtime/host-port.ts'
 import type { Listener } from './runtime/listen.ts'
 import { NO_SOCKETS, type SystemdSockets } from './runtime/systemd.ts'
 
@@ -26,7 +28,10 @@ export type StoreConfig =
 
 /** The whole configuration of a daemon. */
 export interface Config extends GuestListeners {
+  /** The operators' listener on TCP. */
   readonly operator: Listener & { readonly allow: readonly string[] }
+  /** The path of the operators' unix socket. */
+  readonly operatorSocket: string
   readonly store: StoreConfig
   readonly stateDirectory: string
   readonly logLevel: LogLevel
@@ -55,8 +60,9 @@ export type ParsedConfig =
 
 /** Every variable, with its default. */
 export const SETTINGS = {
-  IMDS_LISTEN: '169.254.169.254:80',
-  IMDS_OPERATOR_LISTEN: '127.0.0.1:9169',
+  IMDS_LISTEN: DEFAULT_LISTEN,
+  IMDS_OPERATOR_SOCKET: DEFAULT_OPERATOR_SOCKET,
+  IMDS_OPERATOR_LISTEN: DEFAULT_OPERATOR_LISTEN,
   IMDS_OPERATOR_ALLOW: '',
   IMDS_STORE: undefined,
   IMDS_REGION: undefined,
@@ -78,7 +84,7 @@ export const SETTINGS = {
   IMDS_USER_DATA_MAX_BYTES: String(USER_DATA_MAX_BYTES),
   IMDS_RESYNC_SECONDS: '60',
   IMDS_FIREWALL: 'off',
-  IMDS_LINK: 'tap-{interfaceId}',
+  IMDS_LINK: DEFAULT_LINK,
   IMDS_SERVICES_DOMAIN: undefined,
   IMDS_SERVICES_PARTITION: undefined,
 } as const satisfies Record<string, string | undefined>
@@ -126,13 +132,7 @@ export function parseConfig(
   const listeners = parseListeners(list(read('IMDS_LISTEN')), (env['IMDS_LISTEN'] ?? '') !== '', systemd, read('IMDS_FIREWALL') === 'required', (message) => {
     fault('IMDS_LISTEN', message)
   })
-  const operator = parseAddressPort(read('IMDS_OPERATOR_LISTEN') ?? '')
-  const allow = list(read('IMDS_OPERATOR_ALLOW'))
-  for (const network of allow) {
-    if (!isNetwork(network)) fault('IMDS_OPERATOR_ALLOW', `"${network}" is not a network such as 10.1.0.0/16 or fd00::/8`)
-  }
-  if (operator === undefined) fault('IMDS_OPERATOR_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:9169')
-  else if (!isLoopback(operator.host) && allow.length === 0) fault('IMDS_OPERATOR_ALLOW', 'must list the networks that may use it, since IMDS_OPERATOR_LISTEN is not a loopback address')
+  const operators = parseOperators(read, fault)
 
   const recordKeys = keysOf('IMDS_RECORD_KEYS_FILE', parseRecordKeys)
   const tokenKeys = keysOf('IMDS_TOKEN_KEYS_FILE', parseTokenKeys)
@@ -159,10 +159,10 @@ export function parseConfig(
   const domain = name('IMDS_SERVICES_DOMAIN')
   const partition = name('IMDS_SERVICES_PARTITION')
 
-  if (faults.length > 0 || operator === undefined || store === undefined || logLevel === undefined || forwarded === undefined) return { ok: false, faults }
+  if (faults.length > 0 || operators === undefined || store === undefined || logLevel === undefined || forwarded === undefined) return { ok: false, faults }
   const config: Config = {
     ...listeners,
-    operator: { ...operator, allow },
+    ...operators,
     store, stateDirectory, logLevel, userDataMaxBytes, share, forwarded, tokenKeys,
     resyncMs: resyncSeconds * 1000, snapshotMaxAgeMs: snapshotMaxAgeSeconds * 1000,
     firewall: { required: firewall === 'required', link },
@@ -170,6 +170,25 @@ export function parseConfig(
   }
   const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_') && !variable.startsWith('IMDS_API_') && !(variable in SETTINGS))
   return { ok: true, value: Object.freeze(config), unknown }
+}
+
+/** The operators' listeners. Undefined if the one on TCP has no valid address. */
+function parseOperators(
+  read: (variable: Variable) => string | undefined, fault: (variable: Variable, message: string) => void,
+): Pick<Config, 'operator' | 'operatorSocket'> | undefined {
+  const operatorSocket = read('IMDS_OPERATOR_SOCKET') ?? ''
+  if (parseUnixSocket(formatPlace({ path: operatorSocket })) === undefined) fault('IMDS_OPERATOR_SOCKET', `must be an absolute path of at most ${String(UNIX_SOCKET_PATH_MAX_BYTES)} bytes, such as ${DEFAULT_OPERATOR_SOCKET}`)
+  const operator = parseAddressPort(read('IMDS_OPERATOR_LISTEN') ?? '')
+  const allow = list(read('IMDS_OPERATOR_ALLOW'))
+  for (const network of allow) {
+    if (!isNetwork(network)) fault('IMDS_OPERATOR_ALLOW', `"${network}" is not a network such as 10.1.0.0/16 or fd00::/8`)
+  }
+  if (operator === undefined) {
+    fault('IMDS_OPERATOR_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:9169')
+    return undefined
+  }
+  if (!isLoopback(operator.host) && allow.length === 0) fault('IMDS_OPERATOR_ALLOW', 'must list the networks that may use it, since IMDS_OPERATOR_LISTEN is not a loopback address')
+  return { operator: { ...operator, allow }, operatorSocket }
 }
 
 function parseStore(

@@ -6,7 +6,8 @@
  */
 import { randomBytes } from 'node:crypto'
 import type { FastifyInstance } from 'fastify'
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Config, StoreConfig } from './config.ts'
@@ -19,9 +20,10 @@ import { buildGuestServer } from './guest/server.ts'
 import { Shares, UNKNOWN_PEERS } from './guest/share.ts'
 import { Tokens, tokenTime } from './guest/token.ts'
 import type { Metrics } from './metrics.ts'
+import type { OperatorParts } from './operator/server.ts'
 import type { AddressWatch } from './runtime/addresses.ts'
 import { formatHostPort, type HostPort } from './runtime/host-port.ts'
-import { listen, maxConnections, StartFailure } from './runtime/listen.ts'
+import { listen, listenAt, maxConnections, maxOperatorConnections, StartFailure } from './runtime/listen.ts'
 import { isOneAddress } from './metadata/address.ts'
 import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotKeys, type SnapshotOwner } from './view/snapshot.ts'
 import type { Announcement } from './store/redis/source.ts'
@@ -35,13 +37,13 @@ import { VERSION } from './version.ts'
 /** The file that shows how many file descriptors this process may open. */
 const LIMITS = '/proc/self/limits'
 
-const LOOPBACK = '127.0.0.1'
 const ALL_ADDRESSES = 'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, since the firewall rules name addresses'
 
 /** A running daemon. */
 export interface Daemon {
   /** The listeners of guests, in the order of the configuration. */
   readonly guests: readonly HostPort[]
+  /** The operators' listener on TCP. */
   readonly operator: HostPort
   /** Stops accepting connections, completes the requests in flight, and disconnects from the store. */
   stop(): Promise<void>
@@ -91,7 +93,7 @@ async function startGuestSide(config: Config, log: Logger, now: () => number): P
   for (const assembled of snapshot?.instances ?? []) view.replace(assembled)
   let ask: Directory['ask'] = () => undefined
   const directory: Directory = { find: (network, address) => view.find(network, address), ask: (network, address) => ask(network, address) }
-  const most = maxConnections(existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : '', config.listen.length)
+  const most = maxConnections(readLimits(), config.listen.length)
   const shares = new Shares(config.share, UNKNOWN_PEERS)
   const rules = { tokens, forwarded: config.forwarded, limitHops }
   const refusalLog = new RefusalLog(log, now)
@@ -143,32 +145,28 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
     meter: guestSide.meter, instances: () => view.size, contested: () => view.contested().size, sync: () => sync.status(), viewAgeSeconds,
     firewall: () => firewall.status(), missingAddresses: () => addresses.missing().length, unservedNetworks: () => config.unserved.length,
   })
-  const operatorServerFor = await buildOperatorSide({ config, now, view, guests, source, metrics, sync, firewall, addresses, viewAgeSeconds })
+  const { tcp, socket } = await buildOperatorSide({ config, log, now, view, guests, source, metrics, sync, firewall, addresses, viewAgeSeconds })
 
-  const operatorServers = [operatorServerFor(config.operator.allow)]
   const clockChecks = setInterval(() => { clock.check() }, CHECK_INTERVAL_MS)
   const stop = async () => {
     clearInterval(clockChecks)
     addresses.stop()
     firewall.stop()
-    await Promise.all([guestSide.stop(), ...operatorServers.map((server) => server.close())])
+    await Promise.all([guestSide.stop(), tcp.close(), socket.close()])
     await sync.stop()
     await writer.stop()
   }
   try {
-    const operator = await listen(operatorServers[0]!, config.operator, 'IMDS_OPERATOR_LISTEN')
-    if (![LOOPBACK, '0.0.0.0', '::'].includes(operator.host)) {
-      // imdsctl and the firewall agent of this hypervisor always connect to this address.
-      operatorServers.push(operatorServerFor([]))
-      await listen(operatorServers[1]!, { host: LOOPBACK, port: operator.port }, 'IMDS_OPERATOR_LISTEN')
-    }
+    const operator = await listen(tcp, config.operator, 'IMDS_OPERATOR_LISTEN')
+    makeDirectoryOf(config.operatorSocket)
+    await listenAt(socket, [{ path: config.operatorSocket }], 'IMDS_OPERATOR_SOCKET')
     const listeners = guests.map(({ network, host, port }) => ({ network, address: host, port }))
     firewall.listens({ listeners, operator: { address: operator.host, port: operator.port }, limitedDscp: LIMITED_DSCP })
     if (fromSnapshot > 0) firewall.isWhole()
     await addresses.start()
     sync.start()
     const recordKeys = keys.cipher?.names ?? []
-    log.info({ guests: guests.map(formatHostPort), operator: formatHostPort(operator), store: source.description, hypervisor, recordKeys, fromSnapshot }, 'listening')
+    log.info({ guests: guests.map(formatHostPort), operator: formatHostPort(operator), operatorSocket: config.operatorSocket, store: source.description, hypervisor, recordKeys, fromSnapshot }, 'listening')
     return { guests, operator, stop }
   } catch (error) {
     await stop()
@@ -211,6 +209,7 @@ async function buildFollowers(config: Config, log: Logger, now: () => number, gu
 
 interface OperatorSideParts {
   readonly config: Config
+  readonly log: Logger
   readonly now: () => number
   readonly view: View
   readonly guests: readonly GuestPlace[]
@@ -222,11 +221,11 @@ interface OperatorSideParts {
   readonly viewAgeSeconds: () => number
 }
 
-/** Builds the operator side. Returns a function that builds a server, given the networks that may use it. */
-async function buildOperatorSide(parts: OperatorSideParts): Promise<(allow: readonly string[]) => FastifyInstance> {
-  const { config, now, view, guests, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
+/** Builds the servers of the operator API: on TCP and on a unix socket. */
+async function buildOperatorSide(parts: OperatorSideParts): Promise<{ readonly tcp: FastifyInstance, readonly socket: FastifyInstance }> {
+  const { config, log, now, view, guests, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
   const [
-    { buildOperatorServer }, { explain }, { buildDiagnosis }, { buildLaunchGate, unreachableBy }, { buildReadiness }, { formatMissing },
+    { buildSocketServer, buildTcpServer }, { explain }, { buildDiagnosis }, { buildLaunchGate, unreachableBy }, { buildReadiness }, { formatMissing },
   ] = await Promise.all([
     import('./operator/server.ts'), import('./operator/explain.ts'), import('./operator/diagnosis.ts'), import('./operator/launch-gate.ts'),
     import('./operator/readiness.ts'), import('./runtime/addresses.ts'),
@@ -234,8 +233,8 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<(allow: read
   const networks = [...new Set(config.listen.map(({ network }) => network))]
   const unreachable = unreachableBy(guests, () => addresses.missing(), formatMissing)
   const diagnosis = buildDiagnosis({ view, source, sync, networks, hypervisor: config.store.hypervisor, userDataMaxBytes: config.userDataMaxBytes, now })
-  return (allow) => buildOperatorServer({
-    allow, firewall, metrics: metrics.registry,
+  const operatorParts: OperatorParts = {
+    firewall, metrics: metrics.registry,
     readiness: () => buildReadiness({
       sync: sync.status(), store: source.description, instances: view.size, contestedAddresses: view.contested().size,
       viewAgeSeconds: viewAgeSeconds(), firewall: firewall.status(),
@@ -244,7 +243,20 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<(allow: read
     launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
     explain: (network, address) => explain({ view, firewall, networks, unserved: config.unserved, diagnosis, unreachable }, network, address),
     diagnose: (id) => diagnosis.instance(id),
-  })
+  }
+  const most = maxOperatorConnections(readLimits())
+  return { tcp: buildTcpServer(operatorParts, { allow: config.operator.allow, most, now, log }), socket: buildSocketServer(operatorParts, most) }
+}
+
+/** Creates the directory of a unix socket if it is missing, for its owner and its group. If that fails, listening fails with the remedy. */
+function makeDirectoryOf(path: string): void {
+  try {
+    mkdirSync(dirname(path), { recursive: true, mode: 0o750 })
+  } catch { /* listening reports it */ }
+}
+
+function readLimits(): string {
+  return existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : ''
 }
 
 function snapshotOwner(store: StoreConfig): SnapshotOwner {

@@ -54,7 +54,10 @@ export async function prepareDemo(env: Readonly<Record<string, string | undefine
   }
   const set = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== ''))
   return {
-    env: { IMDS_LISTEN: '127.0.0.1:8169', IMDS_OPERATOR_LISTEN: '127.0.0.1:9169', IMDS_STATE_DIR: join(directory, 'state'), IMDS_STORE: url, ...set },
+    env: {
+      IMDS_LISTEN: '127.0.0.1:8169', IMDS_OPERATOR_LISTEN: '127.0.0.1:9169', IMDS_OPERATOR_SOCKET: join(directory, 'operator.sock'),
+      IMDS_STATE_DIR: join(directory, 'state'), IMDS_STORE: url, ...set,
+    },
     directory,
     clean: () => { rmSync(directory, { recursive: true, force: true }) },
     announce: (guest, operator) => {

@@ -2,8 +2,9 @@
  * Where guests connect: at the addresses of IMDS_LISTEN, or at sockets that systemd passes. A listener serves one network, so several networks
  * are refused if nothing keeps the guests of one from the listener of another: either each socket is bound to a link, or the firewall is required.
  */
-import { DEFAULT_NETWORK, isName } from './metadata/identifiers.ts'
-import { isLoopback, parseAddressPort } from './runtime/host-port.ts'
+import { DEFAULT_NETWORK } from './metadata/identifiers.ts'
+import { parseGuestListener } from './runtime/guest-listeners.ts'
+import { isLoopback } from './runtime/host-port.ts'
 import type { Listener } from './runtime/listen.ts'
 import type { SystemdSockets } from './runtime/systemd.ts'
 
@@ -29,10 +30,9 @@ export function parseListeners(
   places: readonly string[], isSet: boolean, { passed, enabled }: SystemdSockets, isFirewallRequired: boolean, fault: (message: string) => void,
 ): GuestListeners {
   const listed = places.map((text) => {
-    const [network, address] = text.includes('=') ? [text.slice(0, text.indexOf('=')), text.slice(text.indexOf('=') + 1)] : [DEFAULT_NETWORK, text]
-    const listener = parseAddressPort(address)
-    if (listener === undefined || !isName(network)) fault(`"${text}" is not ADDRESS:PORT or NETWORK=ADDRESS:PORT, such as 169.254.169.254:80 or [fd00:ec2::254]:80`)
-    return { network, ...listener ?? { host: '', port: 0 } }
+    const listener = parseGuestListener(text)
+    if (listener === undefined) fault(`"${text}" is not ADDRESS:PORT or NETWORK=ADDRESS:PORT, such as 169.254.169.254:80 or [fd00:ec2::254]:80`)
+    return listener ?? { network: DEFAULT_NETWORK, host: '', port: 0 }
   })
   if (listed.length === 0) fault('names no address')
   const fixed = listed.filter(({ port }) => port !== 0).map(({ host, port }) => `${host} ${String(port)}`)

@@ -2,7 +2,7 @@
  * The commands of imdsctl, except put and validate. Each prints its result, or throws a Failure with the exit status. Any other error means that the
  * store cannot be used.
  */
-import { ID_RULE, isId } from '../metadata/identifiers.ts'
+import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
 import { parse } from '../metadata/record.ts'
 import { getExplanation, valueOf } from '../operator/client.ts'
 import { waitForInstance } from '../operator/wait.ts'
@@ -139,7 +139,7 @@ export async function lastRevision({ store }: Context, id: string): Promise<numb
 /** Waits until the daemon at `operator` serves a revision of an instance. */
 export async function wait(output: Output, id: string, options: { revision: number, timeout: number, operator: string }): Promise<void> {
   const { revision, timeout, operator } = options
-  const waited = await waitForInstance({ operator: `http://${operator}`, id, revision, timeoutMs: timeout * 1000 })
+  const waited = await waitForInstance({ operator, id, revision, timeoutMs: timeout * 1000 })
   const { kind: result, ...details } = waited
   if (waited.kind === 'impossible') {
     throw new Failure(EXIT.badData, `the guest of ${id} can never start with revision ${String(waited.revision)}: ${waited.reason}`, { id, result, ...details })
@@ -155,7 +155,8 @@ const EXPLAIN_TIMEOUT_MS = 5_000
 
 /** Prints which response a guest at an address would get from the daemon, and why. */
 export async function explain(output: Output, address: string, { network, operator }: { network: string, operator: string }): Promise<void> {
-  const got = await getExplanation(`http://${operator}`, network, address, AbortSignal.timeout(EXPLAIN_TIMEOUT_MS))
+  if (!isName(network)) throw new Failure(EXIT.usage, `"${network}" is not the name of a network`)
+  const got = await getExplanation(operator, network, address, AbortSignal.timeout(EXPLAIN_TIMEOUT_MS))
   if (got.kind === 'refused' && got.status === 400) throw new Failure(EXIT.usage, `"${address}" is not an address`)
   const explanation = valueOf(got, operator)
   const { answer, status, because, instance, sessionTokens, userData, hopLimit, firewall, listener, store } = explanation

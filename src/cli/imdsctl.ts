@@ -11,6 +11,7 @@ import { VERSION } from '../version.ts'
 import type { Context } from './commands.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
 import type { FirewallOptions } from '../firewall/agent/agent.ts'
+import { DEFAULT_OPERATOR_SOCKET } from '../operator/paths.ts'
 import { missingFile } from '../runtime/missing-file.ts'
 import { Output } from '../runtime/output.ts'
 
@@ -36,9 +37,9 @@ Variables that are not set are read from /etc/imds/imds.env, if that is readable
 /** The configuration of the daemon on this hypervisor: imdsctl reads variables from it that are not set. */
 const DAEMON_ENVIRONMENT = '/etc/imds/imds.env'
 readDaemonEnvironment()
-// The daemon listens on loopback too, at the same port, whatever the address in IMDS_OPERATOR_LISTEN is.
-const operatorPort = /:(\d+)$/.exec(process.env['IMDS_OPERATOR_LISTEN'] ?? '')?.[1] ?? '9169'
-const OPERATOR = new Option('--operator <address>', 'the address of the daemon\'s operators\' listener').default(`127.0.0.1:${operatorPort}`)
+const operatorSocket = (process.env['IMDS_OPERATOR_SOCKET'] ?? '').trim()
+const OPERATOR = new Option('--operator <address>', 'the daemon: unix:PATH, its unix socket for operators, or ADDRESS:PORT, its TCP listener, which only reads')
+  .default(`unix:${operatorSocket === '' ? DEFAULT_OPERATOR_SOCKET : operatorSocket}`)
 const ID = 'such as srv-x1y2z'
 const PATHS = 'a file, a directory, or - for standard input'
 
@@ -181,7 +182,10 @@ function buildProgram(): Command {
     .option('--watch', 'with --apply: follow the view and undo changes by others, until interrupted; the rules stay')
     .option('--remove', 'remove the rules')
     .addOption(OPERATOR)
-    .action((options: FirewallOptions) => working(async () => (await import('../firewall/agent/agent.ts')).firewall(output.json, options)))
+    .action((options: Omit<FirewallOptions, 'own'>) => working(async () => {
+      const { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK } = process.env
+      await (await import('../firewall/agent/agent.ts')).firewall(output.json, { ...options, own: { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK } })
+    }))
   return program
 }
 
@@ -190,7 +194,7 @@ function contextOf({ store, recordKeys, ...settings }: Options): Context {
   return { store: { url: store, recordKeysFile: recordKeys, ...settings }, output }
 }
 
-/** Takes the store, the region and the operator port of a hypervisor from its daemon's configuration. Ignores a file that it cannot read. */
+/** Takes the store, the region and the operators' socket of a hypervisor from its daemon's configuration. Ignores a file that it cannot read. */
 function readDaemonEnvironment(): void {
   let text: string
   try {

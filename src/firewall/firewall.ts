@@ -11,7 +11,7 @@ import type { Logger } from 'pino'
 import { isOneAddress, splitPrefix } from '../metadata/address.ts'
 import type { Instance } from '../metadata/instance.ts'
 import { Links } from './link.ts'
-import { parseRefusals, type FirewallRefusal } from './refusal.ts'
+import type { AgentReport, FirewallRefusal } from './refusal.ts'
 import type { FirewallGuest, FirewallListener, FirewallDocument } from './document.ts'
 
 /** The parts of the firewall. */
@@ -93,18 +93,18 @@ export class Firewall {
   }
 
   /**
-   * The document once its version is not `after`, or after LONG_POLL_MS; undefined when there is none yet. `applied` is the version whose rules are
-   * applied, empty when none are, and undefined from a caller that applies no rules. `refused`: what the agent left out, as formatRefusals writes it.
+   * The document; undefined when there is none yet. With a report of the agent: the document once its version is not the applied one. Waits for LONG_POLL_MS
+   * at most.
    */
-  async next(after: string | undefined, applied: string | undefined, refused: string | undefined): Promise<FirewallDocument | undefined> {
-    this.#hear(applied, parseRefusals(refused))
+  async next(report: AgentReport | undefined): Promise<FirewallDocument | undefined> {
+    if (report !== undefined) this.#hear(report)
     for (const untilMs = this.#parts.now() + LONG_POLL_MS; !this.#isStopped;) {
       const view = this.#newest()
       const leftMs = untilMs - this.#parts.now()
-      if ((view !== undefined && view.version !== after) || leftMs <= 0) break
+      if ((view !== undefined && view.version !== report?.applied) || leftMs <= 0) break
       await this.#change(leftMs)
     }
-    if (applied !== undefined) this.#heardAtMs = this.#parts.now()
+    if (report !== undefined) this.#heardAtMs = this.#parts.now()
     return this.#newest()
   }
 
@@ -153,8 +153,7 @@ export class Firewall {
     return this.#refused.find(({ instance }) => instance === id)
   }
 
-  #hear(applied: string | undefined, refused: readonly FirewallRefusal[]): void {
-    if (applied === undefined) return
+  #hear({ applied, refused }: AgentReport): void {
     for (const refusal of refused) {
       const isNew = !this.#refused.some((other) => other.instance === refusal.instance && other.interface === refusal.interface)
       if (isNew) this.#parts.log.warn(refusal, 'the firewall leaves out an interface that nft refuses; its guest is not served on it')

@@ -12,6 +12,9 @@ export interface LinkOf { readonly id: string, readonly network: string }
 /** A name, or why there is none. */
 export type LinkName = Parsed<string, string>
 
+/** The default of IMDS_LINK. */
+export const DEFAULT_LINK = 'tap-{interfaceId}'
+
 /** Linux: IFNAMSIZ less the final zero. */
 const MOST = 15
 /** The characters that Linux allows in a name and that nft needs no quotes for. */

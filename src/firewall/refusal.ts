@@ -1,30 +1,37 @@
-/** Interfaces that nft refuses. The firewall agent leaves them out, and reports them to the daemon with each request. */
+/** The report of the firewall agent to the daemon: which rules are applied, and the interfaces that nft refuses, which the agent leaves out. */
 
 /** An interface of an instance, and nft's message. */
 export interface FirewallRefusal { readonly instance: string, readonly interface: string, readonly message: string }
 
+/** `applied`: the version of the document that the rules are made from; undefined when none are applied. */
+export interface AgentReport { readonly applied: string | undefined, readonly refused: readonly FirewallRefusal[] }
+
 /** The most interfaces that are left out. If nft refuses more, the fault is not in the interfaces. */
 export const MOST_REFUSED = 16
-/** The most characters of a message. Refusals are part of a URL, which the daemon's server reads up to 16 KiB. */
+/** The most characters of each text in a report. */
 const MOST_CHARACTERS = 160
+/** The most bytes of a report: a character takes 6 bytes at most (`\u0000`), beside the names of the fields. */
+export const REPORT_MAX_BYTES = (MOST_REFUSED * 3 + 1) * (MOST_CHARACTERS * 6 + 64)
 
-/** Formats refusals for the query of a request. */
-export function formatRefusals(refusals: readonly FirewallRefusal[]): string {
-  return JSON.stringify(refusals.map(({ instance, interface: id, message }) => [instance, id, message.slice(0, MOST_CHARACTERS)]))
+/** Formats a report as the body of a request. */
+export function formatReport({ applied, refused }: AgentReport): string {
+  return JSON.stringify({ applied: applied ?? null, refused: refused.map((one) => ({ ...one, message: one.message.slice(0, MOST_CHARACTERS) })) })
 }
 
-/** Parses the refusals of a query. An invalid text gives none. */
-export function parseRefusals(text: string | undefined): FirewallRefusal[] {
-  let rows: unknown
-  try {
-    rows = JSON.parse(text ?? '[]')
-  } catch {
-    return []
-  }
-  if (!Array.isArray(rows) || rows.length > MOST_REFUSED) return []
-  return rows.filter(isRow).map(([instance, id, message]) => ({ instance, interface: id, message }))
+/** Parses the body of a request; undefined if it is not a report. */
+export function parseReport(body: unknown): AgentReport | undefined {
+  if (typeof body !== 'object' || body === null) return undefined
+  const { applied, refused } = body as Readonly<Record<string, unknown>>
+  if (!(applied === null || isText(applied)) || !Array.isArray(refused) || refused.length > MOST_REFUSED || !refused.every(isRefusal)) return undefined
+  return { applied: applied ?? undefined, refused: refused.map(({ instance, interface: id, message }) => ({ instance, interface: id, message })) }
 }
 
-function isRow(row: unknown): row is [string, string, string] {
-  return Array.isArray(row) && row.length === 3 && row.every((word) => typeof word === 'string' && word.length <= MOST_CHARACTERS)
+function isRefusal(value: unknown): value is FirewallRefusal {
+  if (typeof value !== 'object' || value === null) return false
+  const { instance, interface: id, message } = value as Readonly<Record<string, unknown>>
+  return [instance, id, message].every(isText)
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === 'string' && value.length <= MOST_CHARACTERS
 }

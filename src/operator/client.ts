@@ -1,8 +1,10 @@
-/** The client of a daemon's operator API. It validates the documents that it receives. */
+/** The client of a daemon's operator API, over its unix socket or over TCP. It validates the documents that it receives. */
+import { request, type IncomingMessage, type RequestOptions } from 'node:http'
 import type { Static, TSchema } from 'typebox'
 import Value from 'typebox/value'
 import { EXIT, Failure } from '../runtime/failure.ts'
-import { formatRefusals, type FirewallRefusal } from '../firewall/refusal.ts'
+import { parseUnixSocket } from '../runtime/host-port.ts'
+import { formatReport, type AgentReport } from '../firewall/refusal.ts'
 import { parseFirewallDocument, type FirewallDocument } from '../firewall/document.ts'
 import { ExplanationSchema, InstanceStateSchema, type Explanation, type InstanceState } from './api.ts'
 import { PATHS } from './paths.ts'
@@ -24,45 +26,82 @@ export function valueOf<T>(answer: Answer<T>, operator: string): T {
   }
 }
 
-/** Asks the launch gate for an instance. `withReason`: also why the instance is not served as the store has it, which may ask the store. */
-export function getInstanceState(base: string, id: string, withReason: boolean, signal: AbortSignal): Promise<Answer<InstanceState>> {
+/**
+ * Asks the launch gate for an instance. `withReason`: also why the instance is not served as the store has it, which may ask the store. `operator`, here and
+ * below: `unix:/run/imds/operator.sock`, `127.0.0.1:9169` or `http://127.0.0.1:9169`.
+ */
+export function getInstanceState(operator: string, id: string, withReason: boolean, signal: AbortSignal): Promise<Answer<InstanceState>> {
   const path = PATHS.instance.replace(':id', encodeURIComponent(id))
-  return get(base, path, withReason ? { reason: '' } : {}, [200, 404, 409], parserOf(InstanceStateSchema), signal)
+  return ask(operator, { path: withReason ? `${path}?reason=` : path }, [200, 404, 409], parserOf(InstanceStateSchema), signal)
 }
 
-/** Asks what a guest at an address would get. Status 400: it is not an address. */
-export function getExplanation(base: string, network: string, address: string, signal: AbortSignal): Promise<Answer<Explanation>> {
-  return get(base, PATHS.explain, { address, network }, [200], parserOf(ExplanationSchema), signal)
+/** Asks what a guest at an address would get. Status 400: it is not an address, or not the name of a network. */
+export function getExplanation(operator: string, network: string, address: string, signal: AbortSignal): Promise<Answer<Explanation>> {
+  const query = new URLSearchParams({ address, network }).toString()
+  return ask(operator, { path: `${PATHS.explain}?${query}` }, [200], parserOf(ExplanationSchema), signal)
 }
-
-/** The report of the firewall agent with its request: the version that its rules are made from (undefined for none), and the interfaces that it left out. */
-export interface AgentReport { readonly applied: string | undefined, readonly refused: readonly FirewallRefusal[] }
 
 /**
- * Asks for the firewall's document. With a report the daemon answers once it has another version than the applied one, or after 5 s.
- * Status 503: the daemon has none yet.
+ * Asks for the firewall's document, over the unix socket. With a report of the firewall agent the daemon answers once the document has another version
+ * than the applied one, or after 5 s. Status 503: the daemon has none yet.
  */
-export function getFirewallDocument(base: string, report: AgentReport | undefined, signal: AbortSignal): Promise<Answer<FirewallDocument>> {
-  const applied = report?.applied ?? '' // an empty version reports that no rules are applied
-  const query: Record<string, string> = report === undefined ? {} : { after: applied, applied, refused: formatRefusals(report.refused) }
-  return get(base, PATHS.firewall, query, [200], parseFirewallDocument, signal)
+export function getFirewallDocument(operator: string, report: AgentReport | undefined, signal: AbortSignal): Promise<Answer<FirewallDocument>> {
+  const body = report && formatReport(report)
+  return ask(operator, { path: PATHS.firewall, ...body !== undefined && { body } }, [200], parseFirewallDocument, signal)
 }
 
-async function get<T>(
-  base: string, path: string, query: Readonly<Record<string, string>>, statuses: readonly number[],
-  parse: (body: unknown) => T | undefined, signal: AbortSignal,
+/** A request: a GET, or a POST of a JSON body. */
+interface Question { readonly path: string, readonly body?: string }
+
+/** The most bytes of a response. The firewall's document of 2,000 guests has about 1 MB. */
+const MOST_BYTES = 64 * 1024 * 1024
+
+async function ask<T>(
+  operator: string, question: Question, statuses: readonly number[], parse: (body: unknown) => T | undefined, signal: AbortSignal,
 ): Promise<Answer<T>> {
   try {
-    const url = new URL(path, base)
-    for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value)
-    const response = await fetch(url, { signal })
-    const { status } = response
-    const text = await response.text()
+    const { status, text } = await send(operator, question, signal)
     const value = statuses.includes(status) ? parse(parseJson(text)) : undefined
     return value === undefined ? { kind: 'refused', status } : { kind: 'answered', status, value }
   } catch (error) {
-    if ((error as Error).name === 'TimeoutError') return { kind: 'timeout' }
-    return { kind: 'unreachable', reason: String((error as { cause?: Error }).cause?.message ?? error) }
+    if (signal.aborted && (signal.reason as Error).name === 'TimeoutError') return { kind: 'timeout' }
+    return { kind: 'unreachable', reason: reasonOf(error as NodeJS.ErrnoException, operator) }
+  }
+}
+
+/** Sends one request on a connection of its own. (fetch cannot use a unix socket.) */
+async function send(operator: string, { path, body }: Question, signal: AbortSignal): Promise<{ readonly status: number, readonly text: string }> {
+  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()
+  const options: RequestOptions = { ...placeOf(operator), path, signal, agent: false, ...body !== undefined && { method: 'POST', headers: { 'content-type': 'application/json' } } }
+  request(options, resolve).on('error', reject).end(body)
+  const response = await promise
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of response as AsyncIterable<Buffer>) {
+    bytes += chunk.length
+    if (bytes > MOST_BYTES) throw new Error(`its response has more than ${String(MOST_BYTES)} bytes`)
+    chunks.push(chunk)
+  }
+  return { status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString() }
+}
+
+/** Where to connect. Throws for a text of another form. */
+function placeOf(operator: string): RequestOptions {
+  const socket = parseUnixSocket(operator)
+  if (socket !== undefined) return { socketPath: socket.path, host: 'localhost' }
+  const url = URL.parse(/^[a-z]+:\/\//.test(operator) ? operator : `http://${operator}`)
+  if (url?.protocol !== 'http:' || operator.startsWith('unix:')) throw new Error('it is not unix:/ABSOLUTE/PATH or ADDRESS:PORT')
+  return { host: url.hostname.replace(/^\[(.*)\]$/, '$1'), port: url.port === '' ? 80 : url.port }
+}
+
+/** Why there was no answer, with the remedy for a unix socket. */
+function reasonOf({ code, message }: NodeJS.ErrnoException, operator: string): string {
+  if (parseUnixSocket(operator) === undefined) return message
+  switch (code) {
+    case 'EACCES': return 'EACCES: this user may not connect. Use root, or add the user to the group imds (usermod -aG imds USER) and log in again'
+    case 'ENOENT': return 'ENOENT: the socket does not exist. Start the daemon (systemctl start imds), or correct IMDS_OPERATOR_SOCKET'
+    case 'ECONNREFUSED': return 'ECONNREFUSED: the daemon that made the socket has ended. Start it (systemctl start imds)'
+    default: return message
   }
 }
 

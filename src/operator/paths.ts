@@ -1,6 +1,11 @@
-/** The paths of the operator API, declared once for its server and its client. */
+/** Where the operator API is: its listeners and its paths, declared once for its servers and its client. */
 
-/** `:id` is a placeholder for an instance's id. */
+/** The default of IMDS_OPERATOR_SOCKET: the unix socket, with the whole API. */
+export const DEFAULT_OPERATOR_SOCKET = '/run/imds/operator.sock'
+/** The default of IMDS_OPERATOR_LISTEN: the TCP listener, which only reads. */
+export const DEFAULT_OPERATOR_LISTEN = '127.0.0.1:9169'
+
+/** `:id` is a placeholder for an instance's id. The unix socket alone has `firewall`. */
 export const PATHS = {
   metrics: '/metrics', live: '/livez', ready: '/readyz', instance: '/instances/:id', explain: '/explain', firewall: '/firewall',
 } as const

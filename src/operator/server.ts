@@ -1,28 +1,28 @@
 /**
- * The server of the operator API. Guests cannot reach it: it listens on loopback, or on an address with a list of networks that may use it.
+ * The servers of the operator API: a unix socket with all of it, for this hypervisor's own programs, and a TCP listener for Prometheus and people, which
+ * only reads: no request there changes anything. Guests can reach neither.
  */
 import Fastify, { type FastifyInstance } from 'fastify'
+import type { Logger } from 'pino'
 import { NO_SCHEMA_COMPILERS } from '../runtime/fastify-settings.ts'
 import { refuseOtherVersions, TO_OPERATORS } from '../runtime/http-version.ts'
 import { buildNetworkTest } from '../runtime/networks.ts'
+import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
+import { parseReport, REPORT_MAX_BYTES, type AgentReport } from '../firewall/refusal.ts'
 import type { FirewallDocument } from '../firewall/document.ts'
 import type { Explanation, InstanceState, Readiness } from './api.ts'
+import { OperatorConnections } from './connections.ts'
 import type { GateState } from './launch-gate.ts'
 import { PATHS } from './paths.ts'
 
-/** What the operator server needs of the firewall. */
+/** What the operator servers need of the firewall. */
 export interface OperatorFirewall {
-  /**
-   * The document once its version is not `after`, or after 5 s; undefined when there is none yet. `applied`: the version that the agent's rules
-   * are made from; `refused`: what it left out of them (src/firewall/refusal.ts).
-   */
-  next(after: string | undefined, applied: string | undefined, refused: string | undefined): Promise<FirewallDocument | undefined>
+  /** The document once its version is not the one that the report of the agent names, or after 5 s; undefined when there is none yet. */
+  next(report: AgentReport | undefined): Promise<FirewallDocument | undefined>
 }
 
-/** The parts of an operator server. */
-export interface OperatorServerParts {
-  /** Networks in CIDR form that may use the operator API; empty: all. */
-  readonly allow: readonly string[]
+/** What the routes need. */
+export interface OperatorParts {
   readonly metrics: { readonly contentType: string, metrics(): Promise<string> }
   readonly readiness: () => Readiness
   readonly launchGate: (id: string) => GateState
@@ -33,37 +33,80 @@ export interface OperatorServerParts {
   readonly diagnose: (id: string) => Promise<string | undefined>
 }
 
-/** imdsctl and the firewall agent on this hypervisor may always use the operator API. */
+/** The bounds of the TCP listener. `allow`: networks in CIDR form that may use it, besides loopback; empty: all. */
+export interface TcpBounds {
+  readonly allow: readonly string[]
+  readonly most: number
+  readonly now: () => number
+  readonly log: Pick<Logger, 'warn'>
+}
+
+/** Loopback addresses may always use the TCP listener. */
 const THIS_HOST = ['127.0.0.0/8', '::1/128']
+/** A connection on which nothing moves is closed after this time, in ms. The slowest response waits for 5 s. */
+const IDLE_MS = 15_000
 
 /**
- * Builds the operator server; it does not listen yet.
+ * Builds the TCP server; it does not listen yet.
  *
  *   GET /metrics        200, Prometheus' text format
  *   GET /livez          200 while the event loop runs
  *   GET /readyz         200 when ready, else 503; a Readiness either way
  *   GET /instances/ID   the launch gate, an InstanceState: 200 when the guest may be started, 409 when not yet (with `final`: never with this
- *                       record), 404 when the instance is not served here. With `?reason`, `reason` says why it is not served as the store has it
- *   GET /firewall?after=VERSION&applied=VERSION&refused=REFUSALS
- *                       200 with the FirewallDocument, once its version is not `after` or after 5 s; 503 when there is none yet.
- *                       Only the firewall agent sends `applied` and `refused` (src/firewall/refusal.ts)
+ *                       record), 404 when the instance is not served here. With `?reason`, `reason` says why it is not served as the store has it.
+ *                       400 if it is not an id
  *   GET /explain?address=ADDRESS&network=NETWORK
- *                       200 with an Explanation; 400 if it is not an address
+ *                       200 with an Explanation; 400 if it is not an address or not the name of a network
  *
- * 403 for addresses outside of `allow`, except loopback addresses. 400 for versions of HTTP other than 1.0 and 1.1.
+ * 400 for versions of HTTP other than 1.0 and 1.1.
  */
-export function buildOperatorServer({ allow, metrics, readiness, launchGate, firewall, explain, diagnose }: OperatorServerParts): FastifyInstance {
-  const server = Fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS, requestTimeout: 10_000, connectionTimeout: 30_000, keepAliveTimeout: 5_000 })
-  refuseOtherVersions(server.server, TO_OPERATORS, () => { /* not counted */ })
-  const isAllowed = buildNetworkTest([...allow, ...THIS_HOST])
+export function buildTcpServer(parts: OperatorParts, { allow, most, now, log }: TcpBounds): FastifyInstance {
+  const server = buildServer(parts)
+  const isListed = buildNetworkTest([...allow, ...THIS_HOST])
+  new OperatorConnections({ isAllowed: (address) => allow.length === 0 || isListed(address), most, now, log }).start(server.server)
+  return server
+}
 
-  server.addHook('onRequest', (request, reply, done) => {
-    if (allow.length === 0 || isAllowed(request.socket.remoteAddress ?? '')) done()
-    else void reply.code(403).send({ error: 'this address may not use the operator API: see IMDS_OPERATOR_ALLOW' })
+/**
+ * Builds the server of the unix socket; it does not listen yet. At most `most` connections are open at a time. It has the paths of the TCP server, and:
+ *
+ *   GET /firewall       200 with the FirewallDocument; 503 when there is none yet, after 5 s
+ *   POST /firewall      the same with the report of the firewall agent (src/firewall/refusal.ts): the response is sent once the document has another
+ *                       version than the applied one, or after 5 s; 400 if it is not a report
+ */
+export function buildSocketServer(parts: OperatorParts, most: number): FastifyInstance {
+  const server = buildServer(parts)
+  server.server.maxConnections = most
+  const documentFor = async (report: AgentReport | undefined) => {
+    const document = await parts.firewall.next(report)
+    return document === undefined ? { status: 503, body: { error: 'the view is not complete yet' } } : { status: 200, body: document }
+  }
+  server.get(PATHS.firewall, async (_request, reply) => {
+    const { status, body } = await documentFor(undefined)
+    return reply.code(status).send(body)
   })
+  server.post(PATHS.firewall, { bodyLimit: REPORT_MAX_BYTES }, async (request, reply) => {
+    const report = parseReport(request.body)
+    if (report === undefined) return reply.code(400).send({ error: 'that is not a report of the firewall agent' })
+    const { status, body } = await documentFor(report)
+    return reply.code(status).send(body)
+  })
+  return server
+}
+
+/** Builds a server with the routes that only read. */
+function buildServer({ metrics, readiness, launchGate, explain, diagnose }: OperatorParts): FastifyInstance {
+  const server = Fastify({
+    logger: false, schemaController: NO_SCHEMA_COMPILERS,
+    requestTimeout: 10_000, connectionTimeout: IDLE_MS, http: { connectionsCheckingInterval: 1_000 },
+    maxRequestsPerSocket: 1, // a peer that pipelines requests and never reads would make the daemon hold all their responses
+  })
+  refuseOtherVersions(server.server, TO_OPERATORS, () => { /* not counted */ })
+  let collecting: Promise<string> | undefined
   server.get(PATHS.metrics, async (_request, reply) => {
-    const text = await metrics.metrics()
-    return reply.type(metrics.contentType).send(text)
+    // Requests at the same time share one text: collecting it takes milliseconds, in which no guest is served.
+    collecting ??= metrics.metrics().finally(() => { collecting = undefined })
+    return reply.type(metrics.contentType).send(await collecting)
   })
   server.get(PATHS.live, (_request, reply) => reply.type('text/plain').send('ok\n'))
   server.get(PATHS.ready, (_request, reply) => {
@@ -72,17 +115,14 @@ export function buildOperatorServer({ allow, metrics, readiness, launchGate, fir
   })
   server.get<{ Params: { id: string }, Querystring: { reason?: string } }>(PATHS.instance, async (request, reply) => {
     const { id } = request.params
+    if (!isId(id)) return reply.code(400).send({ error: `that is not ${ID_RULE}` })
     const why = request.query.reason === undefined ? undefined : await diagnose(id)
     const { status, ...state } = formatGateState(id, launchGate(id), why)
     return reply.code(status).send(state)
   })
-  server.get<{ Querystring: { after?: string, applied?: string, refused?: string } }>(PATHS.firewall, async ({ query: { after, applied, refused } }, reply) => {
-    const view = await firewall.next(after, applied, refused)
-    return view === undefined ? reply.code(503).send({ error: 'the view is not complete yet' }) : reply.send(view)
-  })
   server.get<{ Querystring: { address?: string, network?: string } }>(PATHS.explain, async ({ query: { address = '', network = 'default' } }, reply) => {
-    const explanation = await explain(network, address)
-    return explanation === undefined ? reply.code(400).send({ error: 'that is not an address' }) : reply.send(explanation)
+    const explanation = isName(network) ? await explain(network, address) : undefined
+    return explanation === undefined ? reply.code(400).send({ error: 'that is not an address on a network' }) : reply.send(explanation)
   })
   return server
 }

@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { getInstanceState } from './client.ts'
 
-/** What to wait for. `operator` is the URL of the daemon's operator listener: `http://127.0.0.1:9169`. */
+/** What to wait for. `operator`: the daemon's unix socket for operators, `unix:/run/imds/operator.sock`, or its TCP listener, `http://127.0.0.1:9169`. */
 export interface WaitFor { readonly operator: string, readonly id: string, readonly revision: number, readonly timeoutMs: number }
 
 /**

@@ -10,8 +10,10 @@ export type Listener = Place & { readonly fd?: undefined } | { readonly fd: numb
 /** The service cannot start. The message names the variable and the remedy, so the log needs no stack trace. */
 export class StartFailure extends Error {}
 
-/** File descriptors that connections of guests may not use. An idle daemon has about 30 open. */
-const RESERVED = 128
+/** File descriptors that connections of guests may not use: those of operators, and 128 for the rest. An idle daemon has about 30 open. */
+const RESERVED = 256
+/** The most connections of each of the operators' two listeners. */
+const MOST_OPERATORS = 64
 /** Connections that may wait to be accepted. The same as in systemd/imds.socket, since listening on an inherited socket sets it again. */
 const BACKLOG = 4_096
 /**
@@ -30,8 +32,22 @@ const SOCKET_MODE = 0o660
  * all descriptors, and Node closes a connection that it cannot accept without reporting it.
  */
 export function maxConnections(limits: string, listeners: number): number {
+  const most = descriptors(limits)
+  return Math.max(1, Math.floor(Math.max(most - RESERVED, most / 2) / listeners))
+}
+
+/**
+ * The most connections of each of the operators' two listeners: they take a quarter of the descriptors at most, guests at least a half, and the rest stays for
+ * the daemon itself.
+ */
+export function maxOperatorConnections(limits: string): number {
+  return Math.max(1, Math.min(MOST_OPERATORS, Math.floor(descriptors(limits) / 8)))
+}
+
+/** The number of descriptors that this process may open. */
+function descriptors(limits: string): number {
   const [, most] = /^Max open files +(\d+)/m.exec(limits) ?? []
-  return most === undefined ? Infinity : Math.max(1, Math.floor(Math.max(Number(most) - RESERVED, Number(most) / 2) / listeners))
+  return most === undefined ? Infinity : Number(most)
 }
 
 /** Starts listening. Rejects with a StartFailure that names the variable and the remedy. */

@@ -64,7 +64,7 @@ export async function startImds(
   const [port, operatorPort] = [await freePort(), await freePort()]
   const log = openSync(join(directory, 'log'), 'a')
   const server = startProcess([...nodeArgs, main], {
-    IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`, IMDS_STATE_DIR: directory, ...ENDLESS_SHARE, ...env,
+    IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(operatorPort)}`, IMDS_OPERATOR_SOCKET: join(directory, 'operator.sock'), IMDS_STATE_DIR: directory, ...ENDLESS_SHARE, ...env,
   }, log)
   closeSync(log)
   await untilAnswers(operatorPort, '/livez')

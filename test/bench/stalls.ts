@@ -127,7 +127,7 @@ async function startFromSnapshot(built: Built, env: Readonly<Record<string, stri
   const port = await freePort()
   const startedMs = performance.now()
   const imds = startProcess([...TURNS, built.main], {
-    ...env, IMDS_STORE: 'redis://127.0.0.1:1', IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', TURNS_FROM_START: '1',
+    ...env, IMDS_STORE: 'redis://127.0.0.1:1', IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_SOCKET: join(built.directory, 'operator.sock'), TURNS_FROM_START: '1',
   }, 'ignore')
   try {
     await until(() => request(port, PATH).then(({ status }) => status === 200, () => false), 'an answer', PHASE_TIMEOUT_MS)

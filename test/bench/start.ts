@@ -29,7 +29,7 @@ export const start: Part = async ({ built, redisUrl }) => {
   const imds = (environment: Readonly<Record<string, string>>, hasSnapshot: boolean) => async (port: number) => {
     rmSync(snapshot, { force: true })
     if (hasSnapshot) cpSync(copy, snapshot)
-    return firstAnswer(port, [built.main], { ...environment, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_LISTEN: `127.0.0.1:${String(port)}` })
+    return firstAnswer(port, [built.main], { ...environment, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_SOCKET: join(built.directory, 'operator.sock'), IMDS_LISTEN: `127.0.0.1:${String(port)}` })
   }
   const cases: readonly [string, (port: number) => Promise<number>][] = [
     ['a bare node:http server', (port) => firstAnswer(port, [built.bare, String(port), 'x'], cache)],

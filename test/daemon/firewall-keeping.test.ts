@@ -1,11 +1,13 @@
 /**
  * The firewall agent maintains its rules when others change them or nft fails, and imdsctl prints, applies and removes them.
  */
-import { chmodSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import t from 'tap'
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import t, { type Test } from 'tap'
+import { parseUnixSocket } from '../../src/runtime/host-port.ts'
 import { until } from '../support/programs/daemon.ts'
-import { curl, OPERATOR, startFirewallHost, type Outcome } from '../support/netns/firewall-host.ts'
+import { curl, startFirewallHost, type FirewallHost, type Outcome } from '../support/netns/firewall-host.ts'
 import { must, run, startChild } from '../support/programs/processes.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 import { IMDSCTL } from '../support/programs/imds.ts'
@@ -72,7 +74,7 @@ if [ ! -e "$(dirname "$0")/repaired" ] && grep -q ${bad.macAddress} $text; then 
   await t.test('imdsctl firewall --apply without --watch leaves out the interface too', async (t) => {
     await firewall.stop()
     await host.imdsctl('firewall', '--remove')
-    const { status, stderr } = await run([...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply', '--operator', OPERATOR], { env })
+    const { status, stderr } = await run([...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply'], { env: { ...host.agentEnvironment(), ...env } })
     t.equal(status, 65)
     t.match(stderr, /srv-bad: interface int-bad: nft: Error: no such thing/)
     t.same([await curl(alpha), await curl(bad), await curl(charlie)], [200, 'refused', 200])
@@ -110,7 +112,7 @@ t.test('a restarted daemon with an empty view does not make the agent remove any
   during.test = false
   await requests
   t.same([...outcomes].filter((what) => what !== 200 && what !== 503 && what !== 'refused'), [])
-  t.match(firewall.output(), /the daemon at 10.99.0.1:9169 cannot be reached: .*: the rules stay as they are, trying again\n/)
+  t.match(firewall.output(), /the daemon at unix:\S+\/operator.sock cannot be reached: .*: the rules stay as they are, trying again\n/)
 })
 
 t.test('a daemon that cannot use any record offers no view, and the agent keeps the rules', { skip }, async (t) => {
@@ -148,12 +150,9 @@ t.test('D6: imdsctl firewall changes no rules for a daemon of an older version, 
   await until(async () => (await host.operator('/instances/srv-alpha')).includes('"revision":1'), 'the record')
   t.match(await host.imdsctl('firewall', '--apply'), { status: 0 })
   const rules = await host.nft('--stateless', 'list table inet imds')
-  const older = JSON.stringify({ ...JSON.parse(await host.operator('/firewall')) as object, limitedDscp: undefined, guests: [] })
-  const daemon = await startChild([...host.hypervisor.within, process.execPath, '-e', `
-    require('node:http').createServer((request, response) => response.end(${JSON.stringify(older)})).listen(9170, '127.0.0.1', () => console.log('up'))
-    process.stdin.on('end', () => process.exit()).resume()`])
-  t.teardown(() => daemon.stop())
-  t.match(await run([...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply', '--operator', '127.0.0.1:9170']), { status: 69, stderr: /a document that this version cannot read/ })
+  const older = { ...await documentOf(host), limitedDscp: undefined, guests: [] }
+  const operator = await startOtherDaemon(t, host, join(mkdtempIn(t), 'operator.sock'), older)
+  t.match(await host.imdsctl('firewall', '--apply', '--operator', operator), { status: 69, stderr: /a document that this version cannot read/ })
   t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
   t.equal(await curl(alpha), 200)
 })
@@ -174,5 +173,61 @@ t.test('imdsctl firewall prints the rules, applies them once and removes them', 
   for (let i = 0; i < 2; i++) t.match(await host.imdsctl('firewall', '--remove'), { status: 0, stderr: '' })
   t.equal(await curl(host.hypervisor), 503)
   t.match(await host.imdsctl('firewall', '--watch'), { status: 64 })
-  t.match(await run([...host.hypervisor.within, process.execPath, IMDSCTL, 'firewall', '--apply', '--operator', '127.0.0.1:1']), { status: 69, stderr: /the daemon at 127.0.0.1:1 cannot be reached/ })
+  t.match(await host.imdsctl('firewall', '--apply', '--operator', 'unix:/nowhere/operator.sock'), { status: 69, stderr: /the daemon at unix:\/nowhere\/operator.sock cannot be reached: ENOENT/ })
+  t.match(await host.imdsctl('firewall', '--operator', '127.0.0.1:1'), { status: 64, stderr: /on the daemon's unix socket only/ })
 })
+
+t.test('the agent admits no listener and no link rule that its own configuration does not have', { skip }, async (t) => {
+  const host = await startFirewallHost(t)
+  const alpha = await host.addGuest('alpha')
+  await host.startFirewall()
+  await host.putAndWait(alpha)
+  const document = await documentOf(host)
+  const rules = await host.nft('--stateless', 'list table inet imds')
+  const socket = join(mkdtempIn(t), 'operator.sock')
+  const [own] = document['listeners'] as [Record<string, unknown>]
+  const listeners = [own, { network: 'default', address: '10.77.0.1', port: 22 }]
+  const daemon = await startOtherDaemon(t, host, socket, { ...document, version: 'f.1', listeners })
+  const fault = 'the daemon names the listener 10.77.0.1:22, and IMDS_LISTEN of the firewall agent (169.254.169.254:80) does not'
+  const { status, stderr } = await host.imdsctl('firewall', '--apply', '--operator', daemon)
+  t.equal(status, 65)
+  t.match(stderr, fault)
+  t.match(stderr, 'restart imds and imds-firewall')
+  const watching = await host.startFirewall({ IMDS_OPERATOR_SOCKET: socket })
+  await until(() => watching.output().includes(fault), 'the agent to name the fault')
+  await watching.stop()
+  t.equal(watching.output().split('\n').length, 2, 'in one line')
+  t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
+  t.equal(await curl(alpha), 200)
+
+  await t.test('and trusts no socket that other users can make', async (t) => {
+    chmodSync(dirname(socket), 0o777)
+    const { status, stderr } = await host.imdsctl('firewall', '--apply', '--operator', daemon)
+    t.equal(status, 69)
+    t.match(stderr, /is not trusted: other users than its owner can change the directory \S+ \(mode 777\)/)
+    t.equal(await host.nft('--stateless', 'list table inet imds'), rules)
+  })
+})
+
+/** The daemon's document for the firewall. */
+async function documentOf(host: FirewallHost): Promise<Record<string, unknown>> {
+  const { path } = parseUnixSocket(host.operatorSocket)!
+  return JSON.parse((await must(['curl', '-s', '--unix-socket', path, 'http://localhost/firewall'])).toString()) as Record<string, unknown>
+}
+
+/** Starts a program that answers every request on a unix socket with a document. Returns its socket, as `--operator` takes it. */
+async function startOtherDaemon(t: Test, host: FirewallHost, path: string, document: object): Promise<string> {
+  const daemon = await startChild([...host.hypervisor.within, process.execPath, '-e', `
+    require('node:fs').rmSync(process.argv[1], { force: true })
+    require('node:http').createServer((request, response) => response.end(process.argv[2])).listen(process.argv[1], () => console.log('up'))
+    process.stdin.on('end', () => process.exit()).resume()`, path, JSON.stringify(document)])
+  t.teardown(() => daemon.stop())
+  return `unix:${path}`
+}
+
+/** A temporary directory with a short path, for a unix socket. */
+function mkdtempIn(t: Test): string {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-other-'))
+  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  return directory
+}

@@ -5,6 +5,7 @@ import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
+import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { stripVTControlCharacters } from 'node:util'
 import t from 'tap'
@@ -113,6 +114,7 @@ t.test('npm start serves the demo instance, runs the documented examples and lea
   t.ok(existsSync(directory))
   const record = anInstance({ id: 'srv-x1y2z', revision: 3, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:02', ipv4Addresses: ['10.0.0.2/30'] }] })
   const library = here(executed('docs/publishing.md', 'library')).replace('\'imds\'', `'${LIBRARY}'`).replace(/\{ url: .*? \}/, `{ url: 'file:${directory}' }`)
+    .replace('/run/imds/operator.sock', join(directory, '../operator.sock'))
   const program = `const record = ${JSON.stringify(record)}, userData = 'x'\n${library}\nconsole.log(put.kind, gate.kind)`
   t.match(spawnSync(process.execPath, ['--input-type=module-typescript', '-e', program], { env: programEnvironment(), encoding: 'utf8' }), { status: 0, stdout: 'published answers\n', stderr: '' })
   child.kill('SIGTERM')
@@ -149,7 +151,7 @@ t.test('a daemon whose log cannot be written, because the disk is full, still se
   const store = await openStore({ url })
   await store.put(LOCAL)
   const child = spawn('sh', ['-c', 'exec "$0" "$1" > /dev/full', process.execPath, IMDSD], {
-    env: { ...programEnvironment(), IMDS_STORE: url, IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_LOG_LEVEL: 'debug', IMDS_STATE_DIR: t.testdirName }, stdio: ['ignore', 'ignore', 'inherit'],
+    env: { ...programEnvironment(), IMDS_STORE: url, IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_SOCKET: `/tmp/imds-life-${String(process.pid)}.sock`, IMDS_LOG_LEVEL: 'debug', IMDS_STATE_DIR: t.testdirName }, stdio: ['ignore', 'ignore', 'inherit'],
   })
   t.teardown(() => { child.kill('SIGKILL') })
   await until(() => request(port, '/').then(({ status }) => status === 200, () => false), 'an answer')

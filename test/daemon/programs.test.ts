@@ -34,7 +34,7 @@ t.test('--version and --help of both programs need no other option and no enviro
 })
 
 t.test('imdsd does not start the daemon with --help, --version or an unknown argument (exit status 64)', async (t) => {
-  const env = { IMDS_STORE: `file:${t.testdir()}`, IMDS_STATE_DIR: t.testdirName, IMDS_LISTEN: `127.0.0.1:${String(await freePort())}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0' }
+  const env = { IMDS_STORE: `file:${t.testdir()}`, IMDS_STATE_DIR: t.testdirName, IMDS_LISTEN: `127.0.0.1:${String(await freePort())}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_SOCKET: `/tmp/imds-programs-${String(process.pid)}.sock` }
   for (const [args, status, name] of [
     [['--help'], 0, ''], [['--version'], 0, ''], [['--frob'], 64, '\'--frob\''], [['frob'], 64, '\'frob\''], [['--demo', '--frob=1'], 64, '\'--frob=1\''], [['--demo', 'frob', 'x'], 64, '\'frob x\''],
   ] as const) {
@@ -147,7 +147,7 @@ t.test('a program with a missing file names it in one line without a stack trace
   t.match(await ran(join(dist, 'imdsctl.js'), ['firewall']), { status: 70, stderr: /^imdsctl: cannot load .*\n$/ })
 
   rmSync(join(dist, readdirSync(dist).find((name) => name.startsWith('metrics-'))!))
-  const { status, stdout } = await ran(join(dist, 'main.js'), [], { IMDS_STORE: `file:${directory}`, IMDS_STATE_DIR: directory, IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0' })
+  const { status, stdout } = await ran(join(dist, 'main.js'), [], { IMDS_STORE: `file:${directory}`, IMDS_STATE_DIR: directory, IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_SOCKET: `/tmp/imds-programs-${String(process.pid)}.sock` })
   t.equal(status, 1)
   t.match(JSON.parse(stdout.trim().split('\n').at(-1)!), { level: 'fatal', msg: 'could not start', reason: /^cannot load .*metrics-.*: if imds was just upgraded, start it again; otherwise install it again$/, err: undefined })
 })

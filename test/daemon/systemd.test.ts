@@ -97,6 +97,8 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
       t.match(optionsOf(path), /^rw,nosuid,noexec/)
       t.match(await shell(`stat -c "%U %a" ${path}`), 'imds 700')
     }
+    t.match(optionsOf('/run/imds'), /^rw,nosuid,(nodev,)?noexec/)
+    t.match(await shell('stat -c "%U %G %a" /run/imds /run/imds/operator.sock'), 'imds imds 750\nimds imds 660')
   })
 
   await t.test('the firewall agent has one capability and maintains its rules', async (t) => {
@@ -161,12 +163,15 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
       await shell('cat > /etc/imds/imds.env', env)
       await systemctl('restart', 'imds.service')
       if (env === forPrometheus) await systemctl('start', 'imds-firewall.service')
-      await until(async () => (await shell('curl -s 127.0.0.1:9169/readyz || true')).includes('"ready":true'), `readiness ${what}`)
+      await until(async () => (await shell('curl -s --unix-socket /run/imds/operator.sock http://localhost/readyz || true')).includes('"ready":true'), `readiness ${what}`)
       t.match(await shell(`${IMDSCTL} wait srv-abcde`), 'is served at revision', what)
       t.match(await shell(`${IMDSCTL} explain 10.0.0.2`), 'metadata (200)', what)
+      const asUser = (groups: string) => shell(`setpriv --reuid=65534 --regid=65534 ${groups} ${IMDSCTL} explain 10.0.0.2 2>&1 || true`)
+      t.match(await asUser('--groups=imds'), 'metadata (200)', `${what}: a member of the group imds may use the socket`)
+      t.match(await asUser('--clear-groups'), 'EACCES: this user may not connect', `${what}: others may not`)
       t.match(await shell(`${IMDSCTL} list`), 'srv-abcde', `${what}: imdsctl uses the store of the daemon`)
     }
-    t.match(await shell('curl -s 10.1.0.11:9169/readyz'), '"error":"this address may not use the operator API', 'the access list applies to the other address')
+    t.equal(await shell('curl -s 10.1.0.11:9169/readyz || true'), '', 'the access list applies to the address')
     t.notMatch(await shell('cat /log'), 'IMDS_LISTEN is ignored')
     await systemctl('stop', 'imds-firewall.service')
     await shell(`${IMDSCTL} firewall --remove`)

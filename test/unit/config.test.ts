@@ -13,6 +13,7 @@ test('the minimal configuration for Redis has the documented defaults', () => {
   expect(parseConfig(REDIS)).toMatchObject({ ok: true, unknown: [], value: {
     listen: [{ network: 'default', host: '169.254.169.254', port: 80 }],
     operator: { host: '127.0.0.1', port: 9169, allow: [] },
+    operatorSocket: '/run/imds/operator.sock',
     store: { kind: 'redis', url: 'redis://r:6379', region: 'gb1', hypervisor: 'hv1' },
     stateDirectory: '/var/lib/imds', logLevel: 'info', userDataMaxBytes: 16384, resyncMs: 60_000, provider: {},
   } })
@@ -22,6 +23,7 @@ test('every default of the configuration is the documented one, and nothing else
   const parsed = parseConfig(REDIS)
   expect(parsed.ok && parsed.value).toStrictEqual({
     listen: [{ network: 'default', host: '169.254.169.254', port: 80 }], overruledListen: undefined, unserved: [], operator: { host: '127.0.0.1', port: 9169, allow: [] },
+    operatorSocket: '/run/imds/operator.sock',
     store: {
       kind: 'redis', url: 'redis://r:6379', region: 'gb1', hypervisor: 'hv1', recordKeys: undefined,
       passwordFile: undefined, sentinelPasswordFile: undefined, caFile: undefined, certFile: undefined, keyFile: undefined,
@@ -108,6 +110,8 @@ describe('a configuration is refused', () => {
     ['with a port out of range', { ...REDIS, IMDS_LISTEN: '10.0.0.1:70000' }, /IMDS_LISTEN "10.0.0.1:70000" is not/],
     ['with a host name to listen on', { ...REDIS, IMDS_LISTEN: 'localhost:80' }, /IMDS_LISTEN/],
     ['with operators on an open address and no list of networks', { ...REDIS, IMDS_OPERATOR_LISTEN: '0.0.0.0:9169' }, /IMDS_OPERATOR_ALLOW must list the networks/],
+    ['with a relative path of the operators\' socket', { ...REDIS, IMDS_OPERATOR_SOCKET: 'operator.sock' }, /^IMDS_OPERATOR_SOCKET must be an absolute path of at most 107 bytes/],
+    ['with a path of the operators\' socket that is too long', { ...REDIS, IMDS_OPERATOR_SOCKET: `/${'x'.repeat(107)}` }, /^IMDS_OPERATOR_SOCKET must be/],
     ['with a list of networks that has an address', { ...REDIS, IMDS_OPERATOR_ALLOW: '10.0.0.1' }, /IMDS_OPERATOR_ALLOW "10.0.0.1" is not a network/],
     ['with a relative file URL', { IMDS_STORE: 'file:' }, /IMDS_STORE must be/],
     ['with Sentinels and no name of the primary', { ...REDIS, IMDS_STORE: 'redis-sentinel://s1,s2' }, /IMDS_STORE must be .*redis-sentinel:\/\/HOST\[:PORT\],HOST\[:PORT\]\/MASTER/],

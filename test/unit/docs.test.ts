@@ -238,7 +238,7 @@ describe('tables that people write have every row of the code', () => {
     expect(unique(described)).toEqual(unique(commands))
   })
   test('the paths of the operator API', () => {
-    const rows = rowsBelow('docs/operations.md', '## The operators\' listener').slice(1).map(([path]) => path!.split('?')[0]!.replace('ID', ':id'))
+    const rows = rowsBelow('docs/operations.md', '## The operators\' listeners').slice(1).map(([path]) => path!.split('?')[0]!.replace('ID', ':id'))
     expect(unique(rows)).toEqual(unique(Object.values(PATHS)))
   })
   test('the units of systemd, and the drop-ins for secrets', () => {

@@ -6,12 +6,15 @@
  * admitted, and others stay out. The rules also stay when the agent ends.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { getFirewallDocument, valueOf, type AgentReport } from '../../operator/client.ts'
-import type { FirewallRefusal } from '../refusal.ts'
+import { getFirewallDocument, valueOf } from '../../operator/client.ts'
+import { parseUnixSocket } from '../../runtime/host-port.ts'
+import { findDistrust } from '../../runtime/trusted-path.ts'
+import type { AgentReport, FirewallRefusal } from '../refusal.ts'
 import { buildRules, replacement, type FirewallFault } from '../rules.ts'
 import type { FirewallDocument } from '../document.ts'
 import { EXIT, Failure } from '../../runtime/failure.ts'
 import { Refusal, removeTable, Table } from './nft.ts'
+import { findContradiction, type OwnSettings } from './own-settings.ts'
 import { findRefused } from './refused.ts'
 
 /** The options of `imdsctl firewall`. */
@@ -19,8 +22,10 @@ export interface FirewallOptions {
   readonly apply?: boolean
   readonly watch?: boolean
   readonly remove?: boolean
-  /** The daemon's operator listener, as host:port. */
+  /** The daemon's unix socket for operators: `unix:/run/imds/operator.sock`. */
   readonly operator: string
+  /** Rules for a document that contradicts it are not applied. */
+  readonly own: OwnSettings
 }
 
 /** The daemon answers a request within 5 s. */
@@ -32,7 +37,7 @@ const RETRY_REFUSED_MS = 10_000
 const CHECK_MS = 4_000
 
 /** Prints the rules, applies them once, keeps them applied, or removes them. */
-export async function firewall(json: boolean, { apply = false, watch = false, remove = false, operator }: FirewallOptions): Promise<void> {
+export async function firewall(json: boolean, { apply = false, watch = false, remove = false, operator, own }: FirewallOptions): Promise<void> {
   if ((watch && !apply) || (remove && apply)) throw new Failure(EXIT.usage, 'use either --remove, or --apply with or without --watch')
   if (remove) {
     await refusedByNft(removeTable())
@@ -40,10 +45,11 @@ export async function firewall(json: boolean, { apply = false, watch = false, re
     return
   }
   if (watch) {
-    await keep(operator)
+    await keep(operator, own)
     return
   }
   const view = await ask(operator, undefined, AbortSignal.timeout(TIMEOUT_MS))
+  if (apply) checkAgainst(own, view)
   const rules = buildRules(view, apply ? await refusedByNft(applyAccepted(new Table(), view, [])) : [])
   const { interfaces } = rules
   const faults = rules.faults.map(({ instance, message }) => ({ instance: instance ?? null, message })) // as JSON
@@ -65,7 +71,7 @@ async function applyAccepted(table: Table, view: FirewallDocument, before: reado
   }
 }
 
-async function keep(operator: string): Promise<void> {
+async function keep(operator: string, own: OwnSettings): Promise<void> {
   const stopping = new AbortController()
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => { stopping.abort() })
   const { signal } = stopping
@@ -81,7 +87,9 @@ async function keep(operator: string): Promise<void> {
   while (!isStopped()) {
     let failure: string | undefined
     try {
-      view = await ask(operator, { applied, refused }, AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]))
+      const offered = await ask(operator, { applied, refused }, AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]))
+      checkAgainst(own, offered)
+      view = offered
     } catch (error) {
       failure = (error as Error).message
     }
@@ -131,11 +139,23 @@ function formatFault({ instance, message }: FirewallFault): string {
   return instance === undefined ? message : `${instance}: ${message}`
 }
 
-/** The daemon's document. Rejects when it has none yet. */
+/**
+ * The daemon's document. Rejects when it has none yet, and when another user than root and the daemon's could have made the socket: an ordinary user could
+ * pretend to be the daemon.
+ */
 async function ask(operator: string, report: AgentReport | undefined, signal: AbortSignal): Promise<FirewallDocument> {
-  const answer = await getFirewallDocument(`http://${operator}`, report, signal)
+  const socket = parseUnixSocket(operator)
+  if (socket === undefined) throw new Failure(EXIT.usage, `the firewall's document is on the daemon's unix socket only: --operator unix:PATH, not ${operator}`)
+  const distrust = findDistrust(socket.path, process.getuid?.() ?? 0)
+  if (distrust !== undefined) throw new Failure(EXIT.unavailable, `the daemon at ${operator} is not trusted: ${distrust}`)
+  const answer = await getFirewallDocument(operator, report, signal)
   if (answer.kind === 'refused' && answer.status === 503) throw new Failure(EXIT.unavailable, 'the daemon has no complete view yet')
   return valueOf(answer, operator)
+}
+
+function checkAgainst(own: OwnSettings, view: FirewallDocument): void {
+  const contradiction = findContradiction(view, own)
+  if (contradiction !== undefined) throw new Failure(EXIT.badData, contradiction)
 }
 
 async function refusedByNft<T>(work: Promise<T>): Promise<T> {

@@ -36,6 +36,10 @@ export interface FirewallHost {
   put(guest: FirewallGuest, change?: Record<string, unknown>): Promise<number>
   /** Publishes like `put`, then waits with `imdsctl wait`. Returns the revision. */
   putAndWait(guest: FirewallGuest, change?: Record<string, unknown>): Promise<number>
+  /** The daemon's unix socket for operators, as `--operator` takes it; the same after a restart. */
+  readonly operatorSocket: string
+  /** The environment of imdsctl: the daemon's listeners and the rule for links. */
+  agentEnvironment(): NodeJS.ProcessEnv
   imdsctl(...args: string[]): Promise<Ran>
   nft(...args: string[]): Promise<string>
   /** The number of packets that a counter of the table has counted. */
@@ -55,15 +59,24 @@ export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly
   t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
   const url = `file:${directory}`
   const store = await openStore({ url })
+  const runDirectory = mkdtempSync(join(tmpdir(), 'imds-run-'))
+  t.teardown(() => { rmSync(runDirectory, { recursive: true, force: true }) })
+  const settings = () => ({
+    IMDS_STORE: url, IMDS_LISTEN: `${SERVICE}:80`, IMDS_OPERATOR_LISTEN: OPERATOR, IMDS_OPERATOR_ALLOW: '10.0.0.0/8', IMDS_OPERATOR_SOCKET: join(runDirectory, 'operator.sock'),
+    IMDS_FIREWALL: 'required', IMDS_LINK: 'tap-{interfaceId}', ...env,
+  })
+  const operatorSocket = `unix:${settings().IMDS_OPERATOR_SOCKET}`
+  const agentEnvironment = () => {
+    const { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_OPERATOR_SOCKET, IMDS_LINK } = settings()
+    return { ...programEnvironment(), IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_OPERATOR_SOCKET, IMDS_LINK }
+  }
   const start = async () => {
-    const daemon = await startDaemon({
-      IMDS_STORE: url, IMDS_LISTEN: `${SERVICE}:80`, IMDS_OPERATOR_LISTEN: OPERATOR, IMDS_OPERATOR_ALLOW: '10.0.0.0/8', IMDS_FIREWALL: 'required', ...env,
-    }, hypervisor.within)
+    const daemon = await startDaemon(settings(), hypervisor.within)
     t.teardown(() => daemon.stop())
     return daemon
   }
   let daemon = await start()
-  const imdsctl = (...args: string[]) => run([...hypervisor.within, process.execPath, IMDSCTL, ...args, '--operator', OPERATOR], { env: programEnvironment() })
+  const imdsctl = (...args: string[]) => run([...hypervisor.within, process.execPath, IMDSCTL, ...args], { env: agentEnvironment() })
   const operator = async (path: string) => (await must([...hypervisor.within, 'curl', '--silent', `http://${OPERATOR}${path}`])).toString()
   const nft = async (...args: string[]) => (await must([...hypervisor.within, 'nft', ...args])).toString()
   let guests = 0
@@ -76,7 +89,7 @@ export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly
     return revision
   }
   return {
-    hypervisor, store, put, imdsctl, nft, operator,
+    hypervisor, store, put, operatorSocket, agentEnvironment, imdsctl, nft, operator,
     restartDaemon: async () => {
       await daemon.stop()
       daemon = await start()
@@ -96,8 +109,8 @@ export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly
     },
     counted: async (counter) => Number(/packets (\d+)/.exec(await nft(`list counter inet imds ${counter}`))?.[1]),
     startFirewall: async (env = {}, program = IMDSCTL) => {
-      const args = [...hypervisor.within, process.execPath, program, 'firewall', '--apply', '--watch', '--operator', OPERATOR]
-      const child = spawn(args[0]!, args.slice(1), { env: { ...programEnvironment(), ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+      const args = [...hypervisor.within, process.execPath, program, 'firewall', '--apply', '--watch']
+      const child = spawn(args[0]!, args.slice(1), { env: { ...agentEnvironment(), ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
       let output = ''
       for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => { output += text })
       const stop = async () => {

@@ -23,6 +23,8 @@ export interface TestDaemon {
   /** The ports of the first guest listener and of the operator API. */
   readonly guestPort: number
   readonly operatorPort: number
+  /** The unix socket of the operator API, as imdsctl's --operator takes it. */
+  readonly operatorSocket: string
   readonly log: readonly LogLine[]
   /** The temporary directory of this daemon: its state directory, unless the environment names another. */
   readonly directory: string
@@ -39,7 +41,7 @@ export interface TestDaemon {
 /** Runs the daemon until it ends, for tests of a failing start. `meanwhile` is called with its process. */
 export async function runDaemon(env: Readonly<Record<string, string>>, meanwhile?: (child: ChildProcess) => Promise<void>): Promise<{ status: number | null, stdout: string, stderr: string }> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
-  const child = spawn(process.execPath, [IMDSD], { env: { ...programEnvironment(), IMDS_STATE_DIR: directory, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(process.execPath, [IMDSD], { env: { ...programEnvironment(), IMDS_STATE_DIR: directory, IMDS_OPERATOR_SOCKET: join(directory, 'operator.sock'), ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   await meanwhile?.(child).catch((error: unknown) => {
     child.kill('SIGKILL')
     throw error
@@ -64,7 +66,7 @@ export async function startDaemon(env: Readonly<Record<string, string>>, within:
   const directory = mkdtempSync(join(tmpdir(), 'imds-daemon-'))
   const args = [...within, process.execPath, '--max-semi-space-size=2', '--max-old-space-size=1024', '--no-parallel-scavenge', '--no-allocation-site-pretenuring', main]
   const child = spawn(args[0]!, args.slice(1), {
-    env: { ...programEnvironment(), IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_STATE_DIR: directory, ...ENDLESS_SHARE, ...env },
+    env: { ...programEnvironment(), IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_SOCKET: join(directory, 'operator.sock'), IMDS_STATE_DIR: directory, ...ENDLESS_SHARE, ...env },
     stdio: ['ignore', 'pipe', 'inherit', ...fds],
   })
   const log: LogLine[] = []
@@ -80,7 +82,7 @@ export async function startDaemon(env: Readonly<Record<string, string>>, within:
   const operatorPort = port(listening['operator'])
   const operator = (path: string) => request(operatorPort, path)
   return {
-    process: child, guestPort, operatorPort, log, directory, operator,
+    process: child, guestPort, operatorPort, operatorSocket: `unix:${String(listening['operatorSocket'])}`, log, directory, operator,
     get: (path, from) => request(guestPort, path, from),
     metric: async (name) => {
       const line = (await operator('/metrics')).body.toString().split('\n').find((text) => text.startsWith(`${name} `))

@@ -1,7 +1,7 @@
 import { pino } from 'pino'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { Firewall } from '../../../src/firewall/firewall.ts'
-import { formatRefusals } from '../../../src/firewall/refusal.ts'
+import type { FirewallRefusal } from '../../../src/firewall/refusal.ts'
 import type { Instance } from '../../../src/metadata/instance.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
@@ -10,6 +10,11 @@ beforeEach(() => { vi.useFakeTimers() })
 afterEach(() => { vi.useRealTimers() })
 
 const PLACES = { listeners: [{ network: 'default', address: '169.254.169.254', port: 80 }], operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 0x0b }
+
+/** What the agent reports: the version that is applied, or none. */
+function report(applied?: string, refused: readonly FirewallRefusal[] = []) {
+  return { applied, refused }
+}
 
 function aFirewall(required = true, link = 'tap-{interfaceId}') {
   const instances = new Map<string, Instance>()
@@ -31,12 +36,12 @@ function aFirewall(required = true, link = 'tap-{interfaceId}') {
 test('no document is sent before the daemon listens and its view is complete', async () => {
   const { firewall, put } = aFirewall()
   put()
-  const early = firewall.next('', '', undefined)
+  const early = firewall.next(report())
   firewall.listens(PLACES)
   await vi.advanceTimersByTimeAsync(4_999)
   firewall.isWhole()
   expect(await early).toMatchObject({ version: 'e.1', ...PLACES, guests: [{ id: 'srv-abcde', interfaces: [{ ipv4Addresses: ['10.0.0.2'] }] }] })
-  const never = aFirewall().firewall.next('', '', undefined)
+  const never = aFirewall().firewall.next(report())
   await vi.advanceTimersByTimeAsync(5_000)
   expect(await never).toBeUndefined()
 })
@@ -46,28 +51,28 @@ test('the gate stays closed until the rules of that record are applied', async (
   ready()
   const first = put()
   expect(firewall.holds(first)).toBe('the firewall has not admitted the guest yet')
-  await firewall.next('', '', undefined)
+  await firewall.next(report())
   expect(firewall.holds(first)).not.toBeUndefined()
-  const second = firewall.next('e.1', 'e.1', undefined)
+  const second = firewall.next(report('e.1'))
   expect(firewall.holds(first)).toBeUndefined()
   const changed = put({ revision: 2 })
   expect(await second).toMatchObject({ version: 'e.2' })
   expect([firewall.holds(first) === undefined, firewall.holds(changed) === undefined]).toEqual([true, false])
-  void firewall.next('e.2', 'e.2', undefined)
+  void firewall.next(report('e.2'))
   expect([firewall.holds(first) === undefined, firewall.holds(changed) === undefined]).toEqual([false, true])
 })
 
 test('an agent that has applied nothing, or another daemon\'s view, closes the gate again', async () => {
-  for (const applied of ['', 'other.1', 'e.9']) {
+  for (const applied of [undefined, 'other.1', 'e.9']) {
     const { firewall, put, ready } = aFirewall()
     ready()
     const instance = put()
-    await firewall.next('', '', undefined)
-    void firewall.next('e.1', 'e.1', undefined)
+    await firewall.next(report())
+    void firewall.next(report('e.1'))
     expect(firewall.holds(instance)).toBeUndefined()
-    void firewall.next('e.1', undefined, undefined)
+    void firewall.next(undefined)
     expect(firewall.holds(instance), 'a request without a report changes nothing').toBeUndefined()
-    void firewall.next('e.1', applied, undefined)
+    void firewall.next(report(applied))
     expect(firewall.holds(instance)).not.toBeUndefined()
   }
 })
@@ -83,12 +88,12 @@ test('guests whose interfaces would share a link are held, and their hop limits 
   ready()
   const nic = (n: number) => ({ interfaces: [{ id: `port-tenant-${String(n)}`, macAddress: `02:24:19:00:00:0${String(n)}`, ipv4Addresses: [`10.0.0.${String(n * 4 + 2)}/30`] }] })
   const first = put({ id: 'srv-a', ...nic(1) })
-  await firewall.next('', '', undefined)
-  void firewall.next('e.1', 'e.1', undefined)
+  await firewall.next(report())
+  void firewall.next(report('e.1'))
   expect([firewall.holds(first), firewall.limitsHops(first)]).toEqual([undefined, true])
   const second = put({ id: 'srv-b', ...nic(2) })
-  await firewall.next('e.1', 'e.1', undefined)
-  void firewall.next('e.2', 'e.2', undefined)
+  await firewall.next(report('e.1'))
+  void firewall.next(report('e.2'))
   for (const instance of [first, second]) {
     expect(firewall.holds(instance)).toMatch(/^the firewall keeps interface port-tenant-. out: the rule tap\{interfaceId:11\} gives it the link name tapport-tenant, which interfaces port-tenant-1 and port-tenant-2 would share$/)
     expect(firewall.limitsHops(instance)).toBe(false)
@@ -100,8 +105,8 @@ test('rules that contain only some interfaces of a record are not applied for it
   ready()
   const base = anInstance()['interfaces'] as Record<string, unknown>[]
   const instance = put({ interfaces: [base[0], { ...base[0], id: 'int-much-too-long', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'], cloudIps: [] }] })
-  await firewall.next('', '', undefined)
-  void firewall.next('e.1', 'e.1', undefined)
+  await firewall.next(report())
+  void firewall.next(report('e.1'))
   expect(firewall.isApplied(instance)).toBe(false)
 })
 
@@ -109,12 +114,12 @@ test('an agent that has rules of an unknown version gets a new version of the sa
   const { firewall, put, ready } = aFirewall()
   ready()
   const instance = put()
-  await firewall.next('', '', undefined)
-  void firewall.next('e.1', 'e.1', undefined)
+  await firewall.next(report())
+  void firewall.next(report('e.1'))
   expect(firewall.isApplied(instance)).toBe(true)
-  expect(await firewall.next('other.7', 'other.7', undefined)).toMatchObject({ version: 'e.2' })
+  expect(await firewall.next(report('other.7'))).toMatchObject({ version: 'e.2' })
   expect(firewall.isApplied(instance)).toBe(false)
-  void firewall.next('e.2', 'e.2', undefined)
+  void firewall.next(report('e.2'))
   expect(firewall.isApplied(instance)).toBe(true)
 })
 
@@ -122,14 +127,14 @@ test('an interface that nft rejects holds the gate of its instance and is logged
   const { firewall, put, ready, log } = aFirewall()
   ready()
   const [refused, other] = [put(), put({ id: 'srv-other', interfaces: [{ id: 'int-other', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.6/30'], cloudIps: [] }] })]
-  await firewall.next('', '', undefined)
-  const words = formatRefusals([{ instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' }])
-  for (let i = 0; i < 3; i++) void firewall.next('e.1', 'e.1', words)
-  void firewall.next('e.1', undefined, undefined)
+  await firewall.next(report())
+  const words = [{ instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' }]
+  for (let i = 0; i < 3; i++) void firewall.next(report('e.1', words))
+  void firewall.next(undefined)
   expect(firewall.holds(refused)).toBe('the firewall keeps interface int-ds42k out: nft: no such thing')
   expect([firewall.isApplied(refused), firewall.holds(other), firewall.isApplied(other), firewall.status()]).toEqual([false, undefined, true, { required: true, applied: true, ageSeconds: 0, refused: 1 }])
   expect(log).toMatchObject([{ level: 40, instance: 'srv-abcde', interface: 'int-ds42k', message: 'nft: no such thing' }])
-  void firewall.next('e.1', 'e.1', formatRefusals([]))
+  void firewall.next(report('e.1', []))
   expect([firewall.holds(refused), firewall.status().refused]).toEqual([undefined, 0])
 })
 
@@ -139,8 +144,8 @@ test('the age grows while rules are missing, outdated or unmaintained', async ()
   expect(firewall.status()).toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
   ready()
   put()
-  await firewall.next('', '', undefined)
-  const poll = firewall.next('e.1', 'e.1', undefined)
+  await firewall.next(report())
+  const poll = firewall.next(report('e.1'))
   expect(firewall.status()).toEqual({ required: true, applied: true, ageSeconds: 0, refused: 0 })
   await vi.advanceTimersByTimeAsync(5_000)
   expect(await poll).toMatchObject({ version: 'e.1' })
@@ -149,7 +154,7 @@ test('the age grows while rules are missing, outdated or unmaintained', async ()
   expect(firewall.status(), 'the agent has stopped asking').toEqual({ required: true, applied: true, ageSeconds: 20, refused: 0 })
   put({ revision: 2 })
   await vi.advanceTimersByTimeAsync(1_000)
-  await firewall.next('e.1', 'e.1', undefined)
+  await firewall.next(report('e.1'))
   await vi.advanceTimersByTimeAsync(2_000)
   expect(firewall.status(), 'sent, not applied').toEqual({ required: true, applied: false, ageSeconds: 3, refused: 0 })
 })
@@ -158,9 +163,9 @@ test('D6: the hop limit counts as enforced while the rules of that record are ap
   const { firewall, put, ready } = aFirewall()
   ready()
   const instance = put()
-  await firewall.next('', '', undefined)
+  await firewall.next(report())
   expect(firewall.limitsHops(instance)).toBe(false)
-  void firewall.next('e.1', 'e.1', undefined)
+  void firewall.next(report('e.1'))
   expect(firewall.limitsHops(instance)).toBe(true)
   firewall.listens({ ...PLACES, listeners: [...PLACES.listeners, { network: 'default', address: '::', port: 80 }] })
   expect(firewall.limitsHops(instance)).toBe(false)
@@ -174,21 +179,21 @@ test('a slow agent that misses many versions costs bounded memory, and its own v
   const { firewall, put, ready } = aFirewall()
   ready()
   const first = put()
-  await firewall.next('', '', undefined)
-  void firewall.next('e.1', 'e.1', undefined)
+  await firewall.next(report())
+  void firewall.next(report('e.1'))
   for (let revision = 2; revision < 100; revision++) {
     put({ id: 'srv-other', revision })
-    await firewall.next(undefined, undefined, undefined)
+    await firewall.next(undefined)
   }
-  void firewall.next('e.99', 'e.1', undefined)
+  void firewall.next(report('e.1'))
   expect(firewall.isApplied(first)).toBe(true)
 })
 
 test('a stop releases every waiting request', async () => {
   const { firewall, ready } = aFirewall()
   ready()
-  await firewall.next('', '', undefined)
-  const poll = firewall.next('e.1', 'e.1', undefined)
+  await firewall.next(report())
+  const poll = firewall.next(report('e.1'))
   firewall.stop()
   expect(await poll).toMatchObject({ version: 'e.1' })
 })

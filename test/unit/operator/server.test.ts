@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import type { FirewallDocument } from '../../../src/firewall/document.ts'
 import { ExplanationSchema, InstanceStateSchema, ReadinessSchema, type Readiness } from '../../../src/operator/api.ts'
 import type { GateState } from '../../../src/operator/launch-gate.ts'
-import { buildOperatorServer } from '../../../src/operator/server.ts'
+import { buildSocketServer, buildTcpServer, type OperatorParts } from '../../../src/operator/server.ts'
 
 const READINESS: Readiness = {
   ready: true, store: 'file:/x', connected: true, instances: 3, viewAgeSeconds: 0.5, unconfirmed: 0, faulty: 0, contestedAddresses: 0,
@@ -16,20 +16,25 @@ const GATE: Readonly<Record<string, GateState>> = {
   'srv-d': { kind: 'held', revision: 7, reason: 'its link has no possible name', isFinal: true },
 }
 
-function aServer(allow: string[] = [], ready = true, reports: unknown[] = []) {
-  return buildOperatorServer({
-    allow, metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') }, readiness: () => ({ ...READINESS, ready }),
+function parts({ ready = true, reports = [] as unknown[], diagnosed = [] as string[] } = {}): OperatorParts {
+  return {
+    metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') }, readiness: () => ({ ...READINESS, ready }),
     launchGate: (id) => GATE[id] ?? { kind: 'not-served' },
     explain: (network, address) => Promise.resolve(address === 'x' ? undefined : { network, address, answer: 'metadata', status: 200, because: 'it is srv-a\'s' }),
-    diagnose: (id) => Promise.resolve(id === 'srv-a' ? undefined : 'the store was lost 3 s ago'),
+    diagnose: (id) => {
+      diagnosed.push(id)
+      return Promise.resolve(id === 'srv-a' ? undefined : 'the store was lost 3 s ago')
+    },
     firewall: {
-      next: (...report) => {
+      next: (report) => {
         reports.push(report)
-        return Promise.resolve(report[0] === 'none' ? undefined : DOCUMENT)
+        return Promise.resolve(report?.applied === 'none' ? undefined : DOCUMENT)
       },
     },
-  })
+  }
 }
+
+const aServer = (ready = true) => buildTcpServer(parts({ ready }), { allow: [], most: 64, now: () => 0, log: { warn: () => { /* no refusals */ } } })
 
 test('its documents have the shapes that the API declares', async () => {
   const server = aServer()
@@ -45,7 +50,7 @@ test('metrics, liveness and readiness answer', async () => {
   expect((await server.inject('/livez')).statusCode).toBe(200)
   const ready = await server.inject('/readyz')
   expect([ready.statusCode, ready.json()]).toEqual([200, READINESS])
-  expect((await aServer([], false).inject('/readyz')).statusCode).toBe(503)
+  expect((await aServer(false).inject('/readyz')).statusCode).toBe(503)
 })
 
 test('the launch gate answers 200, 409 or 404 with the revision and the reason', async () => {
@@ -61,20 +66,35 @@ test('the launch gate answers 200, 409 or 404 with the revision and the reason',
   expect((await server.inject('/instances/srv-d')).json()).toEqual({ id: 'srv-d', revision: 7, reason: 'its link has no possible name', final: true })
 })
 
-test('the firewall agent gets the document, and what it applied is reported', async () => {
+test('on the unix socket the firewall agent gets the document, and reports what it applied', async () => {
   const reports: unknown[] = []
-  const server = aServer([], true, reports)
-  expect((await server.inject('/firewall?after=a.1&applied=&refused=[]')).json()).toEqual(DOCUMENT)
-  expect((await server.inject('/firewall')).json()).toEqual(DOCUMENT)
-  expect((await server.inject('/firewall?after=none')).statusCode).toBe(503)
-  expect(reports).toEqual([['a.1', '', '[]'], [undefined, undefined, undefined], ['none', undefined, undefined]])
+  const server = buildSocketServer(parts({ reports }), 64)
+  const post = (payload: object) => server.inject({ method: 'POST', url: '/firewall', payload })
+  expect((await server.inject('/firewall?applied=a.1')).json()).toEqual(DOCUMENT)
+  expect((await post({ applied: 'a.1', refused: [] })).json()).toEqual(DOCUMENT)
+  expect((await post({ applied: null, refused: [] })).json()).toEqual(DOCUMENT)
+  expect((await post({ applied: 'none', refused: [] })).statusCode).toBe(503)
+  expect((await post({ applied: 'a.1' })).statusCode).toBe(400)
+  expect((await post({ applied: 'x'.repeat(100_000), refused: [] })).statusCode).toBe(413)
+  expect(reports).toEqual([undefined, { applied: 'a.1', refused: [] }, { applied: undefined, refused: [] }, { applied: 'none', refused: [] }])
+  expect((await server.inject('/livez')).statusCode).toBe(200)
 })
 
-test('only the listed networks have access, by IPv4, IPv6 and IPv4-mapped address', async () => {
-  const server = aServer(['10.1.0.0/16', 'fd00::/8'])
-  const status = async (remoteAddress: string) => (await server.inject({ url: '/metrics', remoteAddress })).statusCode
-  for (const address of ['10.1.2.3', '::ffff:10.1.2.3', 'fd00::1']) expect([address, await status(address)]).toEqual([address, 200])
-  for (const address of ['10.2.0.1', '::ffff:10.2.0.1', 'fe80::1', '169.254.169.254']) expect([address, await status(address)]).toEqual([address, 403])
+test('TCP has no path of the firewall, with any method', async () => {
+  const reports: unknown[] = []
+  const server = buildTcpServer(parts({ reports }), { allow: [], most: 64, now: () => 0, log: { warn: () => { /* no refusals */ } } })
+  for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const) {
+    expect([method, (await server.inject({ method, url: '/firewall?applied=a.1' })).statusCode]).toEqual([method, 404])
+  }
+  expect(reports).toEqual([])
+})
+
+test('what is not an id or not a network gets 400, and is not looked up', async () => {
+  const diagnosed: string[] = []
+  const server = buildSocketServer(parts({ diagnosed }), 64)
+  for (const id of ['..%2Fother%2Ftext', '%00', 'a%20b', '-a']) expect([id, (await server.inject(`/instances/${id}?reason`)).statusCode]).toEqual([id, 400])
+  expect((await server.inject('/explain?address=10.0.0.2&network=..%2Fred')).statusCode).toBe(400)
+  expect(diagnosed).toEqual([])
 })
 
 test('/explain says what a guest at an address gets; 400 if it is not an address', async () => {

@@ -1,0 +1,119 @@
+/**
+ * The operator API: what a caller over TCP can change, read and hold.
+ */
+import { spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
+import { connect, type Socket } from 'node:net'
+import { join } from 'node:path'
+import t from 'tap'
+import { ID_RULE } from '../../src/metadata/identifiers.ts'
+import { openStore } from '../../src/store/open.ts'
+import { request, startDaemon, until } from '../support/programs/daemon.ts'
+import { must, run } from '../support/programs/processes.ts'
+import { anInstance } from '../support/fixtures/instance.ts'
+import { exchange } from '../support/fixtures/socket.ts'
+import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
+
+const ID = '/latest/meta-data/instance-id'
+
+async function aStore(directory: string): Promise<string> {
+  const url = `file:${directory}`
+  const store = await openStore({ url })
+  await store.put(anInstance({ interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }] }))
+  await store.close()
+  return url
+}
+
+t.test('no request over TCP opens the launch gate, which waits for the firewall agent', async (t) => {
+  const daemon = await startDaemon({ IMDS_STORE: await aStore(t.testdir()), IMDS_FIREWALL: 'required' })
+  t.teardown(() => daemon.stop())
+  const gate = async () => (await daemon.operator('/instances/srv-abcde')).status
+  await until(async () => await gate() !== 404, 'the instance')
+  const document = await request(daemon.operatorPort, '/firewall')
+  const version = document.status === 200 ? (JSON.parse(document.body.toString()) as { version: string }).version : 'none'
+  for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']) {
+    for (const target of [`/firewall?after=&applied=${version}&refused=[]`, '/firewall']) {
+      const body = JSON.stringify({ applied: version, refused: [] })
+      const lines = ['Host: evil.example', 'Origin: http://evil.example', 'Connection: close', 'Content-Type: application/json', `Content-Length: ${String(body.length)}`]
+      await exchange(daemon.operatorPort, `${method} ${target} HTTP/1.1\r\n${lines.join('\r\n')}\r\n\r\n${body}`)
+    }
+  }
+  t.equal(await gate(), 409)
+})
+
+t.test('an id or a network that is none gets 400, and the daemon looks for no file', async (t) => {
+  const directory = t.testdir({ store: {}, other: {} })
+  const daemon = await startDaemon({ IMDS_STORE: await aStore(join(directory, 'store')) })
+  t.teardown(() => daemon.stop())
+  writeFileSync(join(directory, 'other/text.json'), 'no record')
+  t.equal(spawnSync('mkfifo', [join(directory, 'other/pipe.json')]).status, 0)
+  for (const id of ['..%2Fother%2Ftext', '..%2Fother%2Fnothing', '..%2Fother%2Fpipe', '%00', 'a%20b']) {
+    const { status, body } = await daemon.operator(`/instances/${id}?reason`)
+    t.same([status, JSON.parse(body.toString())], [400, { error: `that is not ${ID_RULE}` }], id)
+  }
+  t.equal((await daemon.operator('/explain?address=10.0.0.9&network=..%2Fother')).status, 400)
+  await until(async () => (await daemon.operator('/instances/srv-abcde?reason')).status === 200, 'the file access to go on')
+})
+
+t.test('idle connections of operators leave guests and Prometheus served, with few descriptors', async (t) => {
+  const daemon = await startDaemon({ IMDS_STORE: await aStore(t.testdir()) }, ['sh', '-c', 'ulimit -n 300 && exec "$@"', 'sh'])
+  t.teardown(() => daemon.stop())
+  await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
+  const held: Socket[] = []
+  t.teardown(() => { for (const socket of held) socket.destroy() })
+  const hold = async (localAddress: string, text = '') => {
+    const socket = connect({ port: daemon.operatorPort, host: '127.0.0.1', localAddress })
+    held.push(socket.on('error', () => { /* closed by the daemon */ }))
+    await once(socket.resume(), 'connect')
+    socket.write(text)
+  }
+  const isServed = async () => [(await daemon.get(ID)).status, (await request(daemon.operatorPort, '/metrics', '127.0.0.9')).status]
+
+  await t.test('from one address', async (t) => {
+    for (let i = 0; i < 400; i++) await hold('127.0.0.1')
+    t.same(await isServed(), [200, 200])
+  })
+
+  await t.test('from 100 addresses', async (t) => {
+    for (let i = 0; i < 400; i++) await hold(`127.0.1.${String(i % 100)}`, 'GET /metrics HTTP/1.1\r\n')
+    t.same(await isServed(), [200, 200])
+  })
+
+  await t.test('of which only a few stay open, with one response each', async (t) => {
+    await until(() => held.filter((socket) => !socket.destroyed).length < 80, 'the excess to be closed')
+    const pipelining = connect(daemon.operatorPort, '127.0.0.1', () => { pipelining.write('GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(300)) })
+    held.push(pipelining)
+    let text = ''
+    pipelining.setEncoding('latin1').on('data', (chunk: string) => { text += chunk })
+    const statuses = () => text.match(/^HTTP\/1.1 \d+/gm) ?? []
+    await until(() => statuses().length === 300, 'the responses')
+    t.same(new Set(statuses().slice(1)), new Set(['HTTP/1.1 503']), 'the daemon holds the text of one response at most')
+    t.same(await isServed(), [200, 200])
+  })
+})
+
+t.test('an address outside of IMDS_OPERATOR_ALLOW is closed before it is read', { skip: withoutNamespaces() }, async (t) => {
+  const hypervisor = await makeHypervisor()
+  t.teardown(() => hypervisor.remove())
+  for (const address of ['10.99.0.1', '10.99.0.2', '10.98.0.1']) await must([...hypervisor.within, 'ip', 'address', 'add', `${address}/32`, 'dev', 'lo'])
+  const daemon = await startDaemon({
+    IMDS_STORE: await aStore(t.testdir()), IMDS_LISTEN: `${SERVICE}:80`, IMDS_OPERATOR_LISTEN: '10.99.0.1:9169', IMDS_OPERATOR_ALLOW: '10.99.0.0/24',
+  }, hypervisor.within)
+  t.teardown(() => daemon.stop())
+  const scrape = async (from: string) => {
+    const { status, stdout } = await run([...hypervisor.within, 'curl', '-s', '-o', '/dev/null', '-w', '%{http_code}', '--interface', from, 'http://10.99.0.1:9169/metrics'])
+    return [status, stdout.toString()]
+  }
+  t.same(await scrape('10.99.0.2'), [0, '200'])
+  const code = `
+    const { connect } = require('node:net')
+    let closed = 0
+    for (let i = 0; i < 400; i++) connect({ host: '10.99.0.1', port: 9169, localAddress: '10.98.0.1' })
+      .on('error', () => {}).on('data', () => console.log('data')).on('close', () => { if (++closed === 400) console.log('all closed') })`
+  t.equal((await must([...hypervisor.within, process.execPath, '-e', code])).toString(), 'all closed\n', 'connections that send nothing are closed at once, without a response')
+  t.same(await scrape('10.99.0.2'), [0, '200'])
+  const warnings = daemon.log.filter(({ level }) => level === 'warn')
+  t.equal(warnings.length, 1, 'one line says so, not 400')
+  t.match(warnings[0], { address: '10.98.0.1', msg: /IMDS_OPERATOR_ALLOW/ })
+})

@@ -13,7 +13,7 @@ import type { Parsed } from './metadata/parsed.ts'
 import { parseListeners, type GuestListeners } from './listeners.ts'
 import { LOG_LEVELS, type LogLevel } from './log.ts'
 import { parseRecordKeys, type RecordKeys } from './store/crypto/record-cipher.ts'
-import { NAME_RULE, parseStoreSettings, redisFilesOf, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from './store/settings.ts'
+import { NAME_RULE, parseStoreSettings, redisFilesOf, STORE_SETTINGS, USER_DATA_MAX_BYTES, USER_DATA_MAX_BYTES_LIMIT, type StoreSettings } from './store/settings.ts'
 import type { RedisFiles } from './store/url.ts'
 import { DEFAULT_OPERATOR_LISTEN, DEFAULT_OPERATOR_SOCKET } from './operator/paths.ts'
 import { DEFAULT_LISTEN } from './runtime/guest-listeners.ts'
@@ -149,7 +149,7 @@ export function parseConfig(
     perSecond: whole('IMDS_GUEST_REQUESTS_PER_SECOND', 100, 1_000_000_000),
     connections: whole('IMDS_GUEST_CONNECTIONS', 16, 65_536),
   }
-  const userDataMaxBytes = whole('IMDS_USER_DATA_MAX_BYTES', 1, 16 * 1024 * 1024)
+  const userDataMaxBytes = whole('IMDS_USER_DATA_MAX_BYTES', 1, USER_DATA_MAX_BYTES_LIMIT)
   const resyncSeconds = whole('IMDS_RESYNC_SECONDS', 1, 86_400)
   const snapshotMaxAgeSeconds = whole('IMDS_SNAPSHOT_MAX_AGE_SECONDS', 1, 31_536_000)
   const firewall = read('IMDS_FIREWALL')

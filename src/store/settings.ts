@@ -5,6 +5,8 @@
 import { isName } from '../metadata/identifiers.ts'
 import { fileFaults, parseStoreUrl, STORE_URL_FORMS, type FileStore, type RedisFiles, type RedisStore } from './url.ts'
 
+/** The most that IMDS_USER_DATA_MAX_BYTES can be set to, for a daemon. */
+export const USER_DATA_MAX_BYTES_LIMIT = 16 * 1024 * 1024
 /** The default limit of user-data in bytes, which is EC2's (docs/ec2.md#user-data). */
 export const USER_DATA_MAX_BYTES = 16384
 

@@ -92,6 +92,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'store/backend.ts': 'unit/store/publish',
   'store/publisher.ts': 'unit/store/publish-many',
   'store/redis/announcements.ts': 'redis/announcements',
+  'store/redis/lengths.ts': 'redis/long-values',
   'store/redis/publisher.ts': 'redis/publish',
   'store/redis/source.ts': 'redis/watch',
   'version.ts': 'daemon/programs',

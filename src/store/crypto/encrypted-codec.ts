@@ -15,8 +15,8 @@ import { isEncrypted, type RecordCipher } from './record-cipher.ts'
 import { readPublished, readStored, type Stored } from './stored.ts'
 import { TurnBudget } from '../../runtime/turn-budget.ts'
 
-/** The stored values of an instance. `userData` and `digest` are undefined if the store has none. */
-export interface Values { readonly record: Buffer, readonly userData: Buffer | undefined, readonly digest: string | undefined }
+/** The stored values of an instance. `userData` and `digest` are undefined if the store has none. `fault`: why they were not read. */
+export interface Values { readonly record: Buffer, readonly userData: Buffer | undefined, readonly digest: string | undefined, readonly fault?: string }
 
 /** Encrypted values to write. The store compares `instance` and `sealedAt`. */
 export interface EncryptedValues { readonly instance: Instance, readonly sealedAt: Seal, readonly record: Buffer, readonly userData: Buffer | undefined }
@@ -92,7 +92,7 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
     for (let attempt = 1; ; attempt++) {
       const before = await writer.values(id)
       if (before === undefined) return { kind: 'absent' }
-      const isPlain = !isEncrypted(before.record)
+      const isPlain = before.fault === undefined && !isEncrypted(before.record)
       if (isPlain && !fromPlain) return { kind: 'plain' }
       const stored = await this.#read(id, before, isPlain ? undefined : this.#cipher)
       if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
@@ -108,7 +108,7 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
     for (let attempt = 1; ; attempt++) {
       const before = await writer.values(id)
       if (before === undefined) return { kind: 'absent' }
-      if (!isEncrypted(before.record)) return { kind: 'unchanged' }
+      if (before.fault === undefined && !isEncrypted(before.record)) return { kind: 'unchanged' }
       const stored = await this.#read(id, before, this.#cipher)
       if (stored.kind !== 'record') throw new Error(`${id}: ${stored.reason}`)
       const converted = await writer.convertToPlain(stored.document, stored.userData, before.digest)
@@ -121,8 +121,8 @@ class EncryptedCodec implements Codec<EncryptedReader, EncryptedWriter>, Convers
     return writer.mark(as)
   }
 
-  #read(id: string, { record, userData }: Values, cipher: RecordCipher | undefined): Promise<Stored> {
-    return readStored(id, record, userData, cipher, new TurnBudget())
+  async #read(id: string, { record, userData, fault }: Values, cipher: RecordCipher | undefined): Promise<Stored> {
+    return fault !== undefined ? { kind: 'unreadable', reason: fault } : readStored(id, record, userData, cipher, new TurnBudget())
   }
 
   #encrypt(instance: Instance, document: unknown, userData: Uint8Array | undefined): EncryptedValues {

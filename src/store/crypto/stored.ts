@@ -31,9 +31,10 @@ export async function readStored(
 
 /** Reads the two values for a publisher: undefined if there are none. Rejects when they cannot be read. */
 export async function readPublished(
-  id: string, values: { readonly record: Buffer, readonly userData: Buffer | undefined } | undefined, cipher: RecordCipher | undefined,
+  id: string, values: { readonly record: Buffer, readonly userData: Buffer | undefined, readonly fault?: string } | undefined, cipher: RecordCipher | undefined,
 ): Promise<{ readonly document: unknown, readonly userData: Buffer | undefined } | undefined> {
   if (values === undefined) return undefined
+  if (values.fault !== undefined) throw new Error(`${id} cannot be read: ${values.fault}`)
   const stored = await readStored(id, values.record, values.userData, cipher, new TurnBudget())
   if (stored.kind !== 'record') throw new Error(`${id} cannot be read: ${stored.reason}`)
   return { document: stored.document, userData: stored.userData }

@@ -38,7 +38,7 @@ export function describeUrl(url: string): string {
 }
 
 /**
- * Connects to the server that has the region with this key (keys.ts, `region`), and checks it as `check` does. Rejects with the reason of
+ * Connects to the server that has the region with this key (keys.ts, `instances`), and checks it as `check` does. Rejects with the reason of
  * every server that was tried.
  */
 export async function connectToRegion(settings: RedisSettings, key: string, name: string): Promise<Connection & { readonly role: string }> {
@@ -69,9 +69,9 @@ export async function connectTo(settings: RedisSettings, node: Node, name: strin
  * have been lost in between.
  */
 export async function check(redis: Redis, settings: RedisSettings, key: string): Promise<string> {
-  const [held, info] = await attempt(redis, [['get', key], ['info', 'replication']])
+  const [held, info] = await attempt(redis, [['hget', key, ''], ['info', 'replication']]) // no instance has an empty id
   // ASK: the slot is moving to another node, and belongs to this one until the move ends.
-  if (held instanceof Error && !held.message.startsWith('ASK ')) throw held
+  if (held instanceof Error && !/^(ASK|WRONGTYPE) /.test(held.message)) throw held
   if (info instanceof Error) throw info
   const field = (name: string) => new RegExp(`^${name}:([^\\r\\n]*)`, 'm').exec(String(info))?.[1] ?? ''
   if (field('role') !== 'slave') return field('role')

@@ -9,19 +9,22 @@ import { PLAIN, type Backend, type Change, type PlainWriter, type Written } from
 import {
   buildEncryptedCodec, type Converted, type EncryptedValues, type EncryptedWriter, type EncryptedWritten, type Values, type WriteOptions,
 } from '../crypto/encrypted-codec.ts'
-import type { RecordCipher } from '../crypto/record-cipher.ts'
+import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
 import { readPublished } from '../crypto/stored.ts'
 import { buildPublisher } from '../publish.ts'
+import { USER_DATA_MAX_BYTES_LIMIT } from '../settings.ts'
 import { StoreUnavailable, type AnnouncedHypervisor, type Listed, type Published, type Publisher, type RemoveResult } from '../publisher.ts'
 import { announcedHypervisors, unannouncedOf } from './announcements.ts'
-import { again, close, connectToRegion, isDenied, reasonOf, type Connection, type RedisSettings } from './connection.ts'
+import { again, attempt, close, connectToRegion, isDenied, reasonOf, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf, type Keys } from './keys.ts'
+import { checkIndex, formatTooLong, lengthCommands, lengthsOf } from './lengths.ts'
 import {
   formatDigest, parseConverted, parsePut, parsePutEncrypted, parseRemoved, putArguments, putEncryptedArguments, valueArguments, type ScriptAnswer,
   type ScriptArguments,
 } from './script.ts'
 
 const SCRIPT = readFileSync(new URL('publish.lua', import.meta.url), 'utf8')
+const NONE = Buffer.alloc(0)
 /** How long a command waits for a failover, or for a slot that a Cluster moves. */
 const PATIENCE_MS = 10_000
 const RETRY_MS = 200
@@ -76,8 +79,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   }
 
   async values(id: string): Promise<Values | undefined> {
-    const [record, userData, digest] = await this.#patiently((redis) => redis.hmgetBuffer(this.#keys.instance(id), 'record', 'user-data', 'digest'))
-    return record ? { record, userData: userData ?? undefined, digest: digest?.toString() } : undefined // ioredis has null for nil
+    return this.#patiently((redis) => this.#values(redis, this.#keys.instance(id)))
   }
 
   async write(change: Change): Promise<Written> {
@@ -129,7 +131,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   }
 
   async list(): Promise<readonly Listed[]> {
-    const entries = await this.#patiently((redis) => redis.hgetall(this.#keys.instances))
+    const entries = await this.#patiently((redis) => this.#index(redis))
     return Object.entries(entries).map(([id, text]) => listed(id, text)).sort((a, b) => a.id < b.id ? -1 : 1)
   }
 
@@ -152,7 +154,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
         try {
           connection.redis.on('pmessage', (_pattern: string, _channel: string, id: string) => { report(id) })
           await connection.redis.psubscribe(this.#keys.notices('*'))
-          const now = await this.#patiently((redis) => redis.hgetall(this.#keys.instances))
+          const now = await this.#patiently((redis) => this.#index(redis))
           // Notices were lost while there was no connection: report what differs from the index of the last one.
           if (known !== undefined) for (const id of new Set([...Object.keys(known), ...Object.keys(now)])) if (known[id] !== now[id]) report(id)
           known = now
@@ -182,6 +184,21 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
     if (connection !== undefined) close(connection)
   }
 
+  /** Reads the values of an instance, if they are not too long. A Redis user of an earlier version may not ask for lengths, and reads any values. */
+  async #values(redis: Redis, key: string): Promise<Values | undefined> {
+    const replies = await attempt(redis, lengthCommands(key))
+    const lengths = replies.some((reply) => reply instanceof Error && isDenied(reply)) ? { record: 0, digest: 0, userData: 0 } : lengthsOf(replies)
+    const fault = formatTooLong(lengths, true) ?? formatUserDataTooLong(lengths.userData)
+    if (fault !== undefined) return { record: NONE, userData: undefined, digest: undefined, fault }
+    const [record, userData, digest] = await redis.hmgetBuffer(key, 'record', 'user-data', 'digest')
+    return record ? { record, userData: userData ?? undefined, digest: digest?.toString() } : undefined // ioredis has null for nil
+  }
+
+  async #index(redis: Redis): Promise<Record<string, string>> {
+    await checkIndex((commands) => attempt(redis, commands), this.#keys.instances)
+    return redis.hgetall(this.#keys.instances)
+  }
+
   #script(args: ScriptArguments): Promise<ScriptAnswer> {
     return this.#patiently((redis) => (redis as ScriptedRedis).imdsPublish(this.#keys.region, ...args))
   }
@@ -205,13 +222,18 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   }
 
   async #connect(name: string): Promise<Connection> {
-    const connection = await connectToRegion(this.#settings, this.#keys.region, name)
+    const connection = await connectToRegion(this.#settings, this.#keys.instances, name)
     connection.redis.defineCommand('imdsPublish', { lua: SCRIPT, numberOfKeys: 1 })
     return connection
   }
 }
 
 type ScriptedRedis = Redis & { imdsPublish(key: string, ...args: (string | Buffer)[]): Promise<ScriptAnswer> }
+
+/** Why user-data is not read, or undefined. Every daemon rejects it, whatever limit it has. */
+function formatUserDataTooLong(bytes: number): string | undefined {
+  return bytes > USER_DATA_MAX_BYTES_LIMIT + ENCRYPTION_MAX_OVERHEAD_BYTES ? `the user-data is ${String(bytes)} bytes, more than the limit of ${String(USER_DATA_MAX_BYTES_LIMIT)}` : undefined
+}
 
 function unusable(error: unknown): Error {
   return new StoreUnavailable(`cannot use the store: ${typeof error === 'string' ? error : reasonOf(error)}`, { cause: error })

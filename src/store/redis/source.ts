@@ -8,10 +8,10 @@
  */
 import type { Redis } from 'ioredis'
 import { ipv6Digits } from '../../metadata/address.ts'
-import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
-import { formatTooLong } from '../../metadata/user-data.ts'
-import { again, attempt, check, close, connectTo, connectToRegion, describeUrl, reasonOf, redirection, type Connection, type RedisSettings } from './connection.ts'
+import { formatTooLong as formatUserDataTooLong } from '../../metadata/user-data.ts'
+import { again, attempt, check, close, connectTo, connectToRegion, describeUrl, isDenied, reasonOf, redirection, type Connection, type RedisSettings } from './connection.ts'
 import { ANNOUNCEMENT_SECONDS, keysOf } from './keys.ts'
+import { checkIndex, formatTooLong, lengthCommands, lengthsOf, WORD_MAX_BYTES, type Lengths } from './lengths.ts'
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
 import { readStored } from '../crypto/stored.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
@@ -50,8 +50,15 @@ export function buildRedisSource(parts: RedisSourceParts): Source {
 /** The open session. `end` closes it, for a reason. */
 interface Session { readonly commands: Connection, readonly end: (reason: string) => void }
 
-/** An instance to read; `userDataBytes` is 0 if its length is not known. */
-interface ToRead { readonly id: string, readonly userDataBytes: number }
+const WRONG_TYPE = 'a key of this instance has a wrong type'
+
+/** An instance to read: the fields of its key, `digest` first, with as many bytes. `fault`: why the others are not read. */
+interface ToRead {
+  readonly id: string
+  readonly fields: readonly string[]
+  readonly bytes: number
+  readonly fault: { readonly kind: 'unreadable' | 'user-data', readonly reason: string } | undefined
+}
 
 class RedisSource implements Source {
   readonly description: string
@@ -80,33 +87,47 @@ class RedisSource implements Source {
   }
 
   async index(): Promise<Index> {
-    const [region, digests] = (await this.#ask([['get', this.#keys.region], ['hgetall', this.#keys.hypervisor(this.#hypervisor)]])).map(valueOf)
-    return { initialised: region !== undefined, digests: new Map(Object.entries(digests as Record<string, string>)) }
+    const own = this.#keys.hypervisor(this.#hypervisor)
+    await checkIndex((commands) => this.#ask(commands), own)
+    const [region, digests] = await this.#ask([['exists', this.#keys.region], ['hgetall', own]])
+    return { initialised: await this.#exists(this.#keys.region, region), digests: new Map(Object.entries(valueOf(digests) as Record<string, string>)) }
   }
 
-  /** For several ids, asks for the lengths of their values first, so that each read is bounded in bytes. One id takes one round trip. */
+  /** Asks for the lengths of all values first, so that each read is bounded in bytes, and nothing is read that is too long. */
   async* load(ids: readonly string[]): AsyncIterable<Loaded> {
-    const fields = ids.length === 1 ? [] : ids.flatMap((id) => ['record', 'user-data'].map((field) => ['hstrlen', this.#keys.instance(id), field]))
-    const lengths = (await this.#ask(fields)).map((reply) => isWrongType(reply) ? 0 : valueOf(reply) as number)
+    const replies = await this.#ask(ids.flatMap((id) => lengthCommands(this.#keys.instance(id))))
     let some: ToRead[] = []
     let bytes = 0
-    for (const [i, id] of ids.entries()) {
-      const [recordBytes = 0, userDataBytes = 0] = lengths.slice(2 * i, 2 * i + 2)
-      const toRead = recordBytes + (this.#isTooLong(userDataBytes) ? 0 : userDataBytes)
-      if (some.length > 0 && bytes + toRead > READ_BYTES) {
+    for (const id of ids) {
+      const lengths = replies.splice(0, 3)
+      const toRead = this.#toRead(id, lengths.some(isWrongType) ? undefined : lengthsOf(lengths))
+      if (some.length > 0 && bytes + toRead.bytes > READ_BYTES) {
         yield* this.#read(some)
         some = []
         bytes = 0
       }
-      some.push({ id, userDataBytes })
-      bytes += toRead
+      some.push(toRead)
+      bytes += toRead.bytes
     }
     yield* this.#read(some)
   }
 
+  #toRead(id: string, lengths: Lengths | undefined): ToRead {
+    if (lengths === undefined) return { id, fields: [], bytes: 0, fault: { kind: 'unreadable', reason: WRONG_TYPE } }
+    const { record, digest, userData } = lengths
+    const reason = formatTooLong(lengths, this.#cipher !== undefined)
+    if (reason !== undefined) return { id, fields: digest > WORD_MAX_BYTES ? [] : ['digest'], bytes: 0, fault: { kind: 'unreadable', reason } }
+    // The limit is a little higher, because an encrypted value is longer than its contents.
+    if (userData <= this.#userDataMaxBytes + ENCRYPTION_MAX_OVERHEAD_BYTES) return { id, fields: ['digest', 'record', 'user-data'], bytes: record + userData, fault: undefined }
+    return { id, fields: ['digest'], bytes: 0, fault: { kind: 'user-data', reason: `the user-data is ${formatUserDataTooLong(userData, this.#userDataMaxBytes)}` } }
+  }
+
   async owner(network: string, address: string): Promise<string | undefined> {
     if (!address.includes(':')) {
-      const [id] = (await this.#ask([['hget', this.#keys.addresses(network), address]])).map(valueOf)
+      const owners = this.#keys.addresses(network)
+      const [bytes] = (await this.#ask([['hstrlen', owners, address]])).map(valueOf)
+      if (bytes === 0 || bytes as number > WORD_MAX_BYTES) return undefined
+      const [id] = (await this.#ask([['hget', owners, address]])).map(valueOf)
       return id as string | undefined
     }
     const digits = ipv6Digits(address)
@@ -116,33 +137,33 @@ class RedisSource implements Source {
   }
 
   async* #read(some: readonly ToRead[]): AsyncIterable<Loaded> {
-    const replies = await this.#ask(some.flatMap(({ id, userDataBytes }) => [
-      ['hmgetBuffer', this.#keys.instance(id), 'record', 'digest', ...this.#isTooLong(userDataBytes) ? [] : ['user-data']],
-      ['get', this.#keys.tombstone(id)],
-    ]))
-    for (const { id, userDataBytes } of some) {
-      const [values, tombstone] = replies.splice(0, 2) // frees them while the others are processed
-      if (isWrongType(values) || isWrongType(tombstone)) yield { kind: 'unreadable', id, digest: undefined, reason: 'a key of this instance has a wrong type' }
-      else yield await this.#loaded(id, valueOf(values) as (Buffer | undefined)[], valueOf(tombstone) as string | undefined, userDataBytes)
+    const replies = await this.#ask(some.flatMap(({ id, fields }) =>
+      fields.length === 0 ? [] : [['hmgetBuffer', this.#keys.instance(id), ...fields], ['exists', this.#keys.tombstone(id)]]))
+    for (const { id, fields, fault } of some) {
+      const [values = [], tombstone] = replies.splice(0, fields.length === 0 ? 0 : 2) // frees them while the others are processed
+      if (isWrongType(values)) {
+        yield { kind: 'unreadable', id, digest: undefined, reason: WRONG_TYPE }
+        continue
+      }
+      const [digest, record, userData] = valueOf(values) as (Buffer | undefined)[]
+      if (fault !== undefined) yield { id, digest: digest?.toString(), ...fault }
+      else if (record === undefined) yield { kind: await this.#exists(this.#keys.tombstone(id), tombstone) ? 'removed' : 'absent', id }
+      else yield await this.#loaded(id, digest?.toString(), record, userData)
     }
   }
 
-  /** Interprets the values of an instance. `userData` is undefined if there is none, and if it was too long to read. */
-  async #loaded(id: string, [record, digestText, userData]: (Buffer | undefined)[], tombstone: string | undefined, userDataBytes: number): Promise<Loaded> {
-    if (record === undefined) return { kind: tombstone === undefined ? 'absent' : 'removed', id }
-    const digest = digestText?.toString()
-    const most = RECORD_MAX_BYTES + (this.#cipher === undefined ? 0 : ENCRYPTION_MAX_OVERHEAD_BYTES)
-    if (record.length > most) return { kind: 'unreadable', id, digest, reason: `the record is ${String(record.length)} bytes, more than the limit of ${String(most)}` }
-    const bytes = userData?.length ?? userDataBytes
-    if (this.#isTooLong(bytes)) return { kind: 'user-data', id, digest, reason: `the user-data is ${formatTooLong(bytes, this.#userDataMaxBytes)}` }
+  /** Interprets the values of an instance. */
+  async #loaded(id: string, digest: string | undefined, record: Buffer, userData: Buffer | undefined): Promise<Loaded> {
     const stored = await readStored(id, record, userData, this.#cipher, this.#budget)
     if (stored.kind !== 'record') return { id, digest, ...stored }
     return { id, digest, ...stored, userDataSha256: stored.userData && await sha256InSlices(stored.userData, this.#budget) }
   }
 
-  /** True if user-data is certainly too long. The limit is a little higher, because an encrypted value is longer than its contents. */
-  #isTooLong(userDataBytes: number): boolean {
-    return userDataBytes > this.#userDataMaxBytes + ENCRYPTION_MAX_OVERHEAD_BYTES
+  /** Whether a key exists, given the reply to EXISTS. Redis users of earlier versions may not ask that, but may read it. */
+  async #exists(key: string, reply: unknown): Promise<boolean> {
+    if (!(reply instanceof Error) || !isDenied(reply)) return valueOf(reply) === 1
+    const [value] = await this.#ask([['get', key]])
+    return isWrongType(value) || valueOf(value) !== undefined
   }
 
   async stop(): Promise<void> {
@@ -153,7 +174,7 @@ class RedisSource implements Source {
 
   /** Runs one session, from finding the server to its loss. Resolves with the reason. */
   async #live(events: SourceEvents): Promise<string> {
-    const commands = await connectToRegion(this.#settings, this.#keys.region, 'imds')
+    const commands = await connectToRegion(this.#settings, this.#keys.instances, 'imds')
     const open: Connection[] = [commands]
     let heartbeat: NodeJS.Timeout | undefined
     try {
@@ -188,7 +209,7 @@ class RedisSource implements Source {
 
   #beat({ redis, role }: { redis: Redis, role: string }, notices: Redis): void {
     const end = this.#session?.end
-    check(redis, this.#settings, this.#keys.region).then((now) => { if (now !== role) end?.(`the server's role changed from ${role} to ${now}`) },
+    check(redis, this.#settings, this.#keys.instances).then((now) => { if (now !== role) end?.(`the server's role changed from ${role} to ${now}`) },
       (error: unknown) => { end?.(reasonOf(error)) })
     notices.ping().catch((error: unknown) => { end?.(reasonOf(error)) })
   }

@@ -1,0 +1,43 @@
+/**
+ * What a value in Redis may weigh before it is read: lengths are asked first, so that a value of any length costs its readers little.
+ */
+import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
+import { ENCRYPTION_MAX_OVERHEAD_BYTES } from '../crypto/record-cipher.ts'
+import { isDenied } from './connection.ts'
+
+/** The lengths of an instance's values in bytes; 0: there is no such value. */
+export interface Lengths { readonly record: number, readonly digest: number, readonly userData: number }
+
+/** The longest id, and more than any digest. */
+export const WORD_MAX_BYTES = 64
+/** The most memory of an index: some 100,000 instances. */
+const INDEX_MAX_BYTES = 64 * 1024 * 1024
+
+/** The commands that ask for the lengths of an instance's values. `lengthsOf` takes their replies. */
+export function lengthCommands(key: string): string[][] {
+  return ['record', 'digest', 'user-data'].map((field) => ['hstrlen', key, field])
+}
+
+/** The lengths from the replies to `lengthCommands`. Throws the first error among them. */
+export function lengthsOf(replies: readonly unknown[]): Lengths {
+  const error = replies.find((reply) => reply instanceof Error)
+  if (error !== undefined) throw error
+  const [record, digest, userData] = replies as number[]
+  return { record: record!, digest: digest!, userData: userData! }
+}
+
+/** Why a record or a digest of these lengths is not read, or undefined. */
+export function formatTooLong({ record, digest }: Pick<Lengths, 'record' | 'digest'>, isEncrypted: boolean): string | undefined {
+  const most = RECORD_MAX_BYTES + (isEncrypted ? ENCRYPTION_MAX_OVERHEAD_BYTES : 0)
+  if (record > most) return `the record is ${String(record)} bytes, more than the limit of ${String(most)}`
+  return digest > WORD_MAX_BYTES ? `the digest is ${String(digest)} bytes, more than the limit of ${String(WORD_MAX_BYTES)}` : undefined
+}
+
+/** Rejects if an index is too large to be read. Redis users of earlier versions may not ask: they read it in any case. */
+export async function checkIndex(ask: (commands: (string | number)[][]) => Promise<unknown[]>, key: string): Promise<void> {
+  const [bytes] = await ask([['memory', 'usage', key, 'samples', 0]])
+  if (bytes instanceof Error && !isDenied(bytes)) throw bytes
+  if (typeof bytes === 'number' && bytes > INDEX_MAX_BYTES) {
+    throw new Error(`the index ${key} takes ${String(bytes)} bytes in Redis, more than the limit of ${String(INDEX_MAX_BYTES)}: delete what does not belong there`)
+  }
+}

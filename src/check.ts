@@ -1,44 +1,75 @@
 /**
- * imdsd --check: checks a configuration without listening, connecting or writing. It checks the variables, and that this user can read the files that
- * they name and that these are valid.
+ * imdsd --check: checks a configuration without listening, connecting or writing. It checks the variables, that the user of the service can read the
+ * files that they name, and that these are valid. systemd reads credentials as root.
  */
 import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
-import { accessSync, constants, existsSync, readFileSync, statSync } from 'node:fs'
-import { dirname } from 'node:path'
+import { closeSync, constants, existsSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { parseConfig, settingOf, type ConfigFault, type Variable } from './config.ts'
 import { enabledNetworks } from './runtime/systemd.ts'
+import { unreadable } from './runtime/secret-file.ts'
+import { asUser } from './runtime/as-user.ts'
+import { IMDS_SERVICE, readServiceEnvironment } from './runtime/service-environment.ts'
+import { readUnit } from './runtime/unit-file.ts'
 import { parseStoreUrl } from './store/url.ts'
+
+/** open(2): Linux's flag for an unnamed file in a directory, O_DIRECTORY included. */
+const O_TMPFILE = 0o20200000
 
 /** The result of a check. `notes` are warnings. */
 export interface Checked { readonly faults: readonly ConfigFault[], readonly notes: readonly string[] }
 
 type Environment = Readonly<Record<string, string | undefined>>
 
-/** Checks a configuration as the user of this process, at a time (milliseconds since 1970). */
-export function checkConfiguration(env: Environment, nowMs: number): Checked {
-  const parsed = parseConfig(env, { passed: [], enabled: enabledNetworks() }, (path) => readFileSync(path, 'utf8'))
+/** Who will run the daemon. `user` undefined: the user of this process. */
+export interface Runner {
+  readonly user: string | undefined
+  /** Files that systemd reads for the daemon, as root. */
+  readonly credentials: ReadonlySet<string>
+  /** The directory that systemd creates for that user. */
+  readonly stateDirectory: string | undefined
+}
+
+/**
+ * Checks the configuration with which imds.service would start: variables of `env`, then those of the service, whose environment file
+ * `environmentFile` replaces. Throws a Failure if that cannot be read. As root, files are read as the user of the service.
+ */
+export function checkService(env: Environment, environmentFile: string | undefined, nowMs: number): Checked {
+  const unit = readUnit(IMDS_SERVICE.name)
+  const service = readServiceEnvironment(IMDS_SERVICE, unit, environmentFile, env, env['IMDS_STORE'] !== undefined)
+  const user = process.getuid?.() === 0 ? unit?.user : undefined
+  const { faults, notes } = checkConfiguration(service.variables, nowMs, { user, credentials: service.credentials, stateDirectory: unit?.stateDirectory })
+  const sources = service.files.length > 0 ? [`variables from ${service.files.join(', ')}`] : []
+  const files = [...service.credentials].map((path) => `credential ${path}, which systemd reads as root`)
+  return { faults, notes: [...sources, ...files, ...user === undefined ? [] : [`files checked as user ${user}, as in ${IMDS_SERVICE.name}`], ...service.notes, ...notes] }
+}
+
+/** Checks a configuration for a runner, at a time (milliseconds since 1970). */
+export function checkConfiguration(env: Environment, nowMs: number, runner: Runner): Checked {
+  const who = runner.user === undefined ? 'this user' : `user ${runner.user}`
+  const asRunner = <T>(use: () => T): T => runner.user === undefined ? use() : asUser(runner.user, use)
+  const readText = (path: string) => runner.credentials.has(path) ? readFileSync(path, 'utf8') : asRunner(() => readFileSync(path, 'utf8'))
+  const parsed = parseConfig(env, { passed: [], enabled: enabledNetworks() }, readText)
   const notes = parsed.ok && parsed.unknown.length > 0 ? [`unknown variables, which are ignored: ${parsed.unknown.join(', ')}`] : []
-  if (process.getuid?.() === 0) notes.push('checked as root, which can read every file; imds.service runs as the user imds (runuser -u imds -- imdsd --check)')
-  const faults = [...parsed.ok ? [] : parsed.faults, ...redisFaults(env, nowMs), ...stateFaults(env)]
+  const faults = [...parsed.ok ? [] : parsed.faults, ...redisFaults(env, nowMs, readText), ...asRunner(() => stateFaults(env, runner.stateDirectory, who))]
   const store = parseStoreUrl(settingOf(env, 'IMDS_STORE') ?? '')
   if (store?.kind === 'files') {
     if (!existsSync(store.directory)) notes.push(`IMDS_STORE: ${store.directory} does not exist yet; the first publish creates it`)
-    else faults.push(...accessFaults('IMDS_STORE', store.directory, constants.R_OK | constants.X_OK, 'read'))
+    else faults.push(...asRunner(() => accessFaults('IMDS_STORE', store.directory, 'read', who)))
   }
   return { faults, notes }
 }
 
-function redisFaults(env: Environment, nowMs: number): ConfigFault[] {
+function redisFaults(env: Environment, nowMs: number, readText: (path: string) => string): ConfigFault[] {
   const faults: ConfigFault[] = []
   /** Applies `use` to the text of a variable's file. An error that it throws becomes a fault. */
   const read = <T>(variable: Variable, use: (text: string) => T): T | undefined => {
     const path = settingOf(env, variable)
     if (path === undefined) return undefined
     try {
-      return use(readFileSync(path, 'utf8'))
+      return use(readText(path))
     } catch (error) {
-      const { code, message } = error as NodeJS.ErrnoException
-      faults.push({ variable, message: error instanceof Unusable ? `${path} ${message}` : `cannot be read: ${code ?? message}` })
+      faults.push({ variable, message: error instanceof Unusable ? `${path} ${error.message}` : unreadable(path, error) })
       return undefined
     }
   }
@@ -84,20 +115,25 @@ function privateKeyOf(text: string): KeyObject {
   }
 }
 
-/** The daemon creates a missing directory, so its nearest existing parent is checked. */
-function stateFaults(env: Environment): ConfigFault[] {
+/** The daemon creates a missing directory, so its nearest existing parent is checked. `managed`: systemd creates it, and gives it to the user. */
+function stateFaults(env: Environment, managed: string | undefined, who: string): ConfigFault[] {
   let path = settingOf(env, 'IMDS_STATE_DIR')!
-  if (!path.startsWith('/')) return []
+  if (!path.startsWith('/') || path === managed) return []
   while (!existsSync(path)) path = dirname(path)
-  return accessFaults('IMDS_STATE_DIR', path, constants.R_OK | constants.W_OK | constants.X_OK, 'write')
+  return accessFaults('IMDS_STATE_DIR', path, 'write', who)
 }
 
-function accessFaults(variable: Variable, path: string, mode: number, verb: string): ConfigFault[] {
+/** Tries it, since access(2) does not answer for the effective user. An unnamed temporary file (O_TMPFILE) leaves nothing behind. */
+function accessFaults(variable: Variable, path: string, verb: 'read' | 'write', who: string): ConfigFault[] {
   try {
     if (!statSync(path).isDirectory()) return [{ variable, message: `${path} is not a directory` }]
-    accessSync(path, mode)
+    readdirSync(path)
+    statSync(join(path, '.'))
+    if (verb === 'write') closeSync(openSync(path, O_TMPFILE | constants.O_WRONLY, 0o600))
     return []
   } catch (error) {
-    return [{ variable, message: `this user cannot ${verb} ${path}: ${(error as NodeJS.ErrnoException).code ?? ''}` }]
+    const { code = '' } = error as NodeJS.ErrnoException
+    if (code === 'EOPNOTSUPP' || code === 'EISDIR') return [] // this file system has no unnamed files
+    return [{ variable, message: `${who} cannot ${verb} ${path}: ${code}` }]
   }
 }

@@ -18,6 +18,7 @@ import type { RedisFiles } from './store/url.ts'
 import { DEFAULT_OPERATOR_LISTEN, DEFAULT_OPERATOR_SOCKET } from './operator/paths.ts'
 import { DEFAULT_LISTEN } from './runtime/guest-listeners.ts'
 import { formatPlace, isLoopback, parseAddressPort, parseUnixSocket, UNIX_SOCKET_PATH_MAX_BYTES } from './runtime/host-port.ts'
+import { unreadable } from './runtime/secret-file.ts'
 import type { Listener } from './runtime/listen.ts'
 import { NO_SOCKETS, type SystemdSockets } from './runtime/systemd.ts'
 
@@ -124,7 +125,7 @@ export function parseConfig(
       if (parsed.ok) return parsed.value
       for (const message of parsed.faults) fault(variable, message)
     } catch (error) {
-      fault(variable, `cannot be read: ${(error as NodeJS.ErrnoException).code ?? 'error'}`)
+      fault(variable, unreadable(path, error))
     }
     return undefined
   }

@@ -8,6 +8,7 @@
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Arguments } from './arguments.ts'
+import { Failure } from './runtime/failure.ts'
 import { missingFile } from './runtime/missing-file.ts'
 import type { Output } from './runtime/output.ts'
 import { parseConfig, type ConfigFault } from './config.ts'
@@ -82,15 +83,22 @@ async function readArguments(): Promise<Arguments> {
   const { Output } = await import('./runtime/output.ts')
   const output = new Output('imds', process.stdout, process.stderr, (status) => process.exit(status))
   const parsed = await (await import('./arguments.ts')).parseArguments(process.argv, output)
-  if (parsed.check === true) process.exit(await output.finish(await check(output)))
+  if (parsed.check === true) process.exit(await output.finish(await check(output, parsed.environmentFile).catch((error: unknown) => failed(output, error))))
   return parsed
 }
 
+/** Prints why the check could not run, and returns the exit status. */
+function failed(output: Output, error: unknown): number {
+  if (!(error instanceof Failure)) throw error
+  output.warn(error.message)
+  return error.status
+}
+
 /** Runs `--check`: prints what it finds, and returns the exit status. */
-async function check(output: Output): Promise<number> {
+async function check(output: Output, environmentFile: string | undefined): Promise<number> {
   output.use({ json: false, continues: true })
-  const { checkConfiguration } = await import('./check.ts')
-  const { faults, notes } = checkConfiguration(process.env, Date.now())
+  const { checkService } = await import('./check.ts')
+  const { faults, notes } = checkService(process.env, environmentFile, Date.now())
   for (const note of notes) console.error(`note: ${note}`)
   if (faults.length > 0) printFaults(faults)
   else output.print('imds: the configuration is valid')

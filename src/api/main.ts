@@ -11,7 +11,9 @@ import { buildLog, standardOutput } from '../log.ts'
 import { Failure } from '../runtime/failure.ts'
 import { StartFailure } from '../runtime/listen.ts'
 import { Output } from '../runtime/output.ts'
+import { IMDS_API_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
 import { superviseBy } from '../runtime/systemd.ts'
+import { readUnit } from '../runtime/unit-file.ts'
 import { VERSION } from '../version.ts'
 import { startApi } from './api.ts'
 import { API_SETTINGS, parseApiConfig, type ApiConfig } from './config.ts'
@@ -36,6 +38,7 @@ const program = new Command('imds-api')
   .version(VERSION, '-V, --version', 'print the version')
   .helpOption('-h, --help', 'print this text')
   .option('--check', 'compare the tables of the database with this version, and change nothing')
+  .option('--environment-file <file>', 'read the variables of this file, as systemd does. Default for commands: /etc/imds/imds-api.env')
   .addHelpText('after', `
 The secret of an account's first API client comes from the region file (secret_file). Clients that are created later have none: POST
 /1.0/api_clients/ID/reset_secret returns the first one, and each new one.
@@ -66,15 +69,23 @@ function report(error: unknown): number {
   return error instanceof Failure ? error.status : 1
 }
 
-/** The configuration, and the unknown variables beside it. */
-function readConfig(): { readonly config: ApiConfig, readonly unknown: readonly string[] } {
-  const parsed = parseApiConfig(process.env)
+/**
+ * The configuration, and the unknown variables beside it. A command reads the variables of the service; the service itself has them, unless
+ * --environment-file names a file.
+ */
+function readConfig(isCommand = true): { readonly config: ApiConfig, readonly unknown: readonly string[] } {
+  const { environmentFile } = program.opts<{ environmentFile?: string }>()
+  const parsed = parseApiConfig(isCommand || environmentFile !== undefined ? variablesOf(environmentFile) : process.env)
   if (parsed.ok) return { config: parsed.value, unknown: parsed.unknown }
   throw new Failure(EX_CONFIG, parsed.faults.map(({ variable, message }) => `${variable} ${message}`).join('\n'))
 }
 
+function variablesOf(environmentFile: string | undefined): Readonly<Record<string, string | undefined>> {
+  return readServiceEnvironment(IMDS_API_SERVICE, readUnit(IMDS_API_SERVICE.name), environmentFile, process.env, process.env['IMDS_STORE'] !== undefined).variables
+}
+
 async function serve(): Promise<void> {
-  const { config, unknown } = readConfig()
+  const { config, unknown } = readConfig(false)
   const log = buildLog(config.logLevel, standardOutput())
   if (unknown.length > 0) log.warn({ variables: unknown }, 'unknown variables are ignored')
   process.on('uncaughtException', (error) => {

@@ -3,8 +3,7 @@
  * that a start reads only what it needs. There is no `await` at the top level: with one, the bundler would move code that this file shares with
  * the commands to more files, and the start would be slower.
  */
-import { readFileSync } from 'node:fs'
-import { parseEnv } from 'node:util'
+import { parseArgs } from 'node:util'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { STORE_SETTINGS, type StoreSettings } from '../store/settings.ts'
 import { VERSION } from '../version.ts'
@@ -14,6 +13,8 @@ import type { FirewallOptions } from '../firewall/agent/agent.ts'
 import { DEFAULT_OPERATOR_SOCKET } from '../operator/paths.ts'
 import { missingFile } from '../runtime/missing-file.ts'
 import { Output } from '../runtime/output.ts'
+import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
+import { readUnit } from '../runtime/unit-file.ts'
 
 /** The options of every command, by commander's names: those of STORE_SETTINGS, where `--store` and `--record-keys` are shorter. */
 type Options = Omit<StoreSettings, 'url' | 'recordKeysFile'> & { readonly store?: string, readonly recordKeys?: string, readonly json?: boolean }
@@ -32,11 +33,13 @@ Exit statuses:
   74  output was lost, because standard output or standard error cannot be written; what the command changes is done
   75  timeout
 
-Variables that are not set are read from /etc/imds/imds.env, if that is readable.`
+Variables that are not set are those of imds.service: of /etc/imds/imds.env, or the file in --environment-file, and of the unit and its drop-ins with the
+files of their credentials, which root can read. With --store or IMDS_STORE, no file of secrets or certificates comes from there.`
 
-/** The configuration of the daemon on this hypervisor: imdsctl reads variables from it that are not set. */
-const DAEMON_ENVIRONMENT = '/etc/imds/imds.env'
-readDaemonEnvironment()
+const output = new Output('imdsctl', process.stdout, process.stderr, (ended) => process.exit(ended))
+/** The exit status. A command that resolves with a number sets it. */
+let status: number = EXIT.done
+readEnvironment()
 const operatorSocket = (process.env['IMDS_OPERATOR_SOCKET'] ?? '').trim()
 const OPERATOR = new Option('--operator <address>', 'the daemon: unix:PATH, its unix socket for operators, or ADDRESS:PORT, its TCP listener, which only reads')
   .default(`unix:${operatorSocket === '' ? DEFAULT_OPERATOR_SOCKET : operatorSocket}`)
@@ -55,9 +58,6 @@ highest of all, and the last line of the output counts the records.
   jq -c '.[]' records.json | imdsctl put -
   jq -c --rawfile data user-data '{record: ., userDataBase64: ($data | @base64)}' srv-x1y2z.json | imdsctl put -`
 
-const output = new Output('imdsctl', process.stdout, process.stderr, (status) => process.exit(status))
-/** The exit status. A command that resolves with a number sets it. */
-let status: number = EXIT.done
 void buildProgram().parseAsync().catch((error: unknown) => {
   const { code, exitCode } = error as { code?: string, exitCode?: number }
   if (code?.startsWith('commander.') !== true) throw error
@@ -76,6 +76,7 @@ function buildProgram(): Command {
     const option = new Option(flags, help).env(variable)
     program.addOption(flags.endsWith('<n>') ? option.argParser(wholeNumber) : option)
   }
+  program.option('--environment-file <file>', 'read the variables of this file, as systemd does, in place of /etc/imds/imds.env')
   program.option('--json', 'print JSON')
 
   /** Runs a command and sets the exit status. `continues`: the command does its work even if its output is lost. */
@@ -194,15 +195,19 @@ function contextOf({ store, recordKeys, ...settings }: Options): Context {
   return { store: { url: store, recordKeysFile: recordKeys, ...settings }, output }
 }
 
-/** Takes the store, the region and the operators' socket of a hypervisor from its daemon's configuration. Ignores a file that it cannot read. */
-function readDaemonEnvironment(): void {
-  let text: string
+/** Sets the variables of the daemon's service that are not set. Ends the process if --environment-file names a file that cannot be read. */
+function readEnvironment(): void {
+  const options = { 'environment-file': { type: 'string' }, store: { type: 'string', short: 's' } } as const
+  const { values: { 'environment-file': file, store } } = parseArgs({ options, strict: false })
   try {
-    text = readFileSync(DAEMON_ENVIRONMENT, 'utf8')
-  } catch {
-    return
+    const hasStore = store !== undefined || process.env['IMDS_STORE'] !== undefined
+    const { variables } = readServiceEnvironment(IMDS_SERVICE, readUnit(IMDS_SERVICE.name), typeof file === 'string' ? file : undefined, process.env, hasStore)
+    Object.assign(process.env, Object.fromEntries(Object.entries(variables).filter(([name]) => name.startsWith('IMDS_'))))
+  } catch (error) {
+    const failure = failureOf(error)
+    output.warn(failure.message)
+    process.exit(failure.status)
   }
-  for (const [name, value] of Object.entries(parseEnv(text))) if (name.startsWith('IMDS_')) process.env[name] ??= value
 }
 
 function failureOf(error: unknown): Failure {

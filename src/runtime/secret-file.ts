@@ -1,7 +1,23 @@
 /** Secrets that arrive as files, such as systemd's credentials. */
 import { readFileSync } from 'node:fs'
 
-/** The first line of a file: a password. Throws where it cannot be read. */
+/** The first line of a file: a password. Throws an error that names the file if it cannot be read. */
 export function readSecretFile(path: string): string {
-  return readFileSync(path, 'utf8').split(/\r?\n/, 1)[0] ?? ''
+  return readConfigFile(path).toString().split(/\r?\n/, 1)[0] ?? ''
+}
+
+/** The bytes of a file that a setting names. Throws an error that names the file if it cannot be read. */
+export function readConfigFile(path: string): Buffer {
+  try {
+    return readFileSync(path)
+  } catch (error) {
+    throw new Error(unreadable(path, error), { cause: error })
+  }
+}
+
+/** The message for a file that cannot be read, with the remedy if another user could read it. */
+export function unreadable(path: string, error: unknown): string {
+  const { code, message } = error as NodeJS.ErrnoException
+  const remedy = code === 'EACCES' && process.getuid?.() !== 0 ? '; this user may not read it: run the command as root, or as the user who may' : ''
+  return `${path} cannot be read: ${code ?? message}${remedy}`
 }

@@ -16,7 +16,7 @@ t.test('imds-api.service serves in its sandbox, survives a kill and a blocked ev
   await shell(`mkdir ${deploy}`)
   for (const file of ['imds-api.env', 'region.example.yaml']) await shell(`cat > ${deploy}/${file}`, read(`deploy/${file}`))
   const edit = 'sed -i "s|^IMDS_STORE=.*|IMDS_STORE=file:/var/lib/imds-api/store|" /etc/imds/imds-api.env; install -d -o imds-api /var/lib/imds-api/store'
-  t.match(await shell(`set -e; ${executed('docs/install.md', 'api').replace('set -a;', `${edit}; set -a;`)}`), /^\+ zone zon-remk1$[^]*"ready":true/m)
+  t.match(await shell(`set -e; ${executed('docs/install.md', 'api').replace('/opt/imds/bin/imds-api apply', `${edit}; /opt/imds/bin/imds-api apply`)}`), /^\+ zone zon-remk1$[^]*"ready":true/m)
   const isReady = () => until(() => shell('curl -fs 127.0.0.1:9170/readyz').then((text) => text.includes('"publishing":"working"'), () => false), 'imds-api to be ready')
   await isReady()
   t.equal(await shell('ps -o user= -C postgres | sort -u'), 'imds-api\n')

@@ -67,7 +67,7 @@ t.test('--check names every fault of variables and files, exits with 78 and prin
   t.same(faults(all.stderr), [
     'IMDS_LOG_LEVEL must be one of fatal, error, warn, info, debug',
     'IMDS_RECORD_KEYS_FILE has no NAME:BASE64-OF-32-BYTES in line 1',
-    'IMDS_REDIS_CA_FILE cannot be read: ENOENT',
+    `IMDS_REDIS_CA_FILE ${at('none')} cannot be read: ENOENT`,
     `IMDS_REDIS_CERT_FILE ${at('bad.pem')} has no PEM certificate`,
     `IMDS_REDIS_KEY_FILE ${at('bad.pem')} has no PEM private key, or one that needs a passphrase`,
     `IMDS_REDIS_PASSWORD_FILE ${at('empty')} has no password in its first line`,
@@ -93,13 +93,12 @@ t.test('--check names the files and directories that this user may not read or w
   chmodSync(at('store'), 0o300)
   const redis = { IMDS_STORE: 'redis://r', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_REDIS_PASSWORD_FILE: at('password'), IMDS_RECORD_KEYS_FILE: at('record-keys') }
   t.same(faults((await check({ ...redis, IMDS_STATE_DIR: at('state') })).stderr), [
-    'IMDS_RECORD_KEYS_FILE cannot be read: EACCES', 'IMDS_REDIS_PASSWORD_FILE cannot be read: EACCES', `IMDS_STATE_DIR this user cannot write ${at('state')}: EACCES`,
+    `IMDS_RECORD_KEYS_FILE ${at('record-keys')} cannot be read: EACCES`, `IMDS_REDIS_PASSWORD_FILE ${at('password')} cannot be read: EACCES`, `IMDS_STATE_DIR this user cannot write ${at('state')}: EACCES`,
   ])
   t.same(faults((await check({ IMDS_STORE: `file:${at('store')}`, IMDS_STATE_DIR: at('state/missing/one') })).stderr), [
     `IMDS_STATE_DIR this user cannot write ${at('state')}: EACCES`, `IMDS_STORE this user cannot read ${at('store')}: EACCES`,
   ])
   t.match(await check({ IMDS_STORE: `file:${at('state')}`, IMDS_STATE_DIR: at('state/own') }), { status: 0 })
-  if (process.getuid?.() === 0) t.match(await check({ IMDS_STORE: `file:${directory}`, IMDS_STATE_DIR: directory }, []), { status: 0, stderr: /^note: checked as root/m })
   for (const name of ['state', 'store']) chmodSync(at(name), 0o700) // so that the directory can be removed
 })
 

@@ -39,7 +39,9 @@ function file(name: string, text: string): string {
 }
 
 const redis = () => ({ IMDS_STORE: 'rediss://r', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: directory })
-const faultsOf = (env: Record<string, string>, nowMs = WITHIN_MS) => checkConfiguration({ ...redis(), ...env }, nowMs).faults.map(({ variable, message }) => `${variable} ${message}`)
+/** The check for the user of this process. */
+const check = (env: Record<string, string>, nowMs = WITHIN_MS) => checkConfiguration(env, nowMs, { user: undefined, credentials: new Set(), stateDirectory: undefined })
+const faultsOf = (env: Record<string, string>, nowMs = WITHIN_MS) => check({ ...redis(), ...env }, nowMs).faults.map(({ variable, message }) => `${variable} ${message}`)
 
 test('a configuration whose files are all good has no faults, and the check writes nothing', () => {
   const files = {
@@ -58,8 +60,8 @@ test('every fault of variables and files is reported at once', () => {
 
 describe('a file is a fault', () => {
   test.each<[string, string, () => string, RegExp]>([
-    ['that is missing', 'IMDS_REDIS_CA_FILE', () => join(directory, 'none'), /^IMDS_REDIS_CA_FILE cannot be read: ENOENT$/],
-    ['that is a directory', 'IMDS_REDIS_PASSWORD_FILE', () => directory, /^IMDS_REDIS_PASSWORD_FILE cannot be read: EISDIR$/],
+    ['that is missing', 'IMDS_REDIS_CA_FILE', () => join(directory, 'none'), /^IMDS_REDIS_CA_FILE \/.*\/none cannot be read: ENOENT$/],
+    ['that is a directory', 'IMDS_REDIS_PASSWORD_FILE', () => directory, /^IMDS_REDIS_PASSWORD_FILE \/.* cannot be read: EISDIR$/],
     ['with no password in its first line', 'IMDS_REDIS_PASSWORD_FILE', () => file('x', '\r\nsecret\n'), /x has no password in its first line$/],
     ['without a certificate', 'IMDS_REDIS_CA_FILE', () => file('x', keyOf(1)), /x has no PEM certificate$/],
     ['with a torn certificate after a good one', 'IMDS_REDIS_CA_FILE', () => file('x', CERTIFICATE + CERTIFICATE.replace('MIHY', 'AAAA')), /x has a certificate that cannot be parsed, number 2$/],
@@ -89,11 +91,11 @@ test('invariant 9: no fault has the contents of a file', () => {
 })
 
 test('a directory of files that does not exist yet is a note, and a path that is a file is a fault', () => {
-  const check = (store: string) => checkConfiguration({ IMDS_STORE: `file:${store}`, IMDS_STATE_DIR: directory }, WITHIN_MS)
-  expect(check(directory).faults).toEqual([])
-  const later = check(join(directory, 'later'))
+  const storeIn = (store: string) => check({ IMDS_STORE: `file:${store}`, IMDS_STATE_DIR: directory })
+  expect(storeIn(directory).faults).toEqual([])
+  const later = storeIn(join(directory, 'later'))
   expect([later.faults, later.notes.filter((note) => note.includes('the first publish creates it')).length]).toEqual([[], 1])
-  expect(check(file('store', '')).faults).toEqual([{ variable: 'IMDS_STORE', message: `${join(directory, 'store')} is not a directory` }])
+  expect(storeIn(file('store', '')).faults).toEqual([{ variable: 'IMDS_STORE', message: `${join(directory, 'store')} is not a directory` }])
 })
 
 test('a missing state directory is no fault if its nearest existing parent is a directory', () => {
@@ -103,5 +105,5 @@ test('a missing state directory is no fault if its nearest existing parent is a 
 })
 
 test('an unknown variable is a note', () => {
-  expect(checkConfiguration({ ...redis(), IMDS_LISTN: 'x' }, WITHIN_MS).notes).toContain('unknown variables, which are ignored: IMDS_LISTN')
+  expect(check({ ...redis(), IMDS_LISTN: 'x' }).notes).toContain('unknown variables, which are ignored: IMDS_LISTN')
 })

@@ -137,7 +137,7 @@ describe('record keys', () => {
     expect(JSON.stringify(faults)).not.toContain('S3CRET')
   })
   test('in a file that cannot be read are a fault', () => {
-    expect(faultsOf({ ...REDIS, IMDS_RECORD_KEYS_FILE: '/keys' })).toEqual(['IMDS_RECORD_KEYS_FILE cannot be read: error'])
+    expect(faultsOf({ ...REDIS, IMDS_RECORD_KEYS_FILE: '/keys' })).toEqual(['IMDS_RECORD_KEYS_FILE /keys cannot be read: no function to read files was given'])
   })
   test('are for Redis only', () => {
     expect(withKeys(keyLines('k1'), { IMDS_STORE: 'file:/srv/imds' })).toMatchObject({ ok: false, faults: [{ variable: 'IMDS_RECORD_KEYS_FILE', message: 'is for Redis: records in files are not encrypted' }] })

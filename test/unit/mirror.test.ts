@@ -87,6 +87,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'operator/paths.ts': 'unit/operator/server',
   'operator/wait.ts': 'daemon/operator-client',
   'runtime/addresses.ts': 'daemon/addresses',
+  'runtime/as-user.ts': 'daemon/environment',
   'runtime/trusted-path.ts': 'daemon/trusted-path',
   'start.ts': 'api/demo',
   'store/backend.ts': 'unit/store/publish',

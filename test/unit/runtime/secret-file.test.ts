@@ -10,5 +10,5 @@ test.each([['pass word\n', 'pass word'], ['pass\r\nmore\n', 'pass'], [' pass', '
   const path = join(directory, 'secret')
   writeFileSync(path, text)
   expect(readSecretFile(path)).toBe(secret)
-  expect(() => readSecretFile(`${path}.x`)).toThrow(`ENOENT: no such file or directory, open '${path}.x'`)
+  expect(() => readSecretFile(`${path}.x`)).toThrow(`${path}.x cannot be read: ENOENT`)
 })

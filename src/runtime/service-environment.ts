@@ -1,0 +1,69 @@
+/**
+ * The environment of a service as systemd gives it to the service, for commands that run beside it: the variables of its unit and drop-ins, those of
+ * its environment file, and the files of its credentials. Variables of the command's own environment come first.
+ */
+import { readFileSync } from 'node:fs'
+import { parseEnvironmentFile } from './environment-file.ts'
+import { EXIT, Failure } from './failure.ts'
+import type { Unit } from './unit-file.ts'
+
+type Environment = Readonly<Record<string, string | undefined>>
+
+/** Where a service has its variables. `file`: its environment file if there is no unit. */
+export interface Service { readonly name: string, readonly file: string }
+export const IMDS_SERVICE: Service = { name: 'imds.service', file: '/etc/imds/imds.env' }
+export const IMDS_API_SERVICE: Service = { name: 'imds-api.service', file: '/etc/imds/imds-api.env' }
+
+/** The variables of a service. */
+export interface ServiceEnvironment {
+  /** Where a variable names a credential, its value is the file that systemd loads. */
+  readonly variables: Environment
+  /** The files of those variables. systemd reads them as root; the user of the service does not need to. */
+  readonly credentials: ReadonlySet<string>
+  /** The files that were read. */
+  readonly files: readonly string[]
+  /** What an operator should know: variables that come from elsewhere, files that cannot be read. */
+  readonly notes: readonly string[]
+}
+
+/**
+ * Reads the environment of a service for a command with the environment `env`. `file` replaces the environment files of the unit; a Failure is
+ * thrown if it cannot be read. `hasStore`: the command was given a store, by an option or a variable. Then no file of secrets or certificates comes from
+ * the service, because it belongs to another store.
+ */
+export function readServiceEnvironment(
+  service: Service, unit: Unit | undefined, file: string | undefined, env: Environment, hasStore: boolean,
+): ServiceEnvironment {
+  const notes: string[] = []
+  const files = [...unit?.files ?? []]
+  const credentials = new Set<string>()
+  const given: Record<string, string> = { ...unit?.environment }
+  for (const path of file === undefined ? unit?.environmentFiles ?? [service.file] : [file]) {
+    const { text, reason } = read(path)
+    if (text === undefined && file !== undefined) throw new Failure(EXIT.noInput, `--environment-file ${path} cannot be read: ${String(reason)}`)
+    if (reason !== undefined && reason !== 'ENOENT') notes.push(`${path} cannot be read: ${reason}; run this command as root`)
+    if (text === undefined) continue
+    const { variables, ignored } = parseEnvironmentFile(text)
+    for (const name of ignored) notes.push(`${path}: "${name}" is not the name of a variable, and systemd ignores it`)
+    Object.assign(given, variables)
+    files.push(path)
+  }
+  const used = Object.entries(given).filter(([name]) => name.startsWith('IMDS_') && !(hasStore && name.endsWith('_FILE')))
+  const overruled = used.filter(([name, value]) => env[name] !== undefined && env[name] !== value).map(([name]) => name)
+  if (overruled.length > 0) notes.push(`from the environment of this command, not from the service: ${overruled.join(', ')}`)
+  const resolved = used.map(([name, value]) => {
+    const source = unit?.credentials.get(value)
+    if (source?.startsWith('/') !== true) return [name, value] as const
+    if (env[name] === undefined) credentials.add(source)
+    return [name, source] as const
+  })
+  return { variables: { ...Object.fromEntries(resolved), ...env }, credentials, files, notes }
+}
+
+function read(path: string): { readonly text?: string, readonly reason?: string } {
+  try {
+    return { text: readFileSync(path, 'utf8') }
+  } catch (error) {
+    return { reason: (error as NodeJS.ErrnoException).code ?? String(error) }
+  }
+}

@@ -1,0 +1,83 @@
+/**
+ * Reads what a unit of systemd and its drop-ins say about the environment of a service, from the directories of systemd.unit(5). It asks no running
+ * systemd, so it sees a drop-in before `systemctl daemon-reload`.
+ */
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+/** The service of a unit. `files`: those that were read. */
+export interface Unit {
+  readonly files: readonly string[]
+  readonly user: string | undefined
+  /** The directory that systemd creates for the service and gives to its user. */
+  readonly stateDirectory: string | undefined
+  /** Environment=, with the specifiers for directories replaced. */
+  readonly environment: Readonly<Record<string, string>>
+  readonly environmentFiles: readonly string[]
+  /** LoadCredential=: the path that the service sees -> the file that systemd loads. */
+  readonly credentials: ReadonlyMap<string, string>
+}
+
+/** The highest priority first: a file hides those of the same name in later directories. */
+const DIRECTORIES = ['/etc/systemd/system', '/run/systemd/system', '/usr/local/lib/systemd/system', '/usr/lib/systemd/system']
+/** One assignment of Environment=: a word, of which parts may be in quotes. */
+const WORD = /(?:"(?:\\.|[^"\\])*"|'[^']*'|[^\s"'])+/g
+
+/** Reads a unit; undefined if it is not installed. */
+export function readUnit(name: string, directories: readonly string[] = DIRECTORIES): Unit | undefined {
+  const unit = directories.map((directory) => join(directory, name)).find((path) => textOf(path) !== undefined)
+  if (unit === undefined) return undefined
+  const files = [unit, ...dropInsOf(name, directories)]
+  const settings = files.flatMap((path) => parseService(textOf(path) ?? ''))
+  const listOf = (key: string) => settings.reduce<string[]>((list, [one, value]) => one !== key ? list : value === '' ? [] : [...list, value], [])
+  const specifiers: Readonly<Record<string, string>> = { '%%': '%', '%C': '/var/cache', '%L': '/var/log', '%S': '/var/lib', '%d': `/run/credentials/${name}`, '%t': '/run', '%E': '/etc' }
+  const expand = (text: string) => text.replace(/%./g, (one) => specifiers[one] ?? one)
+  const assignments = listOf('Environment').flatMap((value) => value.match(WORD) ?? []).map((word) => expand(unquote(word)).split(/=(.*)/s))
+  const [stateDirectory] = listOf('StateDirectory').flatMap((value) => value.split(' '))
+  return {
+    files, user: listOf('User').at(-1), stateDirectory: stateDirectory && join('/var/lib', stateDirectory),
+    environment: Object.fromEntries(assignments.map(([variable = '', value = '']) => [variable, value])),
+    environmentFiles: listOf('EnvironmentFile').map((path) => expand(path.replace(/^-/, ''))),
+    credentials: new Map(listOf('LoadCredential').map((value) => value.split(/:(.*)/s)).map(([id = '', path = '']) => [expand(`%d/${id}`), expand(path)])),
+  }
+}
+
+/** The drop-ins of a unit, in the order in which systemd applies them. */
+function dropInsOf(name: string, directories: readonly string[]): string[] {
+  const paths = new Map<string, string>()
+  for (const directory of directories.map((one) => join(one, `${name}.d`)).reverse()) {
+    for (const file of namesIn(directory)) if (file.endsWith('.conf')) paths.set(file, join(directory, file))
+  }
+  return [...paths].sort(([a], [b]) => a < b ? -1 : 1).map(([, path]) => path)
+}
+
+/** The settings in the section [Service], in order. */
+function parseService(text: string): (readonly [key: string, value: string])[] {
+  const lines = text.split(/\r?\n/).filter((line) => !/^\s*[#;]/.test(line)).join('\n').replace(/\\\n/g, ' ').split('\n').map((line) => line.trim())
+  let section = ''
+  return lines.flatMap((line) => {
+    if (line.startsWith('[')) section = line
+    const [, key, value] = /^([A-Za-z]+)\s*=\s*(.*)$/.exec(line) ?? []
+    return section === '[Service]' && key !== undefined && value !== undefined ? [[key, value] as const] : []
+  })
+}
+
+function unquote(word: string): string {
+  return word.replace(/"((?:\\.|[^"\\])*)"|'([^']*)'/g, (_all, double?: string, single = '') => double?.replace(/\\(.)/g, '$1') ?? String(single))
+}
+
+function textOf(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    return undefined
+  }
+}
+
+function namesIn(directory: string): string[] {
+  try {
+    return readdirSync(directory)
+  } catch {
+    return []
+  }
+}

@@ -99,3 +99,16 @@ t.test('a new region without instances is ready once it is initialised', async (
   t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: true, instances: 0 })
   t.match(await imdsctl('gb1', null, 'init'), { status: 0, stdout: 'nothing to do: the store is ready for use\n' })
 })
+
+t.test('invariants 7 and 8: a reused address of a lost instance is served to nobody until that is removed', async (t) => {
+  const daemon = await aDaemon(t, redis.url, {}, { IMDS_RESYNC_SECONDS: '1' })
+  const store = await aStore(t, redis.url)
+  await store.put(record(1))
+  await serves(daemon, 1)
+  await redis.client.multi().del(KEYS.instance('srv-n1')).hdel(KEYS.instances, 'srv-n1').hdel(KEYS.hypervisor('hv1'), 'srv-n1').hdel(KEYS.addresses('default'), '127.0.0.1').exec()
+  t.match(await store.put(record(1, { id: 'srv-n2' })), { kind: 'published' })
+  await until(async () => await daemon.metric('imds_view_contested_addresses') === 1, 'the contested address')
+  t.equal((await daemon.get('/latest/meta-data/instance-id')).status, 503, 'it may as well be an old backup, in which the address has its former owner')
+  t.match(await imdsctl('gb1', null, 'remove', 'srv-n1', '--revision', '1'), { status: 0 })
+  await until(async () => (await daemon.get('/latest/meta-data/instance-id')).body.toString() === 'srv-n2', 'the new owner to be served')
+})

@@ -4,8 +4,8 @@
 import t, { type Test } from 'tap'
 import type { RedisFiles } from '../../src/store/url.ts'
 import { until } from '../support/programs/daemon.ts'
-import type { TestRedis } from '../support/redis/redis.ts'
-import { startWatched, type Watched } from '../support/redis/sentinel.ts'
+import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { startMistakenSentinel, startWatched, type Watched } from '../support/redis/sentinel.ts'
 import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, publish, reasons, record, serves } from '../support/redis/shapes.ts'
 
 interface SentinelSetup { readonly watched: Watched, readonly url: string, readonly servers: Watched['servers'], readonly files: RedisFiles }
@@ -97,4 +97,19 @@ t.test('an error names the cause if a Sentinel requires a password or does not k
   const { url, files } = await startSetup(t)
   await t.rejects(aStore(t, url), /cannot use the store: .*NOAUTH/)
   await t.rejects(aStore(t, url.replace('/main', '/other'), files), /cannot use the store: .*knows no primary with the name other/)
+})
+
+t.test('neither a daemon nor a publisher accepts a replica that a Sentinel calls the primary', async (t) => {
+  const primary = await startRedis()
+  t.teardown(() => primary.stop())
+  const replica = await startRedis(['--replicaof', `127.0.0.1 ${String(primary.port)}`])
+  t.teardown(() => replica.stop())
+  await until(async () => (await replica.client.info('replication')).includes('master_link_status:up'), 'the replica to be synchronised')
+  await (await aStore(t, primary.url)).put(record(1))
+  const url = await startMistakenSentinel(t, replica.port)
+  const files = { sentinelPasswordFile: `${t.testdir({ password: 'sentinels\n' })}/password` }
+  await t.rejects(aStore(t, url, files), /cannot use the store: this server is not the primary/)
+  const daemon = await aDaemon(t, url, files)
+  await logsReason(daemon, /this server is not the primary/)
+  t.equal((await daemon.get('/latest/meta-data/hostname')).status, 503, 'nothing is read from it')
 })

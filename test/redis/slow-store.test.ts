@@ -53,3 +53,21 @@ for (const delayMs of [40, 400]) {
     await until(async () => Number(/^r(\d+)\./.exec(await hostname())?.[1]) >= published, 'the changes of the other instance')
   })
 }
+
+t.test('invariant 4: a daemon leaves a server whose notices no longer arrive, and finds what it missed', async (t) => {
+  const redis = await startRedis()
+  t.teardown(() => redis.stop())
+  const link = await startSlowLink(redis.port, 0)
+  t.teardown(() => link.stop())
+  const store = await openStore({ url: redis.url, region: 'gb1' })
+  t.teardown(() => store.close())
+  await store.put(record(1))
+  const daemon = await startDaemon({ IMDS_STORE: `redis://127.0.0.1:${String(link.port)}`, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '3600' })
+  t.teardown(() => daemon.stop())
+  const hostname = async () => (await daemon.get('/latest/meta-data/hostname')).body.toString()
+  await until(async () => await hostname() === 'r1.example.com', 'the record')
+  link.freeze(1) // the connection of notices, which is the second one; commands still get their replies
+  await store.put(record(1, 2))
+  await until(async () => await hostname() === 'r2.example.com', 'the change whose notice was lost', 60_000)
+  t.equal(daemon.log.filter(({ msg }) => msg === 'the store is lost; guests are served from memory').length, 1)
+})

@@ -78,6 +78,21 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
   }
 }
 
+/** Starts a Sentinel that calls a server the primary `main`, whatever its role, and can never fail over: it needs a second one. Returns its URL. */
+export async function startMistakenSentinel(t: Test, port: number): Promise<string> {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-sentinel-'))
+  t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
+  const own = await freePort()
+  const file = join(directory, 'sentinel.conf')
+  writeFileSync(file, configuration(own, port, directory, 'sentinels'))
+  const child = spawn('redis-server', [file, '--sentinel'], { stdio: 'ignore' })
+  t.teardown(async () => {
+    if (child.exitCode === null && child.kill('SIGKILL')) await once(child, 'exit')
+  })
+  await untilAnswers(own)
+  return `redis-sentinel://127.0.0.1:${String(own)}/main`
+}
+
 function configuration(port: number, primaryPort: number, directory: string, password: string): string {
   return `port ${String(port)}
 bind 127.0.0.1

@@ -7,8 +7,11 @@ import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 /** A port of 127.0.0.1 that forwards to another one. */
 export interface SlowLink {
   readonly port: number
-  /** Forwards nothing any more, and closes nothing: as a network does that loses every packet. */
-  freeze(): void
+  /**
+   * Forwards nothing any more, and closes nothing: as a network does that loses every packet. `first`: only for the open connections from this one on, in
+   * the order in which they were made.
+   */
+  freeze(first?: number): void
   stop(): Promise<void>
 }
 
@@ -31,9 +34,9 @@ export async function startSlowLink(target: number, delayMs: number): Promise<Sl
   await once(server, 'listening')
   return {
     port: (server.address() as AddressInfo).port,
-    freeze: () => {
-      isFrozen = true
-      for (const socket of sockets) socket.pause()
+    freeze: (first) => {
+      isFrozen = first === undefined
+      for (const socket of [...sockets].slice(2 * (first ?? 0))) socket.pause()
     },
     stop: async () => {
       server.close()

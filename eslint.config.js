@@ -19,7 +19,7 @@ const JSON_FILES = [
   'src/metadata/record.ts', // an untrusted document may be null, or have it in any field
   'src/store/user-data.ts', // the same, for a document on its way into a store
   'src/firewall/refusal.ts', // an untrusted report may be null; no rules are applied: null
-  'src/view/snapshot.ts', // null in the first line: no region, no hypervisor; in the line of an instance: no user-data
+  'src/view/snapshot.ts', 'src/view/change.ts', 'src/view/journal.ts', 'src/view/state-files.ts', // null in the first line: no region, no hypervisor; in the line of an instance: no user-data
   'src/view/snapshot-input.ts', // a line of a file that anybody may have written
   'src/operator/server.ts', // `revision` of an instance that is not served
   'src/firewall/agent/agent.ts', // the faults of `imdsctl --json firewall`: `instance` of a fault of the host

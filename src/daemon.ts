@@ -25,7 +25,8 @@ import type { AddressWatch } from './runtime/addresses.ts'
 import { formatHostPort, type HostPort } from './runtime/host-port.ts'
 import { listen, listenAt, maxConnections, maxOperatorConnections, StartFailure } from './runtime/listen.ts'
 import { isOneAddress } from './metadata/address.ts'
-import { readSnapshot, snapshotPath, SnapshotWriter, type SnapshotKeys, type SnapshotOwner } from './view/snapshot.ts'
+import { restoreView, type Restored } from './view/restore.ts'
+import { snapshotPath, type StateKeys, type StateOwner } from './view/state-files.ts'
 import type { Announcement } from './store/redis/source.ts'
 import type { Source } from './store/source.ts'
 import { RecordCipher } from './store/crypto/record-cipher.ts'
@@ -36,6 +37,9 @@ import { VERSION } from './version.ts'
 
 /** The file that shows how many file descriptors this process may open. */
 const LIMITS = '/proc/self/limits'
+
+/** How long a change waits for the disk. A busy disk needs a second. */
+const DISK_TIMEOUT_MS = 5_000
 
 const ALL_ADDRESSES = 'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, since the firewall rules name addresses'
 
@@ -68,15 +72,12 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
 /** A listener of guests, with its actual address and port. */
 interface GuestPlace extends HostPort { readonly network: string }
 
-/** The guest side: the view, filled from the snapshot, and the servers of guests. */
+/** The guest side: the view, filled from the state directory, and the servers of guests. */
 interface GuestSide {
   readonly view: View
   readonly meter: RequestMeter
-  readonly keys: SnapshotKeys
-  /** Undefined if no snapshot could be served. */
-  readonly snapshotAgeMs: number | undefined
-  /** Whether a snapshot was read that is plain or encrypted as this daemon writes it. */
-  readonly isSnapshotCurrent: boolean
+  readonly keys: StateKeys
+  readonly restored: Omit<Restored, 'instances'>
   readonly guests: readonly GuestPlace[]
   /** Sets the function that looks up unknown peers. */
   lookUpBy(ask: Directory['ask']): void
@@ -88,9 +89,11 @@ async function startGuestSide(config: Config, log: Logger, now: () => number): P
   const tokens = new Tokens(secrets, tokenTime(() => Date.now(), now))
   const meter = new RequestMeter()
   const view = new View(config.provider, now)
-  const keys = { cipher: cipherOf(config.store), key: secrets[0]! }
-  const snapshot = await readSnapshot(snapshotPath(config.stateDirectory), snapshotOwner(config.store), keys, config.snapshotMaxAgeMs, Date.now(), log)
-  for (const assembled of snapshot?.instances ?? []) view.replace(assembled)
+  const owner = stateOwner(config.store)
+  const cipher = cipherOf(config.store)
+  const keys = { cipher, macKeys: cipher?.macKeys(owner.hypervisor ?? '') ?? secrets }
+  const { instances, ...restored } = await restoreView(snapshotPath(config.stateDirectory), owner, keys, config.snapshotMaxAgeMs, Date.now(), log)
+  for (const assembled of instances) view.replace(assembled)
   let ask: Directory['ask'] = () => undefined
   const directory: Directory = { find: (network, address) => view.find(network, address), ask: (network, address) => ask(network, address) }
   const most = maxConnections(readLimits(), config.listen.length)
@@ -108,7 +111,7 @@ async function startGuestSide(config: Config, log: Logger, now: () => number): P
     if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host))) throw new StartFailure(ALL_ADDRESSES)
     warnOfOverruled(config, guests, log)
     for (const { network, problem } of config.unserved) log.warn({ network }, problem)
-    return { view, meter, keys, snapshotAgeMs: snapshot?.ageMs, isSnapshotCurrent: snapshot?.isCurrent === true, guests, lookUpBy: (by) => { ask = by }, stop }
+    return { view, meter, keys, restored, guests, lookUpBy: (by) => { ask = by }, stop }
   } catch (error) {
     await stop()
     throw error
@@ -138,8 +141,8 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
 
   const fromSnapshot = view.size
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
-  clock.aheadMs(-(guestSide.snapshotAgeMs ?? 0))
-  const { sync, writer, firewall, viewAgeSeconds } = await buildFollowers(config, log, now, guestSide, source, metrics)
+  clock.aheadMs(-(guestSide.restored.ageMs ?? 0))
+  const { sync, persistence, firewall, viewAgeSeconds } = await buildFollowers(config, log, now, guestSide, source, metrics)
   const addresses = new AddressWatch(guests.map(({ host }) => host), log)
   metrics.readFrom({
     meter: guestSide.meter, instances: () => view.size, contested: () => view.contested().size, sync: () => sync.status(), viewAgeSeconds,
@@ -154,7 +157,7 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
     firewall.stop()
     await Promise.all([guestSide.stop(), tcp.close(), socket.close()])
     await sync.stop()
-    await writer.stop()
+    await persistence.stop()
   }
   try {
     const operator = await listen(tcp, config.operator, 'IMDS_OPERATOR_LISTEN')
@@ -162,7 +165,7 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
     await listenAt(socket, [{ path: config.operatorSocket }], 'IMDS_OPERATOR_SOCKET')
     const listeners = guests.map(({ network, host, port }) => ({ network, address: host, port }))
     firewall.listens({ listeners, operator: { address: operator.host, port: operator.port }, limitedDscp: LIMITED_DSCP })
-    if (fromSnapshot > 0) firewall.isWhole()
+    if (fromSnapshot > 0 && guestSide.restored.isWhole) firewall.isWhole()
     await addresses.start()
     sync.start()
     const recordKeys = keys.cipher?.names ?? []
@@ -174,37 +177,35 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
   }
 }
 
-/** Builds the parts that follow the store and the view: sync, the snapshot and the firewall. Enables lookups of unknown peers. */
+/** Builds the parts that follow the store and the view: sync, the files of the view and the firewall. Enables lookups of unknown peers. */
 async function buildFollowers(config: Config, log: Logger, now: () => number, guestSide: GuestSide, source: Source, metrics: Metrics) {
-  const { view, keys, snapshotAgeMs, isSnapshotCurrent } = guestSide
-  const [{ Firewall }, { Sync }, { PeerLookup }] = await Promise.all([import('./firewall/firewall.ts'), import('./view/sync.ts'), import('./view/peer-lookup.ts')])
-  const writer = new SnapshotWriter({
-    path: snapshotPath(config.stateDirectory), owner: snapshotOwner(config.store), keys, asOfMs: Date.now() - (snapshotAgeMs ?? 0),
-    wasRead: isSnapshotCurrent, instances: () => view.instances(), writes: metrics.snapshotWrites, log,
+  const { view, keys, restored } = guestSide
+  const [{ Firewall }, { Sync }, { PeerLookup }, { Persistence }] = await Promise.all([
+    import('./firewall/firewall.ts'), import('./view/sync.ts'), import('./view/peer-lookup.ts'), import('./view/persistence.ts'),
+  ])
+  const persistence = new Persistence({
+    path: snapshotPath(config.stateDirectory), owner: stateOwner(config.store), keys, restored, maxAgeMs: config.snapshotMaxAgeMs,
+    timeoutMs: DISK_TIMEOUT_MS, asOfMs: Date.now() - (restored.ageMs ?? 0), instances: () => view.instances(),
+    snapshotWrites: metrics.snapshotWrites, journalWrites: metrics.journalWrites, log,
   })
   const instances = () => view.instances().map(({ instance }) => instance)
   const firewall = new Firewall({ ...config.firewall, instances, now, epoch: randomBytes(4).toString('hex'), log })
-  // A snapshot that could not be read may have instances that the view lacks. So it is not replaced before a resync has completed.
-  let mayWrite = isSnapshotCurrent
   const sync = new Sync({
-    source, view, hypervisor: config.store.hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs, metrics: metrics.sync, log,
-    changed: () => {
-      if (mayWrite) writer.changed()
-      firewall.changed()
-    },
+    source, view, changeLog: persistence, hypervisor: config.store.hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs,
+    metrics: metrics.sync, log,
+    changed: () => { firewall.changed() },
     confirmed: () => {
-      mayWrite = true
-      writer.confirmed()
+      persistence.confirmed()
       firewall.isWhole()
     },
   })
-  const startedAtMs = now() - Math.max(0, snapshotAgeMs ?? now())
+  const startedAtMs = now() - Math.max(0, restored.ageMs ?? now())
   const peerLookup = new PeerLookup({
     find: (network, address) => view.find(network, address), lookUp: (network, address) => sync.lookUp(network, address),
     canAsk: () => sync.status().connected, lookups: metrics.lookups, now,
   })
   guestSide.lookUpBy((network, address) => peerLookup.ask(network, address))
-  return { sync, writer, firewall, viewAgeSeconds: () => (now() - (sync.status().resyncedAtMs ?? startedAtMs)) / 1000 }
+  return { sync, persistence, firewall, viewAgeSeconds: () => (now() - (sync.status().resyncedAtMs ?? startedAtMs)) / 1000 }
 }
 
 interface OperatorSideParts {
@@ -259,7 +260,7 @@ function readLimits(): string {
   return existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : ''
 }
 
-function snapshotOwner(store: StoreConfig): SnapshotOwner {
+function stateOwner(store: StoreConfig): StateOwner {
   const { hypervisor } = store
   return store.kind === 'redis' ? { store: 'redis', region: store.region, hypervisor } : { store: `file:${store.directory}`, region: undefined, hypervisor }
 }

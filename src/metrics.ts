@@ -25,6 +25,7 @@ export interface Metrics {
   readonly registry: Registry
   readonly sync: SyncMetrics
   readonly snapshotWrites: Counter<'result'>
+  readonly journalWrites: Counter<'result'>
   readonly clockSetBacks: Counter
   readonly lookups: Counter<'result'>
   readonly readFrom: (sources: MetricsSources) => void
@@ -48,13 +49,19 @@ export function buildMetrics(): Metrics {
   const snapshotWrites = new Counter({
     name: 'imds_snapshot_writes_total', help: 'Writes of the snapshot to the state directory: written or failed.', labelNames: ['result'] as const, registers,
   })
+  const journalWrites = new Counter({
+    name: 'imds_journal_writes_total', help: 'Writes of changes to the journal in the state directory: written, or failed (from then on a start without the store has nothing to serve, until a snapshot is written).', labelNames: ['result'] as const, registers,
+  })
   const clockSetBacks = new Counter({ name: 'imds_clock_set_back_total', help: 'How often the wall clock was set back by more than a minute.', registers })
   const lookups = new Counter({
     name: 'imds_peer_lookups_total', registers, labelNames: ['result'] as const,
     help: 'Lookups of unknown peers in the store: found, unknown (the address belongs to no instance of this hypervisor), failed (no answer within a second), or skipped (over the rate limit, or the answer is less than a second old).',
   })
   for (const result of ['found', 'unknown', 'failed', 'skipped'] as const) lookups.inc({ result }, 0)
-  for (const result of ['written', 'failed'] as const) snapshotWrites.inc({ result }, 0)
+  for (const result of ['written', 'failed'] as const) {
+    snapshotWrites.inc({ result }, 0)
+    journalWrites.inc({ result }, 0)
+  }
   for (const result of ['completed', 'failed', 'uninitialised'] as const) sync.resyncs.inc({ result }, 0)
   for (const reason of FAULT_REASONS) sync.recordFaults.inc({ reason }, 0)
 
@@ -99,7 +106,7 @@ export function buildMetrics(): Metrics {
     gauge('imds_unserved_networks', 'Networks with an enabled systemd socket that this daemon does not serve. Their guests get no response.', unservedNetworks)
     gauge('imds_ready', '1 if /readyz is 200: the first full comparison with the store has completed, its records can be used, no address of a guest listener is missing, and every network is served.', () => Number(status().ready && missingAddresses() + unservedNetworks() === 0))
   }
-  return { registry, sync, snapshotWrites, clockSetBacks, lookups, readFrom }
+  return { registry, sync, snapshotWrites, journalWrites, clockSetBacks, lookups, readFrom }
 }
 
 /** A histogram whose buckets are in the meter. prom-client cannot set the buckets of its own histograms, but reads any metric by `get`. */

@@ -4,14 +4,16 @@
 import type { Logger } from 'pino'
 import type { Instance } from '../metadata/instance.ts'
 import type { Loaded } from '../store/source.ts'
+import type { Change, ChangeLog } from './change.ts'
 import { plan, type Origin, type PlanContext } from './plan.ts'
 import type { RecordHealth } from './record-health.ts'
 import type { Assembled } from './validate.ts'
 import type { View } from './view.ts'
 
-/** What applying needs. `changed` is called after each change of the view. */
+/** What applying needs. A change is in `changeLog` before it is made; `changed` is called after it. */
 export interface ApplierParts extends PlanContext {
   readonly view: View
+  readonly changeLog: ChangeLog
   readonly health: RecordHealth
   readonly changed: () => void
   readonly revisionsBack: { inc(): void }
@@ -40,43 +42,59 @@ export class Applier {
     }
   }
 
-  /** Applies a loaded record. An unexpected error in the handling of a record affects only its instance, not the sync with the store. */
-  apply(loaded: Loaded, origin: Origin): void {
+  /**
+   * Applies a loaded record. Calls `done` when its change is made, or there is none. Resolves when another record may be applied, which may be before that.
+   * An unexpected error in the handling of a record affects only its instance, not the sync with the store.
+   */
+  async apply(loaded: Loaded, origin: Origin, done: () => void): Promise<void> {
+    const change = this.#guarded(loaded, () => this.#apply(loaded, origin))
+    if (change === undefined) {
+      done()
+      return
+    }
+    await this.#parts.changeLog.record(change.change, change.takesUserData, () => {
+      this.#guarded(loaded, change.make)
+      done()
+    })
+  }
+
+  #guarded<T>(loaded: Loaded, work: () => T): T | undefined {
     try {
-      this.#apply(loaded, origin)
+      return work()
     } catch (error) {
       const { log, health } = this.#parts
       log.error({ err: error, instance: loaded.id }, 'a record could not be processed')
       health.fault(loaded.id, loaded.kind === 'removed' || loaded.kind === 'absent' ? undefined : loaded.digest, { reason: 'record', faults: [{ path: '', message: 'could not be processed' }] })
+      return undefined
     }
   }
 
-  #apply(loaded: Loaded, origin: Origin): void {
+  /** What a record changes in the view; undefined: nothing. */
+  #apply(loaded: Loaded, origin: Origin): PlannedChange | undefined {
     const { id } = loaded
     const { view, health } = this.#parts
     const planned = plan(loaded, view.get(id), origin, this.#parts)
     switch (planned.kind) {
       case 'ignore':
-        return
+        return undefined
       case 'keep-absent':
         health.absent(id)
-        return
+        return undefined
       case 'fault':
         health.present(id)
         health.fault(id, planned.digest, planned.fault)
-        return
+        return undefined
       case 'keep':
         this.#found(id)
-        return
+        return undefined
       case 'replace':
         this.#found(id)
-        this.#replace(planned.assembled)
-        return
+        return this.#replacement(planned.assembled)
       case 'remove': {
         const { movedTo } = planned
         this.#found(id)
         if (movedTo !== undefined && origin === 'index') this.#elsewhere.set(id, movedTo.digest)
-        this.#remove(id, movedTo?.instance)
+        return this.#removal(id, movedTo?.instance)
       }
     }
   }
@@ -89,24 +107,33 @@ export class Applier {
     this.#elsewhere.delete(id)
   }
 
-  #replace(assembled: Assembled): void {
+  #replacement(assembled: Assembled): PlannedChange {
     const { view, revisionsBack, log, changed } = this.#parts
-    const { id, revision } = assembled.instance
+    const { instance: { id, revision }, userData } = assembled
     const before = view.get(id)
-    if (before !== undefined && revision < before.instance.revision) {
-      revisionsBack.inc()
-      log.warn({ instance: id, revision, heldRevision: before.instance.revision }, 'the store went back to an older revision, which is served now')
-    }
-    view.replace(assembled)
-    changed()
-    log.debug({ instance: id, revision }, 'instance added to the view, or replaced')
+    const takesUserData = before?.userData !== undefined && (userData === undefined || Buffer.compare(before.userData, userData) !== 0)
+    return { change: { kind: 'replace', assembled }, takesUserData, make: () => {
+      if (before !== undefined && revision < before.instance.revision) {
+        revisionsBack.inc()
+        log.warn({ instance: id, revision, heldRevision: before.instance.revision }, 'the store went back to an older revision, which is served now')
+      }
+      view.replace(assembled)
+      changed()
+      log.debug({ instance: id, revision }, 'instance added to the view, or replaced')
+    } }
   }
 
-  #remove(id: string, movedTo: Instance | undefined): void {
+  #removal(id: string, movedTo: Instance | undefined): PlannedChange | undefined {
     const { view, log, changed } = this.#parts
-    if (!view.remove(id)) return
-    changed()
-    if (movedTo === undefined) log.debug({ instance: id }, 'instance left the view: it was removed')
-    else log.info({ instance: id, revision: movedTo.revision, hypervisors: movedTo.hypervisors }, 'instance left this hypervisor: its record names others')
+    if (view.get(id) === undefined) return undefined
+    return { change: { kind: 'remove', id }, takesUserData: true, make: () => {
+      view.remove(id)
+      changed()
+      if (movedTo === undefined) log.debug({ instance: id }, 'instance left the view: it was removed')
+      else log.info({ instance: id, revision: movedTo.revision, hypervisors: movedTo.hypervisors }, 'instance left this hypervisor: its record names others')
+    } }
   }
 }
+
+/** A change, and what makes it once it is on disk. */
+interface PlannedChange { readonly change: Change, readonly takesUserData: boolean, readonly make: () => void }

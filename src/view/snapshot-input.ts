@@ -9,10 +9,12 @@ import { HEAD_BYTES, isEncrypted, TAG_BYTES, type Decryption, type Ends, type Re
 
 const LF = 0x0a
 
-/** Why a snapshot is not served. */
+/** Why a file is not served, and never can be. */
 export class Rejection extends Error {}
-/** None of the configured keys decrypts the snapshot: the key is wrong, or the file was changed. */
-export class Undecryptable extends Error {}
+/** Why a file is not served by this start. With another configuration or clock it may be the last good state. */
+export class Mismatch extends Error {}
+/** None of the configured keys decrypts the file: the key is wrong, or the file was changed. */
+export class Undecryptable extends Mismatch {}
 
 /** The rejection of a file with a wrong form or digest. */
 export function torn(): Rejection {
@@ -57,6 +59,11 @@ export class SnapshotInput {
 
   get isEncrypted(): boolean {
     return this.#decryption !== undefined
+  }
+
+  /** The name of the key that the file was encrypted with; undefined: it is plain. */
+  get keyName(): string | undefined {
+    return this.#decryption?.key
   }
 
   close(): void {
@@ -144,8 +151,8 @@ function decryptionOf(hypervisor: string, cipher: RecordCipher | undefined, valu
   return decryption
 }
 
-/** The object on a line. The parser's own error would quote the line, which may be user-data. */
-function json(line: Buffer): Record<string, unknown> {
+/** The object on a line of a file. The parser's own error would quote the line, which may be user-data. */
+export function json(line: Buffer): Record<string, unknown> {
   let value: unknown
   try {
     value = JSON.parse(line.toString('utf8'))

@@ -5,8 +5,8 @@
  * and a slow timer start a resync, which compares digests and reads the records that differ. The instance of an unknown peer, whose notice may have been
  * missed, is looked up by the peer's address.
  *
- *     notice ------\                                                            replace -> view
- *     lookup -------> ReadQueue -> batch -> Source.load -> validate -> plan ->  remove  -> view
+ *     notice ------\                                                            replace -> ChangeLog (on disk) -> view
+ *     lookup -------> ReadQueue -> batch -> Source.load -> validate -> plan ->  remove  -> ChangeLog (on disk) -> view
  *     resync ------/      ^                     |                               keep
  *     (index, digests)    +--- not read --------+                               fault   -> RecordHealth
  *
@@ -28,6 +28,7 @@ import type { Logger } from 'pino'
 import { TurnBudget } from '../runtime/turn-budget.ts'
 import type { Source } from '../store/source.ts'
 import { Applier } from './applier.ts'
+import type { ChangeLog } from './change.ts'
 import { ReadQueue } from './read-queue.ts'
 import { RecordHealth } from './record-health.ts'
 import { formatStoreProblem } from './store-problem.ts'
@@ -55,6 +56,7 @@ export interface SyncMetrics {
 export interface SyncParts {
   readonly source: Source
   readonly view: View
+  readonly changeLog: ChangeLog
   /** The name of this hypervisor; undefined to serve every instance of the store (files on a single hypervisor). */
   readonly hypervisor: string | undefined
   readonly userDataMaxBytes: number
@@ -268,15 +270,18 @@ export class Sync {
     try {
       for await (const loaded of this.#parts.source.load([...origins.keys()])) {
         if (this.#stopped) throw new Error('stopping')
-        this.#applier.apply(loaded, origins.get(loaded.id)!)
-        origins.delete(loaded.id)
-        waiting.get(loaded.id)?.resolve()
+        const { id } = loaded
+        const origin = origins.get(id)!
+        origins.delete(id)
+        await this.#applier.apply(loaded, origin, () => { waiting.get(id)?.resolve() })
         await this.#budget.spend(0)
       }
     } catch (error) {
+      await this.#parts.changeLog.settled()
       this.#queue.putBack(batch, error)
       throw error
     }
+    await this.#parts.changeLog.settled() // the next batch may have newer states of the same ids
     this.#health.contested()
   }
 

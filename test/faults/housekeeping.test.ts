@@ -39,37 +39,42 @@ async function aHost(t: Test, within: (state: string) => readonly string[]): Pro
 const withSmallDisk = (state: string) => ['unshare', '--mount', 'setpriv', '--pdeathsig', 'KILL', 'sh', '-c', 'mount -t tmpfs -o size=128k tmpfs "$0" && exec "$@"', state]
 /** The command that runs a shell command in the daemon's state directory, in its mount namespace. */
 const inside = ({ daemon, env }: Host, command: string) => ['nsenter', '--target', String(daemon.process.pid), '--mount', 'sh', '-c', `cd ${env.IMDS_STATE_DIR} && ${command}`]
-const FAILED = 'imds_snapshot_writes_total{result="failed"}'
 const warnings = (daemon: TestDaemon, of: string) => daemon.log.filter(({ level, msg }) => level === 'warn' && msg.startsWith(of))
 
 /** Counts connections that were dropped because there was no file descriptor. */
 const DROPPED = 'imds_connections_dropped_total{reason="descriptors"}'
 
-t.test('on a full disk guests get changes, one warning is logged, and writing resumes when there is room', { skip: withoutNamespaces() }, async (t) => {
+t.test('E3: on a full disk guests get changes, one warning is logged, and no older state is left for a start', { skip: withoutNamespaces() }, async (t) => {
   const host = await aHost(t, withSmallDisk)
   const { daemon, change } = host
-  await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0, 'the first snapshot')
+  t.equal((await must(inside(host, 'ls'))).toString(), 'token-key\nview.journal.1\nview.snapshot\n')
   await run(inside(host, 'head -c 1M /dev/zero > filler'))
+  while (await daemon.metric('imds_journal_writes_total{result="failed"}') === 0) await change() // the last page of the journal has room for some
   await change()
-  await until(async () => await daemon.metric(FAILED) > 0, 'the failed write')
-  await change()
-  t.same((await must(inside(host, 'ls'))).toString().split('\n'), ['filler', 'token-key', 'view.snapshot', ''], 'no incomplete file is left')
+  t.equal(await daemon.metric('imds_journal_writes_total{result="failed"}'), 1)
+  t.same((await must(inside(host, 'ls'))).toString().split('\n'), ['filler', 'token-key', ''], 'neither the older state nor an incomplete file is left')
   await must(inside(host, 'rm filler'))
   daemon.process.kill('SIGTERM')
   await until(() => daemon.log.some(({ msg }) => msg === 'the snapshot can be written again'), 'the last write')
-  matchAll(t, warnings(daemon, 'the snapshot'), [{ err: { code: 'ENOSPC' } }])
+  matchAll(t, warnings(daemon, 'the '), [{ msg: /^the view cannot be kept on disk: .* Make room/, err: { code: 'ENOSPC' } }])
 })
 
-t.test('with a read-only state directory guests get changes, one warning is logged, and the stop is clean', { skip: withoutNamespaces() }, async (t) => {
-  const host = await aHost(t, withSmallDisk)
-  const { daemon, change } = host
-  await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0, 'the first snapshot')
-  await must(inside(host, 'mount -o remount,ro "$PWD"'))
-  await change()
-  await until(async () => await daemon.metric(FAILED) > 0, 'the failed write')
-  await change()
-  t.equal(await daemon.stop(), 0)
-  matchAll(t, warnings(daemon, 'the snapshot'), [{ err: { code: 'EROFS' } }])
+t.test('E3: with a read-only state directory guests get changes, and what it has is not served', { skip: withoutNamespaces() }, async (t) => {
+  const first = await aHost(t, () => [])
+  await first.daemon.stop()
+  const readOnly = ['unshare', '--mount', 'setpriv', '--pdeathsig', 'KILL', 'sh', '-c', 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"', first.env.IMDS_STATE_DIR]
+  const away = await startDaemon({ ...first.env, IMDS_STORE: `${first.env.IMDS_STORE}/away` }, readOnly)
+  t.teardown(() => away.stop())
+  t.equal((await away.get('/latest/meta-data/hostname')).status, 503)
+  const host = { ...first, daemon: await startDaemon(first.env, readOnly) }
+  t.teardown(() => host.daemon.stop())
+  await until(async () => (await host.daemon.get('/latest/meta-data/hostname')).body.toString() === 'r1.example.com', 'the instance')
+  t.equal(await host.daemon.metric('imds_journal_writes_total{result="failed"}'), 1)
+  matchAll(t, warnings(host.daemon, 'the '), [
+    { msg: /^the snapshot cannot be read, or the state directory cannot be written/, err: { code: 'EROFS' } }, { msg: /^the view cannot be kept on disk/, err: { code: 'EROFS' } },
+    { msg: /^the snapshot cannot be deleted, .*: delete it/, err: { code: 'EROFS' } },
+  ])
+  t.equal(await host.daemon.stop(), 0)
 })
 
 /** Opens a connection of another guest: without a request, or with one that has been answered. The daemon may drop it. */
@@ -87,12 +92,12 @@ t.test('without free file descriptors operators are answered, and guests are ser
   for (let i = 0; i < 200; i++) idle.push(await openIdle(daemon, 'connect'))
   await until(async () => await daemon.metric(DROPPED) > 0, 'dropped connections')
   await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > 0, 'the first snapshot')
-  const before = await daemon.metric('imds_snapshot_writes_total{result="written"}')
+  const before = await daemon.metric('imds_journal_writes_total{result="written"}')
   for (const socket of idle.splice(0, 100)) socket.destroy()
   await until(() => daemon.get('/latest/meta-data/').then(({ status }) => status === 200, () => false), 'free file descriptors')
   await change()
-  await until(async () => await daemon.metric('imds_snapshot_writes_total{result="written"}') > before, 'the change on disk', 40_000)
-  t.equal(await daemon.metric(FAILED), 0)
+  t.ok(await daemon.metric('imds_journal_writes_total{result="written"}') > before, 'the change is on disk')
+  t.equal(await daemon.metric('imds_journal_writes_total{result="failed"}'), 0)
   matchAll(t, warnings(daemon, 'connections dropped'), [{ network: 'default' }])
   for (const socket of idle) socket.destroy()
 })

@@ -1,7 +1,7 @@
 /**
  * A store with almost no usable record: the record key is wrong, or a newer control plane writes records that this version cannot read.
  */
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
@@ -111,7 +111,7 @@ t.test('a start with a wrong key is not ready, offers no view and logs one cause
   t.equal(await again.metric('imds_store_unusable'), 0)
 })
 
-t.test('a few valid records among faulty ones replace neither the snapshot nor the firewall rules', async (t) => {
+t.test('E3: a few valid records among faulty ones leave the firewall rules, but not the older snapshot', async (t) => {
   const { store, start } = await aHost(t)
   const first = await start(['k1'])
   await isReady(first)
@@ -121,17 +121,23 @@ t.test('a few valid records among faulty ones replace neither the snapshot nor t
   const other = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: join(t.testdirName, 'keys-k2') })
   t.teardown(() => other.close())
   await store.remove('srv-n1')
-  t.match(await other.put(record(51)), { kind: 'published' })
+  t.match(await other.put({ ...record(51), interfaces: record(1)['interfaces'] }), { kind: 'published' })
   await until(async () => (await readiness(wrong)).instances === 1, 'the new instance')
   await resynced(wrong, 2)
   t.match(await readiness(wrong), { status: 503, faulty: COUNT - 1 })
   t.equal((await wrong.operator('/firewall')).status, 503)
+  t.equal((await wrong.get('/latest/meta-data/instance-id', address(1))).body.toString(), 'srv-n51')
   await wrong.stop()
   const right = await start(['k1'], { IMDS_STORE: 'redis://127.0.0.1:1' })
-  t.same(await guests(right), { 200: COUNT }, 'the snapshot still has the last view that the store confirmed')
+  t.same(await guests(right), { 503: COUNT }, 'the snapshot would give the address back to its former owner')
+  t.equal((await right.operator('/firewall')).status, 503)
+  await right.stop()
+  const again = await start(['k2'], { IMDS_STORE: 'redis://127.0.0.1:1' })
+  t.equal((await again.get('/latest/meta-data/instance-id', address(1))).body.toString(), 'srv-n51')
+  t.equal((await again.operator('/firewall')).status, 503, 'a view that no resync has confirmed replaces no rules')
 })
 
-t.test('a daemon whose keys come before the encryption serves the plain snapshot, and encrypts it later', async (t) => {
+t.test('a daemon whose keys come before the encryption does not serve the plain snapshot, and deletes it', async (t) => {
   const { start } = await aHost(t, true)
   const before = await start([])
   await isReady(before)
@@ -141,17 +147,19 @@ t.test('a daemon whose keys come before the encryption serves the plain snapshot
 
   const daemon = await start(['k1'])
   await until(async () => await resyncs(daemon) > 0, 'a resync')
-  t.match(await readiness(daemon), { status: 503, problem: /imdsctl encrypt --from-plain/, instances: COUNT, faulty: COUNT })
-  t.same(await guests(daemon), { 200: COUNT })
-  const firewall = JSON.parse((await daemon.operator('/firewall')).body.toString()) as { guests: unknown[] }
-  t.equal(firewall.guests.length, COUNT, 'the firewall gets the last good state')
+  t.match(await readiness(daemon), { status: 503, problem: /imdsctl encrypt --from-plain/, instances: 0, faulty: COUNT })
+  t.same(await guests(daemon), { 503: COUNT })
+  t.equal((await daemon.operator('/firewall')).status, 503, 'the firewall keeps its rules')
+  t.match(snapshot(), /srv-n1/, 'the file stays for a start without the keys')
 
   const publisher = await openStore({ url: redis.url, region: 'gb1', recordKeysFile: join(t.testdirName, 'keys-k1') })
   t.teardown(() => publisher.close())
   for (let n = 1; n <= COUNT; n++) t.same(await publisher.encrypt(`srv-n${String(n)}`, true), { kind: 'encrypted' })
   await isReady(daemon)
-  matchAll(t, daemon.log.filter(({ msg }) => msg.startsWith('first resync completed')), [{ instances: COUNT }])
-  await until(() => snapshot().startsWith('imds1 k1 0\n'), 'the encrypted snapshot')
+  await until(async () => (await readiness(daemon)).instances === COUNT, 'all instances')
+  const directory = join(t.testdirName, 'state')
+  t.ok(snapshot().startsWith('imds1 k1 0\n'), 'the encrypted snapshot')
+  for (const name of readdirSync(directory)) t.notMatch(readFileSync(join(directory, name), 'latin1'), /srv-n/)
 })
 
 t.test('with records that it cannot read a daemon keeps the last good state and reports them in readyz', async (t) => {

@@ -97,6 +97,9 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'store/redis/publisher.ts': 'redis/publish',
   'store/redis/source.ts': 'redis/watch',
   'version.ts': 'daemon/programs',
+  'view/change.ts': 'unit/view/journal',
+  'view/restore.ts': 'unit/view/persistence',
+  'view/state-files.ts': 'unit/view/persistence',
 }
 
 /** The TypeScript files of a folder, by their path in it. */

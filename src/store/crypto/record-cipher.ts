@@ -8,7 +8,8 @@
  *
  * The cipher is AES-256-GCM. The key is derived from the record key NAME by HKDF-SHA256 without salt, with the info `imds1 KIND REGION`. The
  * additional data are `imds1 NAME REVISION KIND REGION ID`. KIND is `record` or `user-data`, and REVISION is that of the record for both. A
- * snapshot has revision 0 and its hypervisor's name as ID, also at the end of the info, so that each hypervisor has its own key.
+ * snapshot and each entry of a journal have revision 0 and their hypervisor's name as ID, also at the end of the info, so that each hypervisor has its
+ * own key.
  *
  * Nonces are random, so a derived key is good for 2^32 values (NIST SP 800-38D, 8.3), which is 100 publishes a second for 16 months. The first key
  * encrypts and every key decrypts, so that keys can be replaced one after the other.
@@ -34,8 +35,8 @@ export interface RecordKey { readonly name: string, readonly key: KeyObject }
 /** The keys of a region: the first encrypts, all decrypt. */
 export type RecordKeys = readonly [RecordKey, ...RecordKey[]]
 
-/** The kind of a value. The id of a snapshot is its hypervisor's name. */
-export type ValueKind = 'record' | 'user-data' | 'snapshot'
+/** The kind of a value. The id of a snapshot and of a journal is their hypervisor's name. */
+export type ValueKind = 'record' | 'user-data' | 'snapshot' | 'journal'
 
 /** A value that is not accepted. `reason` continues its name (`is not authentic`) and never quotes the contents. */
 export interface Rejection { readonly kind: 'rejected', readonly reason: string }
@@ -99,6 +100,13 @@ export class RecordCipher {
   /** The names of all keys, the one that encrypts first. */
   get names(): readonly string[] {
     return this.#keys.map(({ name }) => name)
+  }
+
+  /** Keys for MACs over the state of a hypervisor, one derived from each record key, that of the first record key first. */
+  macKeys(hypervisor: string): readonly [KeyObject, ...KeyObject[]] {
+    const [first, ...others] = this.#keys
+    const derive = (key: RecordKey) => this.#deriveFor(key, `state-mac ${this.#region} ${hypervisor}`)
+    return [derive(first), ...others.map(derive)]
   }
 
   /** Encrypts a value. */
@@ -171,12 +179,15 @@ export class RecordCipher {
     return Buffer.from(`${header} ${kind} ${this.#region} ${id}`)
   }
 
-  #derive({ name, key }: RecordKey, kind: ValueKind, id: string): KeyObject {
-    const info = `imds1 ${kind} ${this.#region}${kind === 'snapshot' ? ` ${id}` : ''}`
-    let derived = this.#derived.get(`${name} ${info}`)
+  #derive(key: RecordKey, kind: ValueKind, id: string): KeyObject {
+    return this.#deriveFor(key, `${kind} ${this.#region}${kind === 'snapshot' || kind === 'journal' ? ` ${id}` : ''}`)
+  }
+
+  #deriveFor({ name, key }: RecordKey, purpose: string): KeyObject {
+    let derived = this.#derived.get(`${name} ${purpose}`)
     if (derived === undefined) {
-      derived = createSecretKey(Buffer.from(hkdfSync('sha256', key, Buffer.alloc(0), info, 32)))
-      this.#derived.set(`${name} ${info}`, derived)
+      derived = createSecretKey(Buffer.from(hkdfSync('sha256', key, Buffer.alloc(0), `imds1 ${purpose}`, 32)))
+      this.#derived.set(`${name} ${purpose}`, derived)
     }
     return derived
   }

@@ -5,6 +5,7 @@ import { pino } from 'pino'
 import { afterEach, expect, test } from 'vitest'
 import { View } from '../../../src/view/view.ts'
 import { Sync } from '../../../src/view/sync.ts'
+import { NO_CHANGE_LOG } from '../../support/fixtures/change-log.ts'
 import { anInstance } from '../../support/fixtures/instance.ts'
 import { SteppedSource, type Request } from '../../support/fixtures/stepped-source.ts'
 
@@ -37,7 +38,7 @@ function aSync(count: number, userDataMaxBytes = 16_384): TestSync {
   const none = { inc: () => { /* not counted */ } }
   const metrics = { notices: none, resyncs: { inc: ({ result }: { result: string }) => { if (result === 'failed') failed += 1 } }, recordFaults: none, revisionsBack: none }
   const sync = new Sync({
-    source, view, hypervisor: 'hv1', userDataMaxBytes, resyncMs: 3_600_000, metrics, changed: () => { /* nothing depends on it */ },
+    source, view, changeLog: NO_CHANGE_LOG, hypervisor: 'hv1', userDataMaxBytes, resyncMs: 3_600_000, metrics, changed: () => { /* nothing depends on it */ },
     confirmed: () => { for (const call of confirmed) call() },
     log: pino({ level: 'info' }, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } }),
   })

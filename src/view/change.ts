@@ -1,0 +1,57 @@
+/**
+ * A change of the view, and how files have it: a line of JSON, and for an instance the bytes of its user-data and a line feed.
+ */
+import type { Assembled } from './validate.ts'
+import { frozen, RECORD_FORM, type Instance } from '../metadata/instance.ts'
+import { Rejection } from './snapshot-input.ts'
+
+/** The whole new state of an instance, or its removal. So changes can be applied again in their order. */
+export type Change = { readonly kind: 'replace', readonly assembled: Assembled } | { readonly kind: 'remove', readonly id: string }
+
+/** Records changes of the view on disk before they are made. */
+export interface ChangeLog {
+  /**
+   * Calls `make` when the change is on disk, or cannot be written. Resolves when another one may be recorded, which may be before that.
+   * `takesUserData`: user-data that files may have leaves the view.
+   */
+  record(change: Change, takesUserData: boolean, make: () => void): Promise<void>
+  /** Resolves when all recorded changes are made. */
+  settled(): Promise<void>
+}
+
+const LF = Buffer.from('\n')
+const NONE = Buffer.alloc(0)
+
+/** A line of JSON. */
+export function lineOf(value: object): Buffer {
+  return Buffer.from(`${JSON.stringify(value)}\n`)
+}
+
+/** The bytes of a change, in parts. */
+export function encodeChange(change: Change): Uint8Array[] {
+  if (change.kind === 'remove') return [lineOf({ removed: change.id })]
+  const { instance, userData, digest } = change.assembled
+  return [lineOf({ instance, digest: digest ?? '', userDataBytes: userData?.length ?? null }), userData ?? NONE, LF]
+}
+
+/** The size of a change in memory, in bytes. It is estimated without its JSON. */
+export function sizeOf(change: Change): number {
+  return 2048 + (change.kind === 'replace' ? change.assembled.userData?.length ?? 0 : 0)
+}
+
+/** Makes an instance of what a file has of it. Throws a Rejection if its document is not valid. */
+export type Restore = (document: unknown, digest: unknown, userData: Uint8Array | undefined) => Assembled
+
+/**
+ * How the documents of a file are read. Those of this version's schema are not checked again, so that a start need not load the library of the schema.
+ * Those of another one are, and have no digests, so that the first resync reads all records again.
+ */
+export async function restoreOf(schema: unknown): Promise<Restore> {
+  const isOfThisVersion = schema === RECORD_FORM
+  const parse = isOfThisVersion ? (document: unknown) => frozen(document as Instance) : (await import('../metadata/record.ts')).restore
+  return (document, digest, userData) => {
+    const instance = parse(document)
+    if (instance === undefined || typeof digest !== 'string') throw new Rejection('it has an invalid record')
+    return { instance, userData, digest: isOfThisVersion ? digest : undefined }
+  }
+}

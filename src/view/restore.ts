@@ -1,0 +1,135 @@
+/**
+ * Reads the view from the state directory at a start: the snapshot, and its journals in their order on top of it.
+ *
+ * It is all or nothing: a state that is older than one that a guest has seen may give an address to its former owner. Only the end of the last journal may
+ * be missing, since its changes were not made in the view when they were being written. Files that can never be served are deleted, since they may have
+ * user-data. Files of another owner or key, or of another time, stay where they are; persistence.ts sets them aside before the first change of the view.
+ */
+import { accessSync, constants, existsSync, rmSync, statSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import type { Logger } from 'pino'
+import { restoreOf } from './change.ts'
+import { changesOf, readJournal } from './journal.ts'
+import { Mismatch, Rejection, Undecryptable } from './snapshot-input.ts'
+import { checkOwner, PlainSnapshot, readSnapshot, type Snapshot } from './snapshot.ts'
+import { journalGenerations, journalPath, leftFiles, previousFiles, type StateKeys, type StateOwner } from './state-files.ts'
+import type { Assembled } from './validate.ts'
+
+/**
+ * What is on the disk after the start. `served`: this view. `unserved`: files that stay until the view changes. `plain`: the same, but they are deleted
+ * then, because the daemon has record keys. `none`: nothing.
+ */
+export type FilesFound = 'served' | 'unserved' | 'plain' | 'none'
+
+/**
+ * The view as the last daemon left it. `ageMs`: time since it was compared with the store; negative if the clock was set back since; undefined: nothing is
+ * served. `isWhole`: a resync had completed. `isCurrent`: this daemon would write the snapshot with the same keys and schema. `end`: the last MAC of the
+ * journals, and their size; undefined if the snapshot has no journal yet (an older version wrote it). `generation`: no journal on the disk has a higher one.
+ */
+export interface Restored {
+  readonly instances: readonly Assembled[]
+  readonly ageMs: number | undefined
+  readonly isWhole: boolean
+  readonly isCurrent: boolean
+  readonly files: FilesFound
+  readonly end: { readonly mac: string, readonly bytes: number, readonly hasChanges: boolean } | undefined
+  readonly snapshotBytes: number
+  readonly generation: number
+}
+
+/** Reads the view. Never throws. */
+export async function restoreView(
+  path: string, owner: StateOwner, keys: StateKeys, maxAgeMs: number, nowMs: number, log: Logger,
+): Promise<Restored> {
+  let facts: object = { path }
+  const unserved = (files: FilesFound): Restored => ({
+    instances: [], ageMs: undefined, isWhole: false, isCurrent: false, files, end: undefined, snapshotBytes: 0,
+    generation: journalGenerations(path).at(-1) ?? 0,
+  })
+  try {
+    for (const name of leftFiles(path)) rmSync(join(dirname(path), name), { force: true })
+    deleteOldPrevious(path, maxAgeMs, nowMs)
+    const { size, mtimeMs } = statSync(path)
+    const ageMs = nowMs - mtimeMs
+    facts = { path, bytes: size, ageSeconds: Math.round(ageMs / 1000) }
+    accessSync(dirname(path), constants.W_OK)
+    if (ageMs > maxAgeMs) throw new Mismatch('it is older than IMDS_SNAPSHOT_MAX_AGE_SECONDS, by the clock of this hypervisor')
+    const snapshot = await readSnapshot(path, owner, keys)
+    const instances = new Map(snapshot.instances.map((assembled) => [assembled.instance.id, assembled]))
+    const end = await replay(path, owner, keys, snapshot, instances, log)
+    const { isWhole, isCurrent } = snapshot
+    return { instances: [...instances.values()], ageMs, isWhole, isCurrent, files: 'served', end, snapshotBytes: size, generation: journalGenerations(path).at(-1) ?? 0 }
+  } catch (error) {
+    const { code, message: reason } = error as NodeJS.ErrnoException
+    if (code === 'ENOENT') {
+      deleteJournals(path, Infinity)
+      return unserved('none')
+    }
+    if (error instanceof Rejection) return unserved(reject(path, { ...facts, reason }, log) ? 'none' : 'unserved')
+    if (error instanceof Undecryptable) log.warn({ ...facts, reason }, 'the snapshot cannot be decrypted; it stays where it is, and guests get 503 until the store answers')
+    else if (error instanceof PlainSnapshot) log.warn({ ...facts, reason }, 'the snapshot is not served, and is deleted when the store has records of this hypervisor; guests get 503 until then')
+    else if (error instanceof Mismatch) log.warn({ ...facts, reason }, 'the snapshot is not served, and stays where it is until the store has records of this hypervisor; guests get 503 until then')
+    else log.warn({ ...facts, err: error }, 'the snapshot cannot be read, or the state directory cannot be written; guests get 503 until the store answers')
+    return unserved(error instanceof PlainSnapshot ? 'plain' : 'unserved')
+  }
+}
+
+/** Applies the journals of a snapshot, and deletes those that are older. Returns the end of the last one. */
+async function replay(
+  path: string, owner: StateOwner, keys: StateKeys, { journal: first }: Snapshot, instances: Map<string, Assembled>, log: Logger,
+): Promise<Restored['end']> {
+  if (first === undefined) {
+    deleteJournals(path, Infinity) // a downgraded daemon wrote the snapshot later
+    return undefined
+  }
+  deleteJournals(path, first.generation)
+  if (!existsSync(journalPath(path, first.generation))) throw new Mismatch(`its journal ${journalPath(path, first.generation)} is missing`)
+  let end: Restored['end']
+  for (let generation = first.generation; existsSync(journalPath(path, generation)); generation++) {
+    const journal = readJournal(journalPath(path, generation), owner.hypervisor ?? '', keys)
+    const { header, start, groups, lostBytes, bytes } = journal
+    checkOwner(header, owner)
+    const follows = end === undefined ? start.mac === first.mac : header['after'] === end.mac
+    if (!follows || start.generation !== generation) throw new Rejection('its journals do not belong together: one is damaged, or of another time')
+    const restore = await restoreOf(header['schema'])
+    for (const group of groups) {
+      for (const change of changesOf(group)) {
+        if (change.kind === 'remove') {
+          instances.delete(change.id)
+          continue
+        }
+        const assembled = restore(change.document, change.digest, change.userData)
+        instances.set(assembled.instance.id, assembled)
+      }
+    }
+    end = { mac: journal.end, bytes: (end?.bytes ?? 0) + bytes, hasChanges: end?.hasChanges === true || groups.length > 0 }
+    if (lostBytes > 0) log.warn({ path: journalPath(path, generation), lostBytes }, 'the end of the journal is torn: the daemon was stopped while it wrote. The next resync reads what was lost')
+  }
+  return end
+}
+
+/** Deletes files that can never be served. True if they are gone. */
+function reject(path: string, facts: object, log: Logger): boolean {
+  try {
+    rmSync(path)
+    deleteJournals(path, Infinity)
+    log.warn(facts, 'the snapshot was rejected and deleted; guests get 503 until the store answers')
+    return true
+  } catch (error) {
+    log.warn({ ...facts, err: error }, 'the snapshot was rejected and cannot be deleted: delete it, it may hold user-data; guests get 503 until the store answers')
+    return false
+  }
+}
+
+/** Deletes the journals of generations before `before`. */
+function deleteJournals(path: string, before: number): void {
+  for (const generation of journalGenerations(path)) if (generation < before) rmSync(journalPath(path, generation), { force: true })
+}
+
+/** Deletes files that were set aside longer ago than a snapshot may be served. They may have user-data. */
+export function deleteOldPrevious(path: string, maxAgeMs: number, nowMs: number): void {
+  for (const name of previousFiles(path)) {
+    const file = join(dirname(path), name)
+    if (nowMs - statSync(file).ctimeMs > maxAgeMs) rmSync(file, { force: true })
+  }
+}

@@ -1,0 +1,85 @@
+/** The file of a journal. persistence.test.ts has what a start makes of it. */
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { SLICE_BYTES } from '../../../src/runtime/turn-budget.ts'
+import type { Change } from '../../../src/view/change.ts'
+import { changesOf, JournalWriter, readJournal } from '../../../src/view/journal.ts'
+import type { StateKeys } from '../../../src/view/state-files.ts'
+import { mostBytesPerTurn } from '../../support/fixtures/bytes-per-turn.ts'
+import { generateRecord } from '../../support/fixtures/generated-records.ts'
+import { parsed } from '../../support/fixtures/guest-server.ts'
+import { aCipher } from '../../support/fixtures/record-keys.ts'
+
+const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
+const cipher = aCipher('gb1', 'k1')
+const KEYS: [string, StateKeys][] = [['plain', { cipher: undefined, macKeys: [Buffer.alloc(32, 1)] }], ['encrypted', { cipher, macKeys: cipher.macKeys('hv1') }]]
+const put = (seed: number, userData?: Uint8Array): Change => ({ kind: 'replace', assembled: { instance: parsed(generateRecord(seed)), digest: `d${String(seed)}`, userData } })
+
+let directory: string
+let path: string
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'imds-journal-'))
+  path = join(directory, 'view.journal.1')
+})
+afterEach(() => { rmSync(directory, { recursive: true }) })
+
+describe.each(KEYS)('%s', (_how, keys) => {
+  const write = async (groups: readonly (readonly Change[])[], after?: string) => {
+    const journal = await JournalWriter.create(path, { owner: OWNER, keys, generation: 1, after })
+    const ends = [statSync(path).size]
+    for (const group of groups) {
+      await journal.append(group)
+      ends.push(statSync(path).size)
+    }
+    expect(journal.bytes).toBe(ends.at(-1))
+    await journal.close()
+    return { ends, end: journal.end, start: journal.start }
+  }
+  const changes = (payloads: readonly Buffer[]) => payloads.map((payload) => [...changesOf(payload)].map((change) => change.kind === 'remove'
+    ? change : { kind: 'replace', assembled: { instance: change.document, digest: change.digest, userData: change.userData } }))
+
+  test('groups of changes are read back complete, with their links and mode 0600', async () => {
+    const groups = [[put(1), put(2, Buffer.alloc(0)), { kind: 'remove', id: 'srv-x' } as const], [put(3, Buffer.from([0, 10, 255, 10, 123]))], [put(4, Buffer.alloc(3 * SLICE_BYTES, 10))]]
+    const { start, end } = await write(groups, 'the journal before')
+    const journal = readJournal(path, 'hv1', keys)
+    expect(changes(journal.groups)).toEqual(groups)
+    expect(journal).toMatchObject({ start, end, bytes: statSync(path).size, lostBytes: 0, header: { ...OWNER, generation: 1, after: 'the journal before' } })
+    expect(statSync(path).mode & 0o777).toBe(0o600)
+  })
+
+  test('frames that are cut, changed, exchanged, left out or repeated end it before them', async () => {
+    const { ends } = await write([[put(1)], [put(2)], [put(3)]])
+    const whole = readFileSync(path)
+    const frame = (n: number) => whole.subarray(n === 0 ? 0 : ends[n - 1], ends[n])
+    const flipped = Buffer.from(whole)
+    flipped[ends[1]! + 50]! ^= 1
+    for (const [bytes, groups] of [
+      [whole.subarray(0, ends[2]! + 10), 2], [whole.subarray(0, -1), 2], [flipped, 1],
+      [Buffer.concat([frame(0), frame(2), frame(1), frame(3)]), 0], [Buffer.concat([frame(0), frame(1), frame(3)]), 1], [Buffer.concat([frame(0), frame(1), frame(1)]), 1],
+      [Buffer.concat([whole, Buffer.alloc(100)]), 3],
+    ] as const) {
+      writeFileSync(path, bytes)
+      const journal = readJournal(path, 'hv1', keys)
+      expect([journal.groups.length, journal.lostBytes > 0]).toEqual([groups, true])
+    }
+  })
+
+  test('long user-data is authenticated and encrypted in slices: no turn handles more than a few', async () => {
+    const journal = await JournalWriter.create(path, { owner: OWNER, keys, generation: 1, after: undefined })
+    const { hashed, ciphered } = await mostBytesPerTurn(() => journal.append([put(1, Buffer.alloc(40 * SLICE_BYTES, 7))]))
+    await journal.close()
+    expect(Math.max(hashed, ciphered)).toBeLessThanOrEqual(5 * SLICE_BYTES)
+  })
+})
+
+test('a journal under another key, of another hypervisor or encrypted with another key is not read', async () => {
+  const [[, plain], [, encrypted]] = KEYS as [typeof KEYS[number], typeof KEYS[number]]
+  await (await JournalWriter.create(path, { owner: OWNER, keys: plain, generation: 1, after: undefined })).close()
+  expect(() => readJournal(path, 'hv1', { cipher: undefined, macKeys: [Buffer.alloc(32, 2)] })).toThrow(/another key of this hypervisor/)
+  expect(() => readJournal(path, 'hv1', encrypted)).toThrow(/another key of this hypervisor/)
+  await (await JournalWriter.create(path, { owner: OWNER, keys: encrypted, generation: 1, after: undefined })).close()
+  expect(() => readJournal(path, 'hv2', encrypted)).toThrow(/is not authentic/)
+  expect(() => readJournal(path, 'hv1', { cipher: aCipher('gb1', 'k2'), macKeys: encrypted.macKeys })).toThrow(/not configured here: k1/)
+})

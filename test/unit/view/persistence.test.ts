@@ -1,0 +1,443 @@
+/**
+ * The view on disk: what a start finds after a kill at any moment, and what happens when the disk does not work.
+ */
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import fs, { open, type FileHandle } from 'node:fs/promises'
+import { syncBuiltinESMExports } from 'node:module'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pino } from 'pino'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import type { Change } from '../../../src/view/change.ts'
+import { Persistence, type PersistenceParts } from '../../../src/view/persistence.ts'
+import { restoreView, type Restored } from '../../../src/view/restore.ts'
+import { snapshotPath, type StateKeys } from '../../../src/view/state-files.ts'
+import type { Assembled } from '../../../src/view/validate.ts'
+import { generateRecord } from '../../support/fixtures/generated-records.ts'
+import { parsed } from '../../support/fixtures/guest-server.ts'
+import { aCipher } from '../../support/fixtures/record-keys.ts'
+
+const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
+const DAY_MS = 86_400_000
+const PLAIN: StateKeys = { cipher: undefined, macKeys: [Buffer.alloc(32, 1)] }
+const cipher = aCipher('gb1', 'k1')
+const ENCRYPTED: StateKeys = { cipher, macKeys: cipher.macKeys('hv1') }
+
+let directory: string
+let path: string
+let log: { level: number, msg: string, reason?: string, err?: { code?: string, message: string } }[]
+const logger = pino({}, { write: (line: string) => { log.push(JSON.parse(line) as typeof log[number]) } })
+const counts = { snapshot: { written: 0, failed: 0 }, journal: { written: 0, failed: 0 } }
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'imds-persistence-'))
+  path = snapshotPath(directory)
+  log = []
+  counts.snapshot = { written: 0, failed: 0 }
+  counts.journal = { written: 0, failed: 0 }
+})
+const daemons: Daemon[] = []
+afterEach(async () => {
+  for (const daemon of daemons.splice(0)) await daemon.persistence.stop()
+  rmSync(directory, { recursive: true })
+})
+
+/** A busy disk takes a second for two fsyncs. */
+const eventually = (check: () => void) => vi.waitFor(check, { timeout: 20_000 })
+const read = (keys = PLAIN, owner = OWNER, at = path, nowMs = Date.now()) => restoreView(at, owner, keys, DAY_MS, nowMs, logger)
+
+/** The n-th state of an instance; each is valid. */
+function state(seed: number, revision: number, userData?: Uint8Array): Assembled {
+  return { instance: { ...parsed(generateRecord(seed)), revision }, digest: `digest ${String(seed)} ${String(revision)}`, userData }
+}
+
+/** A daemon's view and its files, from what was restored. */
+class Daemon {
+  readonly view: Map<string, Assembled>
+  readonly persistence: Persistence
+
+  constructor(restored: Restored, parts: Partial<PersistenceParts> = {}) {
+    this.view = new Map(restored.instances.map((one) => [one.instance.id, one]))
+    this.persistence = new Persistence({
+      path, owner: OWNER, keys: PLAIN, restored, maxAgeMs: DAY_MS, timeoutMs: 20_000, asOfMs: Date.now() - (restored.ageMs ?? 0), instances: () => this.view.values(),
+      snapshotWrites: { inc: ({ result }) => { counts.snapshot[result] += 1 } }, journalWrites: { inc: ({ result }) => { counts.journal[result] += 1 } }, log: logger, ...parts,
+    })
+  }
+
+  put(assembled: Assembled, takesUserData = false): Promise<void> {
+    return this.#record({ kind: 'replace', assembled }, takesUserData, () => { this.view.set(assembled.instance.id, assembled) })
+  }
+
+  remove(id: string): Promise<void> {
+    return this.#record({ kind: 'remove', id }, true, () => { this.view.delete(id) })
+  }
+
+  /** Resolves when the change is made. */
+  #record(change: Change, takesUserData: boolean, make: () => void): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<undefined>()
+    void this.persistence.record(change, takesUserData, () => {
+      make()
+      resolve(undefined)
+    })
+    return promise
+  }
+}
+
+const start = async (parts: Partial<PersistenceParts> = {}) => {
+  const daemon = new Daemon(await read(parts.keys ?? PLAIN, parts.owner as typeof OWNER | undefined ?? OWNER), parts)
+  daemons.push(daemon)
+  return daemon
+}
+const byId = (instances: Iterable<Assembled>) => new Map([...instances].map((one) => [one.instance.id, one]))
+/** What a start finds now. */
+const found = async (keys = PLAIN) => byId((await read(keys)).instances)
+
+/** The functions that change files. */
+const FUNCTIONS = ['open', 'rename', 'rm', 'utimes'] as const
+const METHODS = ['writeFile', 'datasync', 'sync', 'utimes', 'close'] as const
+
+/** Calls `step` before and after each change of a file, one at a time. Returns a function that ends this. */
+async function atEachStep(step: () => Promise<void>): Promise<() => void> {
+  const handle = await open(directory)
+  await handle.close()
+  const handles = Object.getPrototypeOf(handle) as FileHandle
+  let last: Promise<unknown> = Promise.resolve()
+  const wrap = (object: object, name: string) => {
+    const target = object as Record<string, (...args: unknown[]) => Promise<unknown>>
+    const original = target[name]!
+    target[name] = function (this: unknown, ...args: unknown[]) {
+      const result = last.then(async () => {
+        await step()
+        return Reflect.apply(original, this, args).finally(step)
+      })
+      last = result.catch(() => { /* the caller has it */ })
+      return result
+    }
+    return () => { target[name] = original }
+  }
+  const restores = [...FUNCTIONS.map((name) => wrap(fs, name)), ...METHODS.map((name) => wrap(handles, name))]
+  syncBuiltinESMExports()
+  return () => {
+    for (const restore of restores) restore()
+    syncBuiltinESMExports()
+  }
+}
+
+describe.each([['plain', PLAIN], ['encrypted', ENCRYPTED]])('%s', (_how, keys) => {
+  test('E3: a kill at any step of moves, seals, removals and folds loses nothing that was seen', async () => {
+    const first = await start({ keys })
+    for (let seed = 1; seed <= 4; seed++) await first.put(state(seed, 1, Buffer.from(`secret of ${String(seed)}`)))
+    first.persistence.confirmed()
+    await first.persistence.stop()
+
+    const daemon = await start({ keys })
+    /** What guests have seen at each step, and a copy of the files then. */
+    const images: { seen: Map<string, Assembled>, at: string }[] = []
+    const copies = mkdtempSync(join(tmpdir(), 'imds-images-'))
+    const end = await atEachStep(async () => {
+      const at = join(copies, String(images.length))
+      images.push({ seen: new Map(daemon.view), at })
+      cpSync(directory, at, { recursive: true })
+      await Promise.resolve()
+    })
+    const [one, two, three] = [1, 2, 3].map((seed) => state(seed, 1).instance.id) as [string, string, string]
+    const moved: Assembled = { ...state(4, 2), instance: { ...state(4, 2).instance, interfaces: state(1, 1).instance.interfaces } }
+    const required = state(3, 2, Buffer.from('secret of 3'))
+    try {
+      const changes = [
+        daemon.remove(one), daemon.put(moved, true), daemon.put(state(2, 2), true),
+        daemon.put({ ...required, instance: { ...required.instance, options: { ...required.instance.options, httpTokens: 'required' } } }),
+      ]
+      await Promise.all(changes) // these wait together
+      for (let revision = 3; revision <= 6; revision++) {
+        await daemon.put(state(3, revision, Buffer.from(`new ${String(revision)}`)), true)
+        daemon.persistence.confirmed()
+      }
+      await eventually(() => { expect(counts.snapshot.written).toBeGreaterThan(2) }) // the folds that take old user-data out of the files
+      await daemon.remove(two)
+      await daemon.put(state(2, 7))
+      await daemon.put(state(3, 7))
+      await daemon.persistence.stop()
+    } finally {
+      end()
+    }
+    expect(images.length).toBeGreaterThan(60)
+    const last = images.at(-1)!.seen
+    expect([last.has(one), last.get(two)?.instance.revision, last.get(three)?.instance.revision]).toEqual([false, 7, 7])
+    log = []
+    const labelOf = (view: ReadonlyMap<string, Assembled>, id: string) => view.get(id)?.instance.revision ?? 'absent'
+    for (const [step, { at }] of images.entries()) {
+      const restored = byId((await read(keys, OWNER, snapshotPath(at))).instances)
+      for (const id of [one, two, three, moved.instance.id]) {
+        const allowed = new Set(images.slice(step).map(({ seen }) => labelOf(seen, id)))
+        expect({ step, id, allowed: [...allowed], restored: labelOf(restored, id) }).toEqual({ step, id, allowed: [...allowed], restored: expect.toBeOneOf([...allowed]) as unknown })
+      }
+    }
+    expect(log).toEqual([])
+    rmSync(copies, { recursive: true })
+  })
+
+  test('a start finds every change, and a clean stop folds them into the snapshot', async () => {
+    const daemon = await start({ keys })
+    await daemon.put(state(1, 1, Buffer.from([0, 255, 10])))
+    await daemon.put(state(2, 1, Buffer.alloc(0)))
+    await daemon.put(state(2, 2))
+    await daemon.remove(state(1, 1).instance.id)
+    expect(await found(keys)).toEqual(daemon.view)
+    await daemon.persistence.stop()
+    expect(await found(keys)).toEqual(daemon.view)
+    expect(readdirSync(directory).filter((name) => name.startsWith('view.journal'))).toHaveLength(1)
+    for (const name of readdirSync(directory)) expect(statSync(join(directory, name)).mode & 0o777).toBe(0o600)
+    if (keys === ENCRYPTED) for (const name of readdirSync(directory)) expect(readFileSync(join(directory, name), 'latin1')).not.toMatch(/srv-|snapshot|removed|journal"/)
+    expect(log).toEqual([])
+  })
+
+  test('a torn end of the journal loses only itself, and is continued', async () => {
+    const daemon = await start({ keys })
+    await daemon.put(state(1, 1))
+    await daemon.put(state(1, 2))
+    const before = new Map(daemon.view)
+    const journal = join(directory, 'view.journal.1')
+    const { size } = statSync(journal)
+    await daemon.put(state(1, 3, Buffer.alloc(100, 'x')))
+    const whole = readFileSync(journal)
+    for (const cut of [size + 1, size + 35, size + 36, size + 40, whole.length - 1]) {
+      log = []
+      writeFileSync(journal, whole.subarray(0, cut))
+      expect(await found(keys)).toEqual(before)
+      expect(log).toMatchObject([{ msg: expect.stringMatching(/^the end of the journal is torn/) as string, lostBytes: cut - size }])
+    }
+    log = []
+    const next = await start({ keys })
+    await next.put(state(2, 1))
+    expect(await found(keys)).toEqual(next.view)
+    const flipped = Buffer.from(whole)
+    flipped[size - 5]! ^= 1
+    writeFileSync(journal, flipped)
+    expect(await found(keys)).toEqual(new Map())
+    expect(log.at(-1)).toMatchObject({ reason: expect.stringMatching(/^its journals do not belong together/) as string })
+  })
+})
+
+/** Lets calls of a method of every open file fail or hang until the returned function is called. */
+async function whileFiles(method: typeof METHODS[number], behave: () => Promise<never>): Promise<() => void> {
+  const handle = await open(directory)
+  await handle.close()
+  const spy = vi.spyOn(Object.getPrototypeOf(handle) as FileHandle, method).mockImplementation(behave)
+  return () => { spy.mockRestore() }
+}
+
+const full = () => Promise.reject(Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }))
+
+describe('a disk that does not work', () => {
+  test('E3: on a full disk changes are made, and a start serves nothing rather than an older state', async () => {
+    const daemon = await start()
+    await daemon.put(state(1, 1))
+    const works = await whileFiles('writeFile', full)
+    await daemon.put(state(1, 2))
+    expect(daemon.view.get(state(1, 2).instance.id)?.instance.revision).toBe(2)
+    expect(readdirSync(directory)).toEqual([])
+    await daemon.remove(state(1, 1).instance.id)
+    expect(log.map(({ level, msg, err }) => [level, msg, err?.code])).toEqual([[40, expect.stringMatching(/^the view cannot be kept on disk/), 'ENOSPC']])
+    expect(counts.journal.failed).toBe(1)
+    works()
+    await daemon.persistence.stop()
+    expect(await found()).toEqual(daemon.view)
+    expect(log.map(({ msg }) => msg)).toContain('the snapshot can be written again')
+  })
+
+  test('E3: a disk that hangs delays a change only for a time, and a start finds no older state', async () => {
+    const daemon = await start({ timeoutMs: 300 })
+    await daemon.put(state(1, 1))
+    const hung = Promise.withResolvers<never>()
+    const works = await whileFiles('datasync', () => hung.promise)
+    await daemon.put(state(1, 2))
+    await daemon.put(state(1, 3))
+    expect(daemon.view.get(state(1, 3).instance.id)?.instance.revision).toBe(3)
+    expect(existsSync(path)).toBe(false)
+    expect(await found()).toEqual(new Map())
+    expect(log).toMatchObject([{ msg: expect.stringMatching(/^the view cannot be kept on disk/) as string, err: { message: 'the disk did not answer within 300 ms' } }])
+    works()
+    hung.reject(new Error('interrupted'))
+    await daemon.persistence.stop()
+    expect(await found()).toEqual(daemon.view)
+  })
+
+  test('a snapshot that cannot be written leaves the journal, which has every change', async () => {
+    const daemon = await start()
+    await daemon.put(state(1, 1, Buffer.from('old')))
+    const works = await whileFiles('utimes', full) // only the snapshot sets its time
+    await daemon.put(state(1, 2), true)
+    await eventually(() => { expect(counts.snapshot.failed).toBe(1) })
+    await daemon.put(state(2, 1))
+    expect(await found()).toEqual(daemon.view)
+    expect(log.map(({ msg }) => msg)).toEqual([expect.stringMatching(/^the snapshot cannot be written: changes are only in the journal/)])
+    works()
+    await daemon.persistence.stop()
+    expect(await found()).toEqual(daemon.view)
+    expect(readdirSync(directory)).toHaveLength(2)
+  })
+
+  test('the files stay small while one instance changes again and again, also without a new snapshot', async () => {
+    const daemon = await start()
+    const bytes = () => readdirSync(directory).reduce((sum, name) => sum + statSync(join(directory, name)).size, 0)
+    const large = (revision: number) => state(1, revision, Buffer.alloc(300_000, revision))
+    let most = 0
+    for (let revision = 1; revision <= 40; revision++) {
+      await daemon.put(large(revision))
+      most = Math.max(most, bytes())
+    }
+    expect(counts.snapshot.written).toBeGreaterThan(3)
+    expect(most).toBeLessThan(5 * 1024 * 1024)
+    const works = await whileFiles('utimes', full)
+    for (let revision = 41; revision <= 80; revision++) {
+      await daemon.put(large(revision))
+      expect(bytes()).toBeLessThan(7 * 1024 * 1024)
+    }
+    works()
+    expect(log.at(-1)).toMatchObject({ err: { message: 'the journal is too long, because no snapshot could be written' } })
+    expect(await found()).toEqual(new Map())
+  })
+})
+
+describe('files that are not served', () => {
+  const write = async (keys = PLAIN) => {
+    const daemon = await start({ keys })
+    await daemon.put(state(1, 1, Buffer.from('S3CRET')))
+    daemon.persistence.confirmed()
+    await daemon.persistence.stop()
+  }
+  const other = { ...OWNER, region: 'gb2' }
+
+  test('of another owner stay while that owner has no records, and are served to the right one again', async () => {
+    await write()
+    const wrong = await start({ owner: other })
+    wrong.persistence.confirmed()
+    await wrong.persistence.stop()
+    expect(wrong.view.size).toBe(0)
+    expect(log).toMatchObject([{ reason: 'its region is "gb1", not "gb2"', msg: expect.stringMatching(/stays where it is/) as string }])
+    expect((await found()).size).toBe(1)
+  })
+
+  test('of another owner are set aside before the first change, and deleted when they are too old', async () => {
+    await write()
+    const wrong = await start({ owner: other })
+    await wrong.put(state(2, 1))
+    const aside = readdirSync(directory).filter((name) => name.endsWith('.previous'))
+    expect(aside).toHaveLength(2)
+    for (const name of aside) expect(statSync(join(directory, name)).mode & 0o777).toBe(0o600)
+    expect(byId((await read(PLAIN, other)).instances)).toEqual(wrong.view)
+    await read(PLAIN, other, path, Date.now() + DAY_MS + 60_000)
+    expect(readdirSync(directory).filter((name) => name.endsWith('.previous'))).toEqual([])
+  })
+
+  test('a clock that is far ahead deletes nothing: when it is right again, the snapshot is served', async () => {
+    await write()
+    expect(await read(PLAIN, OWNER, path, Date.now() + 10 * DAY_MS)).toMatchObject({ files: 'unserved', instances: [] })
+    expect((await found()).size).toBe(1)
+  })
+
+  test('E3: a file that was too old is not served after a change, though the clock is right again', async () => {
+    await write()
+    const daemon = new Daemon(await read(PLAIN, OWNER, path, Date.now() + 10 * DAY_MS))
+    daemons.push(daemon)
+    await daemon.put(state(2, 1))
+    expect(await found()).toEqual(daemon.view)
+  })
+
+  test('a plain snapshot is never served with record keys, and is deleted before the first change', async () => {
+    await write()
+    const daemon = await start({ keys: ENCRYPTED })
+    expect(daemon.view.size).toBe(0)
+    expect(log).toMatchObject([{ reason: 'it is not encrypted, and there are record keys (IMDS_RECORD_KEYS_FILE)' }])
+    daemon.persistence.confirmed()
+    expect(existsSync(path)).toBe(true)
+    await daemon.put(state(2, 1))
+    for (const name of readdirSync(directory)) expect(readFileSync(join(directory, name), 'latin1')).not.toMatch(/S3CRET|srv-/)
+    expect(await found(ENCRYPTED)).toEqual(daemon.view)
+  })
+
+  test('with record keys a journal that is plain, or that the token key authenticates, is not served', async () => {
+    const daemon = await start()
+    await daemon.put(state(1, 1))
+    const plain = readFileSync(join(directory, 'view.journal.1'))
+    await daemon.persistence.stop()
+    rmSync(directory, { recursive: true })
+    directory = mkdtempSync(join(tmpdir(), 'imds-persistence-'))
+    path = snapshotPath(directory)
+    const encrypted = await start({ keys: ENCRYPTED })
+    await encrypted.put(state(2, 1))
+    writeFileSync(join(directory, 'view.journal.1'), plain)
+    expect(await found(ENCRYPTED)).toEqual(new Map())
+    expect(log.at(-1)?.reason).toMatch(/^its journal is torn, or was written with another key/)
+  })
+
+  test('a snapshot without the journal that it names is not served', async () => {
+    const daemon = await start()
+    await daemon.put(state(1, 1))
+    rmSync(join(directory, 'view.journal.1'))
+    expect(await found()).toEqual(new Map())
+    expect(log.at(-1)?.reason).toMatch(/^its journal .* is missing$/)
+  })
+
+  test('a journal of another time, or without its snapshot, is not applied', async () => {
+    const daemon = await start()
+    await daemon.put(state(1, 1))
+    const former = readFileSync(join(directory, 'view.journal.1'))
+    rmSync(path)
+    expect(await found()).toEqual(new Map())
+    expect(readdirSync(directory)).toEqual([])
+    const next = await start()
+    await next.put(state(2, 1))
+    writeFileSync(join(directory, 'view.journal.1'), former)
+    expect(await found()).toEqual(new Map())
+    expect(log.at(-1)?.reason).toMatch(/^its journals do not belong together/)
+  })
+})
+
+test('files under a former key of the hypervisor are read, and written with the new one after a resync', async () => {
+  const daemon = await start()
+  await daemon.put(state(1, 1))
+  const keys: StateKeys = { cipher: undefined, macKeys: [Buffer.alloc(32, 2), ...PLAIN.macKeys] }
+  const next = await start({ keys })
+  expect(next.view.size).toBe(1)
+  await next.put(state(1, 2))
+  expect(await found(keys)).toEqual(next.view)
+  next.persistence.confirmed()
+  await eventually(() => { expect(counts.snapshot.written).toBe(2) })
+  const only: StateKeys = { cipher: undefined, macKeys: [Buffer.alloc(32, 2)] }
+  expect(await found(only)).toEqual(next.view)
+  expect(await found()).toEqual(new Map())
+})
+
+test('a confirmation renews the time of the snapshot; a deleted snapshot is written again', async () => {
+  const daemon = await start()
+  await daemon.put(state(1, 1))
+  daemon.persistence.confirmed()
+  await eventually(() => { expect(counts.snapshot.written).toBe(2) }) // the first was written before the view was whole
+  const { ino } = statSync(path)
+  utimesSync(path, new Date(0), new Date(0))
+  daemon.persistence.confirmed()
+  await eventually(() => { expect(Date.now() - statSync(path).mtimeMs).toBeLessThan(60_000) })
+  expect(statSync(path).ino).toBe(ino)
+  expect((await read()).isWhole).toBe(true)
+  rmSync(path)
+  daemon.persistence.confirmed()
+  await eventually(() => { expect(existsSync(path)).toBe(true) })
+  await daemon.put(state(1, 2))
+  expect(await found()).toEqual(daemon.view)
+})
+
+test('a view that no resync has confirmed is not whole, and its age counts from the last one', async () => {
+  const daemon = await start({ asOfMs: Date.now() - 7_200_000 })
+  await daemon.put(state(1, 1))
+  expect(await read()).toMatchObject({ isWhole: false, ageMs: expect.closeTo(7_200_000, -4) as number })
+})
+
+test('changes that wait together are one write', async () => {
+  const daemon = await start()
+  await daemon.put(state(1, 1))
+  await Promise.all(Array.from({ length: 200 }, (_, i) => daemon.put(state(2 + i % 20, 1 + i))))
+  expect(counts.journal.written).toBeLessThan(10)
+  expect(await found()).toEqual(daemon.view)
+})

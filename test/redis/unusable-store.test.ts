@@ -202,18 +202,18 @@ t.test('a hypervisor whose only record is faulty is not ready; one without recor
 t.test('the rolling restart of docs/operations.md waits for instances and fails with the reason', async (t) => {
   const example = executed('docs/operations.md', 'rolling restart')
   const { start } = await aHost(t)
-  let daemon = await start(['k1'])
+  const socket = `/tmp/imds-rolling-${String(process.pid)}.sock`
+  let daemon = await start(['k1'], { IMDS_OPERATOR_SOCKET: socket })
   await isReady(daemon)
-  const listen = `127.0.0.1:${String(daemon.operatorPort)}`
   let count = 0
   for (const [names, seconds, status] of [[['k1'], 60, 0], [['k2'], 5, 1]] as const) {
     const [requested, restarted] = [join(t.testdirName, `requested-${String(++count)}`), join(t.testdirName, `restarted-${String(count)}`)]
-    const code = example.replace('127.0.0.1:9169', listen).replace('seq 60', `seq ${String(seconds)}`)
+    const code = example.replace('/run/imds/operator.sock', socket).replace('seq 60', `seq ${String(seconds)}`)
       .replace('systemctl restart imds', `touch ${requested}; until [ -e ${restarted} ]; do sleep 0.1; done`)
     const rollout = run(['sh', '-euc', code])
     await until(() => existsSync(requested), 'the restart')
     await daemon.stop()
-    daemon = await start(names, { IMDS_OPERATOR_LISTEN: listen })
+    daemon = await start(names, { IMDS_OPERATOR_SOCKET: socket })
     writeFileSync(restarted, '')
     const { status: exitStatus, stdout, stderr } = await rollout
     t.equal(exitStatus, status, stderr)

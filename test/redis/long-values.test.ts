@@ -50,7 +50,7 @@ t.test('invariant 3: a long value is not read at notices and resyncs; the last g
   for (const [field, message] of [
     ['record', 'the record is 4194304 bytes, more than the limit of 262144'],
     ['user-data', 'the user-data is 4194304 bytes, more than the limit of 16384 (IMDS_USER_DATA_MAX_BYTES)'],
-    ['digest', 'the digest is 4194304 bytes, more than the limit of 64'],
+    ['digest', 'the digest is 4194304 bytes, more than the limit of 4096'],
   ] as const) {
     await redis.client.hset(KEYS.instance('srv-n1'), { digest: field, [field]: LONG })
     await redis.client.hset(KEYS.hypervisor('hv1'), 'srv-n1', field) // the digest differs, so each resync reads the instance

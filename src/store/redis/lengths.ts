@@ -8,8 +8,10 @@ import { isDenied } from './connection.ts'
 /** The lengths of an instance's values in bytes; 0: there is no such value. */
 export interface Lengths { readonly record: number, readonly digest: number, readonly userData: number }
 
-/** The longest id, and more than any digest. */
-export const WORD_MAX_BYTES = 64
+/** The longest id. */
+export const ID_MAX_BYTES = 64
+/** More than any digest. Publishers in other languages may use longer ones than ours. */
+export const DIGEST_MAX_BYTES = 4096
 /** The most memory of an index: some 100,000 instances. */
 const INDEX_MAX_BYTES = 64 * 1024 * 1024
 
@@ -30,7 +32,7 @@ export function lengthsOf(replies: readonly unknown[]): Lengths {
 export function formatTooLong({ record, digest }: Pick<Lengths, 'record' | 'digest'>, isEncrypted: boolean): string | undefined {
   const most = RECORD_MAX_BYTES + (isEncrypted ? ENCRYPTION_MAX_OVERHEAD_BYTES : 0)
   if (record > most) return `the record is ${String(record)} bytes, more than the limit of ${String(most)}`
-  return digest > WORD_MAX_BYTES ? `the digest is ${String(digest)} bytes, more than the limit of ${String(WORD_MAX_BYTES)}` : undefined
+  return digest > DIGEST_MAX_BYTES ? `the digest is ${String(digest)} bytes, more than the limit of ${String(DIGEST_MAX_BYTES)}` : undefined
 }
 
 /** Rejects if an index is too large to be read. Redis users of earlier versions may not ask: they read it in any case. */

@@ -11,7 +11,7 @@ import { ipv6Digits } from '../../metadata/address.ts'
 import { formatTooLong as formatUserDataTooLong } from '../../metadata/user-data.ts'
 import { again, attempt, check, close, connectTo, connectToRegion, describeUrl, isDenied, reasonOf, redirection, type Connection, type RedisSettings } from './connection.ts'
 import { ANNOUNCEMENT_SECONDS, keysOf } from './keys.ts'
-import { checkIndex, formatTooLong, lengthCommands, lengthsOf, WORD_MAX_BYTES, type Lengths } from './lengths.ts'
+import { checkIndex, DIGEST_MAX_BYTES, formatTooLong, ID_MAX_BYTES, lengthCommands, lengthsOf, type Lengths } from './lengths.ts'
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
 import { readStored } from '../crypto/stored.ts'
 import { ENCRYPTION_MAX_OVERHEAD_BYTES, type RecordCipher } from '../crypto/record-cipher.ts'
@@ -116,7 +116,7 @@ class RedisSource implements Source {
     if (lengths === undefined) return { id, fields: [], bytes: 0, fault: { kind: 'unreadable', reason: WRONG_TYPE } }
     const { record, digest, userData } = lengths
     const reason = formatTooLong(lengths, this.#cipher !== undefined)
-    if (reason !== undefined) return { id, fields: digest > WORD_MAX_BYTES ? [] : ['digest'], bytes: 0, fault: { kind: 'unreadable', reason } }
+    if (reason !== undefined) return { id, fields: digest > DIGEST_MAX_BYTES ? [] : ['digest'], bytes: 0, fault: { kind: 'unreadable', reason } }
     // The limit is a little higher, because an encrypted value is longer than its contents.
     if (userData <= this.#userDataMaxBytes + ENCRYPTION_MAX_OVERHEAD_BYTES) return { id, fields: ['digest', 'record', 'user-data'], bytes: record + userData, fault: undefined }
     return { id, fields: ['digest'], bytes: 0, fault: { kind: 'user-data', reason: `the user-data is ${formatUserDataTooLong(userData, this.#userDataMaxBytes)}` } }
@@ -126,7 +126,7 @@ class RedisSource implements Source {
     if (!address.includes(':')) {
       const owners = this.#keys.addresses(network)
       const [bytes] = (await this.#ask([['hstrlen', owners, address]])).map(valueOf)
-      if (bytes === 0 || bytes as number > WORD_MAX_BYTES) return undefined
+      if (bytes === 0 || bytes as number > ID_MAX_BYTES) return undefined
       const [id] = (await this.#ask([['hget', owners, address]])).map(valueOf)
       return id as string | undefined
     }

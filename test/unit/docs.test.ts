@@ -293,3 +293,16 @@ test('every documented command that writes a secret into a file gives it mode 06
   const typed = found(shipped, /(install [^`]*\/dev\/stdin)/g)
   expect(unique(typed.map(([, command]) => command))).toEqual(['install -m 600 /dev/stdin'])
 })
+
+test('the templates and the documents give a hypervisor the same name', () => {
+  const [environment, acl, region] = ['deploy/imds.env', 'deploy/redis.acl', 'deploy/region.example.yaml'].map(read) as [string, string, string]
+  const { hypervisors, name } = parse(region) as { hypervisors: { name: string }[], name: string }
+  const own = /^IMDS_HYPERVISOR=(.+)$/m.exec(environment)?.[1]
+  expect(hypervisors[0]?.name).toBe(own)
+  expect(environment).toContain(`IMDS_REGION=${name}\n`)
+  expect(environment).toContain(`://imds-${String(own)}@`)
+  expect(acl).toContain(`user imds-${String(own)} on `)
+  expect(acl).toContain(`&${keysOf(name).notices(String(own))} `)
+  expect(acl).toContain(`%W~${keysOf(name).announcement(String(own))} `)
+  for (const text of [...DOCS.values(), environment, acl, region]) expect(text).not.toMatch(/\bhv-\d/)
+})

@@ -8,6 +8,7 @@ import Type, { type Static } from 'typebox'
 export const ReadinessSchema = Type.Object({
   ready: Type.Boolean({ description: 'True with status 200, false with 503.' }),
   problem: Type.Optional(Type.String({ description: 'Why it is not ready.' })),
+  hint: Type.Optional(Type.String({ description: 'What to check although it is ready: no record names this hypervisor.' })),
   store: Type.String({ description: 'The store, without secrets.' }),
   connected: Type.Boolean({ description: 'Whether the store is connected.' }),
   instances: Type.Integer({ description: 'Instances that this hypervisor serves.' }),

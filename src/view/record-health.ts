@@ -32,6 +32,7 @@ export class RecordHealth {
   /** The reasons that were logged since the store was lost. */
   readonly #lossReasons = new Set<string>()
   #isEmptyReported = false
+  #hint: string | undefined
 
   constructor(view: View, faultCounter: { inc(labels: { reason: AssemblyFault['reason'] }): void }, log: Logger) {
     this.#view = view
@@ -55,6 +56,19 @@ export class RecordHealth {
   /** Why the store as a whole cannot be used, by the last completed resync. */
   get problem(): StoreProblem | undefined {
     return this.#problem
+  }
+
+  /** What an operator should check although the store can be used; undefined: nothing. */
+  get hint(): string | undefined {
+    return this.#hint
+  }
+
+  /** Reports a hypervisor that no record names, once until one does: it may be new, or its name wrong. `hypervisor`: undefined to serve every instance. */
+  named(hypervisor: string | undefined, records: number): void {
+    const before = this.#hint
+    this.#hint = hypervisor === undefined || records > 0 ? undefined
+      : `no record names ${hypervisor}: check IMDS_HYPERVISOR, unless this hypervisor is new. imdsctl list shows the names in the records`
+    if (this.#hint !== undefined && before === undefined) this.#log.warn({ instances: this.#view.size }, this.#hint)
   }
 
   /** Reports a faulty record; a new `digest` is a new state. */

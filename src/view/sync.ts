@@ -84,6 +84,8 @@ export interface SyncStatus {
   readonly problem: string | undefined
   /** Nearly all records that the store has for this hypervisor are faulty. */
   readonly isStoreUnusable: boolean
+  /** What an operator should check although it is ready, as a sentence; undefined: nothing. */
+  readonly hint: string | undefined
   /** When the view was last found to be in step with the store by a full resync, in milliseconds of `performance.now()`; undefined before the first. */
   readonly resyncedAtMs: number | undefined
   /** How long that resync took. */
@@ -185,7 +187,7 @@ export class Sync {
     const problem = this.#problem()
     return {
       connected: this.#connected, wasConnected: this.#wasConnected, changedAtMs: this.#changedAtMs, lossReason: this.#lossReason,
-      ready: problem === undefined, problem, isStoreUnusable: this.#health.problem !== undefined,
+      ready: problem === undefined, problem, isStoreUnusable: this.#health.problem !== undefined, hint: this.#health.hint,
       resyncedAtMs: this.#resyncedAtMs, resyncTookMs: this.#resyncTookMs, unconfirmed: this.#health.unconfirmed, faulty: this.#health.faulty,
     }
   }
@@ -251,9 +253,10 @@ export class Sync {
   }
 
   #completeResync(): void {
-    const { view, metrics, log, confirmed } = this.#parts
+    const { view, hypervisor, metrics, log, confirmed } = this.#parts
     this.#queue.endResync()
     this.#health.resynced(this.#named.keys())
+    this.#health.named(hypervisor, this.#named.size)
     this.#health.withNobody()
     this.#resyncTookMs = performance.now() - this.#resyncBeganAtMs
     metrics.resyncs.inc({ result: 'completed' })

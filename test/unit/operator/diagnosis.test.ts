@@ -8,7 +8,7 @@ import { anInstance } from '../../support/fixtures/instance.ts'
 
 const ID = 'srv-abcde'
 const READY: SyncStatus = {
-  connected: true, wasConnected: true, changedAtMs: 0, lossReason: undefined, ready: true, problem: undefined, isStoreUnusable: false,
+  connected: true, wasConnected: true, changedAtMs: 0, lossReason: undefined, ready: true, problem: undefined, hint: undefined, isStoreUnusable: false,
   resyncedAtMs: 1, resyncTookMs: 1, unconfirmed: 0, faulty: 0,
 }
 const record = (change: Record<string, unknown> = {}): Loaded => ({ kind: 'record', id: ID, digest: 'd', document: anInstance(change), userData: undefined, userDataSha256: undefined })

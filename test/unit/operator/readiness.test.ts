@@ -3,7 +3,7 @@ import { buildReadiness, type ReadinessParts } from '../../../src/operator/readi
 
 const PARTS: ReadinessParts = {
   sync: {
-    connected: true, wasConnected: true, changedAtMs: 0, lossReason: undefined, ready: true, problem: undefined, isStoreUnusable: false,
+    connected: true, wasConnected: true, changedAtMs: 0, lossReason: undefined, ready: true, problem: undefined, hint: undefined, isStoreUnusable: false,
     resyncedAtMs: 1, resyncTookMs: 1, unconfirmed: 1, faulty: 2,
   },
   store: 'redis://x', instances: 3, contestedAddresses: 4, viewAgeSeconds: 1.23456, listenerProblems: [],
@@ -15,6 +15,10 @@ test('readiness shows the state of sync, the view and the firewall', () => {
     ready: true, store: 'redis://x', connected: true, instances: 3, viewAgeSeconds: 1.235, unconfirmed: 1, faulty: 2, contestedAddresses: 4,
     firewall: { required: true, applied: true, ageSeconds: 0, refused: 0 },
   })
+})
+
+test('a hint is shown, and the daemon is ready all the same', () => {
+  expect(buildReadiness({ ...PARTS, sync: { ...PARTS.sync, hint: 'no record names hv01' } })).toMatchObject({ ready: true, hint: 'no record names hv01' })
 })
 
 test('a problem of sync and each problem of a listener make the daemon not ready', () => {

@@ -409,3 +409,21 @@ test('guests are answered while instances are processed and the index is compare
   expect(view.size).toBe(20)
   expect(turns).toBeGreaterThanOrEqual(39)
 })
+
+test('a hypervisor that no record names is ready and says so, once until a record names it', async () => {
+  const { source, sync, log } = aSync(0)
+  const resynced = (before: number | undefined) => roundTripsUntil(source, () => sync.status().resyncedAtMs !== before, 20)
+  await resynced(undefined)
+  const hint = 'no record names hv1: check IMDS_HYPERVISOR, unless this hypervisor is new. imdsctl list shows the names in the records'
+  expect(sync.status()).toMatchObject({ ready: true, hint })
+  const again = async () => {
+    const before = sync.status().resyncedAtMs
+    sync.resync()
+    await resynced(before)
+  }
+  await again()
+  expect(log.filter(({ msg }) => msg === hint)).toMatchObject([{ level: 40 }])
+  source.put(record(1))
+  await again()
+  expect(sync.status()).toMatchObject({ ready: true, hint: undefined })
+})

@@ -29,11 +29,13 @@ import { finishWaitingActions, purgeActions } from './database/compute-queue.ts'
 import { migrate } from './database/migrate.ts'
 import { NotificationListener } from './database/notifications.ts'
 import { openDatabase, type Database } from './database/open.ts'
+import { usedHypervisors } from './database/placement.ts'
 import { InvitationSender } from './mail/sender.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
 import { completeOpenApi } from './openapi.ts'
 import { buildOperatorServer } from './operator.ts'
+import { HypervisorCheck } from './publish/hypervisor-check.ts'
 import { LazyStore } from './publish/lazy-store.ts'
 import { OutboxPublisher } from './publish/outbox-publisher.ts'
 import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
@@ -93,6 +95,9 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     })
     const metrics = buildApiMetrics(database)
     const publisher = new OutboxPublisher({ tables: database.tables, connect: () => connect(database), store, counted: metrics.published, log })
+    const hypervisorCheck = new HypervisorCheck({
+      hypervisors: () => usedHypervisors(database.tables), unannounced: (names) => store.unannounced(names), counted: metrics.unannounced, log,
+    })
     const { mail } = config
     const sender = new InvitationSender({
       tables: database.tables, counted: metrics.invited, log,
@@ -117,6 +122,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     const listening = await listenAt(server, config.listen, 'IMDS_API_LISTEN')
     publisher.start()
     sender.start()
+    hypervisorCheck.start()
     await compute.start()
     const purge = setInterval(() => {
       Promise.all([auth.purge(), purgeActions(database.tables)]).catch((error: unknown) => {
@@ -125,6 +131,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     }, PURGE_INTERVAL_MS)
     stops.push(() => {
       clearInterval(purge)
+      hypervisorCheck.stop()
       return Promise.resolve()
     })
     log.info({ listening: listening.map(formatPlace), operator: formatHostPort(operator), region: region.name, version: VERSION }, 'listening')

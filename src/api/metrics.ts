@@ -17,6 +17,7 @@ export interface ApiMetrics {
   readonly published: (outcome: PublishOutcome) => void
   readonly invited: (outcome: InvitationOutcome) => void
   readonly actionFinished: (outcome: Outcome) => void
+  readonly unannounced: (hypervisors: number) => void
 }
 
 const OUTCOMES: readonly PublishOutcome[] = ['published', 'unchanged', 'removed', 'stale', 'invalid', 'address-owned', 'failed']
@@ -47,6 +48,10 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
     name: 'imds_api_compute_outcomes_total', registers, labelNames: ['outcome'] as const, help: 'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
   })
   for (const outcome of ['succeeded', 'failed'] as const) actions.inc({ outcome }, 0)
+  const unannounced = new Gauge({
+    name: 'imds_api_unannounced_hypervisors', registers,
+    help: 'Hypervisors of the region that no daemon has ever announced: the guests of their servers get no metadata. 0 with a store of files.',
+  })
   let reading: Promise<{ readonly outbox: Outbox, readonly queue: QueueState } | undefined> | undefined
   const readAll = async () => ({ outbox: await readOutbox(tables), queue: await readQueue(tables) })
   /** All metrics of a scrape share these queries. Undefined: the database is unreachable. */
@@ -76,6 +81,7 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
     published: (result) => { publishes.inc({ result }) },
     invited: (result) => { invitations.inc({ result }) },
     actionFinished: (outcome) => { actions.inc({ outcome }) },
+    unannounced: (hypervisors) => { unannounced.set(hypervisors) },
   }
 }
 

@@ -75,6 +75,10 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     return this.#backend.initialise()
   }
 
+  unannounced(names: readonly string[]): Promise<readonly string[]> {
+    return this.#backend.unannounced(names)
+  }
+
   hypervisors(): Promise<readonly AnnouncedHypervisor[]> {
     return this.#backend.hypervisors()
   }

@@ -92,6 +92,8 @@ export interface Publisher {
   markEncrypted(): Promise<void>
   /** Initialises an empty region, so that daemons accept it and become ready. False: it was initialised already, or needs none (files). */
   initialise(): Promise<boolean>
+  /** Returns the names among `names` that no daemon has announced; none if the store cannot say, as one of files. */
+  unannounced(names: readonly string[]): Promise<readonly string[]>
   /** Lists every hypervisor that has announced itself, by name. A connected daemon does so every 30 s. Rejects for files. */
   hypervisors(): Promise<readonly AnnouncedHypervisor[]>
   /** Lists every instance by id, from the store's index, which is not authenticated. */

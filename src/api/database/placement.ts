@@ -1,9 +1,20 @@
 /** The hypervisors and their free RAM. A server that migrates uses RAM on both. */
 import { sql } from 'kysely'
-import type { Change } from './transaction.ts'
+import type { Change, Reader } from './transaction.ts'
 
 /** A hypervisor. `free`: MB of RAM. */
 export interface FreeHypervisor { readonly name: string, readonly zone_id: string, readonly free: number }
+
+/** A hypervisor, and the number of servers on it or on their way to it. */
+export interface UsedHypervisor { readonly name: string, readonly servers: number }
+
+/** The hypervisors of the region, by name. */
+export async function usedHypervisors(database: Reader): Promise<readonly UsedHypervisor[]> {
+  const { rows } = await sql<UsedHypervisor>`
+    select name, (select count(*) from servers where deleted_at is null and (hypervisor = name or migrating_to = name))::int as servers
+    from hypervisors where removed_at is null order by name`.execute(database)
+  return rows
+}
 
 /** The hypervisors of a zone (default: of the region), those with the most free RAM first. Locks them, so that two changes cannot use the same free RAM. */
 export async function freeHypervisors(change: Change, zoneId: string | undefined): Promise<readonly FreeHypervisor[]> {

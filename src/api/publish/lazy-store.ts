@@ -2,7 +2,7 @@
 import type { Publisher } from '../../store/publisher.ts'
 
 /** Opens at most one store. */
-export class LazyStore implements Pick<Publisher, 'initialise' | 'put' | 'remove' | 'close'> {
+export class LazyStore implements Pick<Publisher, 'initialise' | 'put' | 'remove' | 'unannounced' | 'close'> {
   readonly #openStore: () => Promise<Publisher>
   #opened: Promise<Publisher> | undefined
 
@@ -31,6 +31,10 @@ export class LazyStore implements Pick<Publisher, 'initialise' | 'put' | 'remove
 
   async remove(...args: Parameters<Publisher['remove']>): ReturnType<Publisher['remove']> {
     return (await this.open()).remove(...args)
+  }
+
+  async unannounced(names: readonly string[]): Promise<readonly string[]> {
+    return (await this.open()).unannounced(names)
   }
 
   async close(): Promise<void> {

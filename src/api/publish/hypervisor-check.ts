@@ -1,0 +1,57 @@
+/**
+ * Finds the hypervisors of the region that no daemon has ever announced. Most often the name in the region file is not IMDS_HYPERVISOR of the daemon there:
+ * the guests of its servers get no metadata.
+ */
+import type { Logger } from 'pino'
+import type { UsedHypervisor } from '../database/placement.ts'
+
+/** What the check needs. `unannounced`: the names among these that no daemon has announced. `counted` is called with the number of them. */
+export interface HypervisorCheckParts {
+  readonly hypervisors: () => Promise<readonly UsedHypervisor[]>
+  readonly unannounced: (names: readonly string[]) => Promise<readonly string[]>
+  readonly counted: (hypervisors: number) => void
+  readonly log: Logger
+}
+
+const CHECK_INTERVAL_MS = 60_000
+/** The most names in one line of the log. */
+const MOST_NAMED = 20
+
+/** Looks for them at its start and every minute. */
+export class HypervisorCheck {
+  readonly #parts: HypervisorCheckParts
+  /** The hypervisors that were logged, and whether they had servers then. */
+  #logged = new Map<string, boolean>()
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(parts: HypervisorCheckParts) {
+    this.#parts = parts
+  }
+
+  start(): void {
+    const check = () => {
+      this.check().catch((error: unknown) => { this.#parts.log.debug({ reason: (error as Error).message }, 'the hypervisors were not checked; trying again in a minute') })
+    }
+    this.#timer = setInterval(check, CHECK_INTERVAL_MS)
+    check()
+  }
+
+  stop(): void {
+    clearInterval(this.#timer)
+  }
+
+  /** Logs each hypervisor once, and again when it gets its first server. Rejects if the database or the store does not answer. */
+  async check(): Promise<void> {
+    const { hypervisors, unannounced, counted, log } = this.#parts
+    const all = await hypervisors()
+    const missing = new Set(await unannounced(all.map(({ name }) => name)))
+    const found = all.filter(({ name }) => missing.has(name))
+    counted(found.length)
+    const unlogged = found.filter(({ name, servers }) => !this.#logged.has(name) || (servers > 0 && this.#logged.get(name) === false))
+    if (unlogged.length > 0) {
+      const named = unlogged.slice(0, MOST_NAMED).map(({ name, servers }) => ({ name, servers }))
+      log.warn({ hypervisors: named, all: found.length }, 'no daemon has announced these hypervisors: the guests of their servers get no metadata. Compare the names in the region file with IMDS_HYPERVISOR there')
+    }
+    this.#logged = new Map(found.map(({ name, servers }) => [name, servers > 0]))
+  }
+}

@@ -28,6 +28,7 @@ import { isOneAddress } from './metadata/address.ts'
 import { restoreView, type Restored } from './view/restore.ts'
 import { snapshotPath, type StateKeys, type StateOwner } from './view/state-files.ts'
 import type { Announcement } from './store/redis/source.ts'
+import { onlyIds } from './store/only-ids.ts'
 import type { Source } from './store/source.ts'
 import { RecordCipher } from './store/crypto/record-cipher.ts'
 import type { Sync } from './view/sync.ts'
@@ -270,9 +271,9 @@ function cipherOf(store: StoreConfig): RecordCipher | undefined {
 }
 
 async function buildSource(store: StoreConfig, cipher: RecordCipher | undefined, userDataMaxBytes: number, announcement: Announcement): Promise<Source> {
-  if (store.kind === 'files') return (await import('./store/files/source.ts')).buildFileSource(store.directory, userDataMaxBytes)
+  if (store.kind === 'files') return onlyIds((await import('./store/files/source.ts')).buildFileSource(store.directory, userDataMaxBytes))
   const { buildRedisSource } = await import('./store/redis/source.ts')
-  return buildRedisSource({ settings: store, region: store.region, hypervisor: store.hypervisor, cipher, userDataMaxBytes, announcement })
+  return onlyIds(buildRedisSource({ settings: store, region: store.region, hypervisor: store.hypervisor, cipher, userDataMaxBytes, announcement }))
 }
 
 /** How this daemon announces itself in the store. Each reason for a failure is logged once. */

@@ -20,7 +20,7 @@ export function isName(text: string): boolean {
   return nameForm.test(text)
 }
 
-/** True if the text is an id. */
-export function isId(text: string): boolean {
-  return idForm.test(text)
+/** True if the value is an id. */
+export function isId(value: unknown): value is string {
+  return typeof value === 'string' && idForm.test(value)
 }

@@ -1,8 +1,9 @@
 /**
  * Publishes to a store: joins a backend and a codec (backend.ts) to a Publisher. This has the parts of a publish that are the same for every store:
- * checking the record, the region and the user-data, and changing a seal.
+ * checking the id, the record, the region and the user-data, and changing a seal. A backend gets checked ids only, and makes paths and keys of them.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { parse, parseStored, type Fault } from '../metadata/record.ts'
 import type { Backend, Codec, Conversion } from './backend.ts'
@@ -39,27 +40,33 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     return this.#backend.transaction((writer) => this.#put(writer, document, userData, dryRun))
   }
 
-  get(id: string): Promise<Published | undefined> {
+  async get(id: string): Promise<Published | undefined> {
+    checkId(id)
     return this.#codec.get(this.#backend, id)
   }
 
-  remove(id: string, revision?: number): Promise<RemoveResult> {
+  async remove(id: string, revision?: number): Promise<RemoveResult> {
+    checkId(id)
     return this.#backend.transaction((writer) => this.#codec.remove(writer, id, revision))
   }
 
-  seal(id: string): Promise<SealResult> {
+  async seal(id: string): Promise<SealResult> {
+    checkId(id)
     return this.#backend.transaction((writer) => this.#changeSeal(writer, id, new Date().toISOString()))
   }
 
-  unseal(id: string): Promise<SealResult> {
+  async unseal(id: string): Promise<SealResult> {
+    checkId(id)
     return this.#backend.transaction((writer) => this.#changeSeal(writer, id, undefined))
   }
 
-  encrypt(id: string, fromPlain: boolean): Promise<EncryptResult> {
+  async encrypt(id: string, fromPlain: boolean): Promise<EncryptResult> {
+    checkId(id)
     return this.#converted((conversion, writer) => conversion.encrypt(writer, id, fromPlain))
   }
 
-  decrypt(id: string): Promise<DecryptResult> {
+  async decrypt(id: string): Promise<DecryptResult> {
+    checkId(id)
     return this.#converted((conversion, writer) => conversion.decrypt(writer, id))
   }
 
@@ -83,12 +90,13 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     return this.#backend.hypervisors()
   }
 
-  list(): Promise<readonly Listed[]> {
-    return this.#backend.list()
+  /** Leaves out what is no id: other programs can write the index of a store, and its channels. */
+  async list(): Promise<readonly Listed[]> {
+    return (await this.#backend.list()).filter(({ id }) => isId(id))
   }
 
   watch(changed: (id: string) => void): Promise<() => Promise<void>> {
-    return this.#backend.watch(changed)
+    return this.#backend.watch((id) => { if (isId(id)) changed(id) })
   }
 
   close(): Promise<void> {
@@ -117,7 +125,7 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
 
   async #userDataOf(reader: Reader, document: unknown): Promise<Uint8Array | undefined> {
     const id = (document as { id?: unknown } | undefined)?.id
-    const published = typeof id === 'string' ? await this.#codec.get(reader, id) : undefined
+    const published = isId(id) ? await this.#codec.get(reader, id) : undefined
     return published?.userData
   }
 
@@ -150,4 +158,9 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     if (conversion === undefined) throw new Error(this.#backend.whyPlain)
     return this.#backend.transaction((writer) => task(conversion, writer))
   }
+}
+
+/** Throws unless this is an id. Does not repeat it: it may be of any length, with any characters. */
+function checkId(id: unknown): void {
+  if (!isId(id)) throw new TypeError(`the id of an instance must be ${ID_RULE}`)
 }

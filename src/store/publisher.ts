@@ -64,7 +64,7 @@ export interface Published { readonly document: unknown, readonly userData: Uint
 /** The error of a Publisher when the store as a whole cannot be reached or used, not just one instance in it. */
 export class StoreUnavailable extends Error {}
 
-/** A store open for writing. Every method rejects with an Error when the store cannot be reached or used. */
+/** A store open for writing. Every method rejects with an Error when the store cannot be reached or used, and with a TypeError for an invalid id. */
 export interface Publisher {
   /**
    * Publishes a record (an untrusted document) with its user-data. Fills in the document's `userData` from the bytes if it is missing. By

@@ -10,6 +10,9 @@ import { anInstance } from '../../support/fixtures/instance.ts'
 const ID = 'srv-abcde'
 const TIME = '2026-11-20T15:04:05Z'
 
+/** Texts and values that are no ids, from a caller without types too. */
+const NO_IDS = ['', '..', '../victim', 'a/b', '/etc/passwd', '.publisher', 'a b', 'a\n', 'a\0', 'a:b', 'ä', 'a'.repeat(65), undefined, null, 7, ['srv-abcde'], { toString: () => '../victim' }] as string[]
+
 /** A publisher on a store that has one record, and answers each write in turn with `answers`, then with `published`. */
 function aPublisher({ has, answers = [], region }: { has?: Published, answers?: readonly Written[], region?: string } = {}) {
   const writes: Change[] = []
@@ -134,4 +137,37 @@ test('the plain codec hands reads and removals to the store as they are', async 
   const { store } = aPublisher({ has: stored() })
   expect(await store.get(ID)).toEqual(stored())
   expect([await store.remove(ID), await store.remove(ID, 12)]).toEqual([{ kind: 'removed', revision: 8 }, { kind: 'removed', revision: 12 }])
+})
+
+describe('an id', () => {
+  /** A store that rejects everything: the id has to be refused before. */
+  const asked = () => Promise.reject(new Error('the store was asked'))
+  const backend: Backend<PlainWriter> & PlainWriter = {
+    region: undefined, whyPlain: '', transaction: (task) => task(backend), get: asked, write: asked, remove: asked, unannounced: asked, initialise: asked, hypervisors: asked, close: asked,
+    list: () => Promise.resolve([...NO_IDS, ID].map((id) => ({ id, revision: 1, hypervisors: [], addresses: [] }))),
+    watch: (changed) => {
+      for (const id of [...NO_IDS, ID]) changed(id)
+      return Promise.resolve(() => Promise.resolve())
+    },
+  }
+  const conversion = { encrypt: asked, decrypt: asked, mark: asked }
+  const store = buildPublisher(backend, { ...PLAIN, conversion }, 16_384)
+
+  test.each(['get', 'remove', 'seal', 'unseal', 'encrypt', 'decrypt'] as const)('that is none is refused with the rule by %s, before the store is asked', async (method) => {
+    for (const id of NO_IDS) {
+      await expect(store[method](id, true as never)).rejects.toThrow(new TypeError('the id of an instance must be an id: 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit'))
+    }
+    await expect(store[method](ID, true as never)).rejects.toThrow('the store was asked')
+  })
+
+  test('that is none makes a record invalid, before the store is asked for its user-data', async () => {
+    for (const id of NO_IDS) expect(await store.put(anInstance({ id }))).toMatchObject({ kind: 'invalid', faults: [{ path: '/id' }] })
+    await expect(store.put(anInstance())).rejects.toThrow('the store was asked')
+  })
+
+  test('that is none is neither listed nor reported, though another program may have written it', async () => {
+    const seen: string[] = []
+    await store.watch((id) => { seen.push(id) })
+    expect([(await store.list()).map(({ id }) => id), seen]).toEqual([[ID], [ID]])
+  })
 })

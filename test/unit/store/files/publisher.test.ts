@@ -83,3 +83,13 @@ test('a watch ends with the last state: a removal right after a put is reported'
   }
   await stop()
 })
+
+test('an id with a path in it neither reads nor deletes a file outside the directory', async () => {
+  const { directory, store } = aStore()
+  await store.put(anInstance())
+  const victim = join(directory, '..', 'victim.json')
+  writeFileSync(victim, JSON.stringify(anInstance({ id: 'victim' })))
+  for (const work of [store.remove('../victim'), store.remove('../victim', 5), store.get('../victim'), store.seal('../victim')]) await expect(work).rejects.toThrow('must be an id: 1 to 64')
+  expect(await store.put(anInstance({ id: '../victim' }))).toMatchObject({ kind: 'invalid' })
+  expect(readdirSync(join(directory, '..')).sort()).toEqual(['store', 'victim.json'])
+})

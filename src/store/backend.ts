@@ -32,8 +32,8 @@ export interface Backend<Writer> {
   readonly region: string | undefined
   /** Why this backend can encrypt and decrypt nothing with the plain codec, for messages. */
   readonly whyPlain: string
-  /** Runs a task that may read and then write. A backend with a lock holds it until the task ends. */
-  transaction<T>(task: (writer: Writer) => Promise<T>): Promise<T>
+  /** Runs a task that may read and then write. A backend with a lock holds it until the task ends. `dryRun`: the task writes nothing, nor may this. */
+  transaction<T>(task: (writer: Writer) => Promise<T>, dryRun?: boolean): Promise<T>
   /** Returns the names among `names` that no daemon has announced. */
   unannounced(names: readonly string[]): Promise<readonly string[]>
   initialise(): Promise<boolean>

@@ -20,7 +20,7 @@ export async function openStore(settings: StoreSettings): Promise<Publisher> {
   if (!parsed.ok) throw new Error(formatSettingFaults(parsed.faults))
   const { value: store } = parsed
   const { url, userDataMaxBytes = USER_DATA_MAX_BYTES, recordKeysFile } = settings
-  if (store.kind === 'files') return (await import('./files/publisher.ts')).openFilePublisher(store.directory, userDataMaxBytes, FILE_SYSTEM)
+  if (store.kind === 'files') return (await import('./files/publisher.ts')).openFilePublisher(store.directory, userDataMaxBytes, FILE_SYSTEM, Date.now)
   const { openRedisPublisher } = await import('./redis/publisher.ts')
   const cipher = recordKeysFile === undefined ? undefined : cipherOf(recordKeysFile, store.region)
   return openRedisPublisher({ url, ...redisFilesOf(settings) }, store.region, userDataMaxBytes, cipher)

@@ -37,7 +37,7 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
   }
 
   put(document: unknown, userData: UserDataChange = 'keep', { dryRun = false }: PutOptions = {}): Promise<PutResult> {
-    return this.#backend.transaction((writer) => this.#put(writer, document, userData, dryRun))
+    return this.#backend.transaction((writer) => this.#put(writer, document, userData, dryRun), dryRun)
   }
 
   async get(id: string): Promise<Published | undefined> {

@@ -10,6 +10,7 @@ import { parseArgs } from 'node:util'
 import { startRedis } from '../support/redis/redis.ts'
 import { build, clean, moveToLoadCore, type Built } from './processes.ts'
 import { api } from './api.ts'
+import { files } from './files.ts'
 import { flood } from './flood.ts'
 import { publish } from './publish.ts'
 import { rate } from './rate.ts'
@@ -24,7 +25,7 @@ import { views } from './views.ts'
 /** One benchmark: measures, and returns its tables. */
 export type Part = (bench: { readonly built: Built, readonly redisUrl: string, readonly effort: Effort }) => Promise<readonly Table[]>
 
-const PARTS: Readonly<Record<string, Part>> = { rate, tokens, flood, views, publish, start, resync, stalls, api }
+const PARTS: Readonly<Record<string, Part>> = { rate, tokens, flood, views, publish, start, resync, files, stalls, api }
 const FULL: Effort = { warmUpSeconds: 5, rounds: 3, seconds: 5 }
 const QUICK: Effort = { warmUpSeconds: 2, rounds: 3, seconds: 2 }
 

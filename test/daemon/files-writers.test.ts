@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { assemble } from '../../src/view/validate.ts'
-import { loadFiles } from '../../src/store/files/source.ts'
+import { loadFiles } from '../../src/store/files/load.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, type TestDaemon, until } from '../support/programs/daemon.ts'
 import { must, run, startChild } from '../support/programs/processes.ts'
@@ -72,12 +72,13 @@ for (const what of ['set two', 'remove']) {
 }
 
 t.test('each file is on disk before it gets its name, and a pending change is removed last', async (t) => {
-  const { directory } = await aStore(t)
+  const { directory, store } = await aStore(t)
+  await store.put(other(1))
   t.same(await traceFileCalls(writer(directory, 'change', 'set two', 'kill', '0'), directory), [
     'fsync .publisher.tmp', `rename .publisher.tmp ${ID}.pending`, 'fsync .',
     'fsync .publisher.tmp', `rename .publisher.tmp ${ID}.user-data`,
     'fsync .publisher.tmp', `rename .publisher.tmp ${ID}.json`,
-    'fsync .publisher.tmp', 'rename .publisher.tmp .publisher.json',
+    'fdatasync .publisher.json',
     'fsync .', `unlink ${ID}.pending`,
   ])
 })
@@ -149,7 +150,7 @@ t.test('an error names a lock file that imds did not create; the lock file of im
   t.match(await store.put(local(1)), { kind: 'published' })
   t.equal(statSync(lock).size, 0)
   t.equal(statSync(lock).mode & 0o777, 0o600)
-  t.same(readdirSync(directory).filter((name) => name.startsWith('.publisher')).sort(), ['.publisher.json', '.publisher.lock'])
+  t.same(readdirSync(directory).filter((name) => name.startsWith('.publisher')).sort(), ['.publisher.json', '.publisher.lock', '.publisher.queue'])
 })
 
 t.test('imdsctl prints no warning about SQLite, and the daemon does not load SQLite', async (t) => {
@@ -158,7 +159,7 @@ t.test('imdsctl prints no warning about SQLite, and the daemon does not load SQL
     { status: 0, stdout: Buffer.from(`published ${ID} revision 1\n`), stderr: '' })
   const loads = async (module: string) => (await must([process.execPath, '--input-type=module', '--eval',
     `await import(${JSON.stringify(new URL(module, import.meta.url).pathname)}); console.log(process.moduleLoadList.includes('NativeModule sqlite'))`])).toString().trim()
-  for (const module of ['../../src/daemon.ts', '../../src/store/files/source.ts', '../../src/store/open.ts']) t.equal(await loads(module), 'false', module)
+  for (const module of ['../../src/daemon.ts', '../../src/store/files/load.ts', '../../src/store/open.ts']) t.equal(await loads(module), 'false', module)
   t.equal(await loads('../../src/store/files/publisher.ts'), 'true')
 })
 
@@ -185,6 +186,6 @@ t.test('files that root writes into another user\'s directory belong to that use
   })
   await t.test('a user who may only read the lock file cannot publish', { skip }, async (t) => {
     for (const [path, mode] of [[directory, 0o777], [join(directory, '.publisher.lock'), 0o644]] as const) chmodSync(path, mode)
-    t.match(await as(uid + 1, [process.execPath, IMDSCTL, '-s', `file:${directory}`, 'remove', 'srv-none']), { status: 69, stderr: /EACCES: permission denied, access '.*\/.publisher.lock'/ })
+    t.match(await as(uid + 1, [process.execPath, IMDSCTL, '-s', `file:${directory}`, 'remove', 'srv-none']), { status: 69, stderr: /EACCES: permission denied, access '.*\/.publisher.queue'/ })
   })
 })

@@ -1,9 +1,9 @@
 /**
  * The file store: the daemon follows a directory, and imdsctl publishes to it.
  */
-import { spawn } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, readdirSync, renameSync, rmSync, symlinkSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { stringify } from 'yaml'
@@ -260,11 +260,25 @@ t.test('imdsctl watch prints each change until it is interrupted', async (t) => 
   t.equal(child.exitCode, 0)
 })
 
-t.test('a file that cannot be read is a fault of one instance only', async (t) => {
+t.test('FIFOs, directories and huge files are faults of their instances, and hold up nothing else', async (t) => {
   const { directory, daemon } = await aHost(t)
+  const fifos = Array.from({ length: 8 }, (_, i) => join(directory, `srv-fifo${String(i)}${['.json', '.removed', '.pending', '.user-data'][i % 4]!}`)) // more than threads for files
+  for (const fifo of fifos.filter((name) => name.endsWith('.user-data'))) writeFileSync(fifo.replace('.user-data', '.json'), JSON.stringify(local({ id: basename(fifo, '.user-data') })))
+  execFileSync('mkfifo', fifos)
   mkdirSync(join(directory, 'srv-bad00.json'))
+  for (const [i, ending] of ['.json', '.pending', '.user-data', '.removed'].entries()) {
+    const id = `srv-huge${String(i)}`
+    if (ending === '.user-data') writeFileSync(join(directory, `${id}.json`), JSON.stringify(local({ id })))
+    writeFileSync(join(directory, id + ending), '')
+    truncateSync(join(directory, id + ending), 1.5 * 2 ** 30)
+  }
   writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local()))
   await until(async () => (await daemon.get('/')).status === 200, 'the good record')
-  await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
-  t.equal(await daemon.metric('imds_view_faulty_records'), 1)
+  await until(async () => await daemon.metric('imds_view_faulty_records') === 13, 'the faults')
+  const message = 'srv-fifo0.json is a FIFO, not a regular file: delete it'
+  t.ok(daemon.log.some(({ faults }) => JSON.stringify(faults ?? '').includes(message)), 'the log names the file and the remedy')
+  t.ok(await daemon.metric('process_resident_memory_bytes') < 500 * 2 ** 20, 'nothing of the huge files is in memory')
+  const store = await openStore({ url: `file:${directory}` })
+  t.match(await store.put(local({ revision: 2 })), { kind: 'published' }, 'a publisher is not stopped either')
+  t.equal(await daemon.stop(), 0)
 })

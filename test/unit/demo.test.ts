@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { afterEach, expect, test, vi } from 'vitest'
 import { parseConfig } from '../../src/config.ts'
 import { prepareDemo, type Demo } from '../../src/demo.ts'
-import { loadFiles } from '../../src/store/files/source.ts'
+import { loadFiles } from '../../src/store/files/load.ts'
 import { assemble } from '../../src/view/validate.ts'
 
 const demos: Demo[] = []

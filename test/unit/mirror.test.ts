@@ -91,6 +91,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'runtime/trusted-path.ts': 'daemon/trusted-path',
   'start.ts': 'api/demo',
   'store/backend.ts': 'unit/store/publish',
+  'store/files/protection.ts': 'unit/store/files/catalog',
   'store/publisher.ts': 'unit/store/publish-many',
   'store/redis/announcements.ts': 'redis/announcements',
   'store/redis/lengths.ts': 'redis/long-values',

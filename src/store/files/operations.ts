@@ -1,6 +1,7 @@
 /**
  * The operations of a writer on the file system. The writer gets them as an argument, so that a test can end its process between any two of them.
  */
+import { constants } from 'node:fs'
 import { open, rename, rm, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 
@@ -8,6 +9,8 @@ import { dirname } from 'node:path'
 export interface FileOperations {
   /** Creates a file with all of its content, durably. Root gives it the owner and group of its directory. Rejects if the file exists. */
   readonly create: (path: string, content: string | Uint8Array) => Promise<void>
+  /** Appends to a file that exists and is not a symbolic link. `isDurable`: the content is on disk when this resolves. */
+  readonly append: (path: string, content: string, isDurable: boolean) => Promise<void>
   readonly rename: (from: string, to: string) => Promise<void>
   /** Removes a file, if it exists. */
   readonly remove: (path: string) => Promise<void>
@@ -24,6 +27,15 @@ export const FILE_SYSTEM: FileOperations = {
       if (process.geteuid?.() === 0) await file.chown(uid, gid)
       await file.writeFile(content)
       await file.sync()
+    } finally {
+      await file.close()
+    }
+  },
+  async append(path, content, isDurable) {
+    const file = await open(path, constants.O_WRONLY | constants.O_APPEND | constants.O_NOFOLLOW | constants.O_NONBLOCK)
+    try {
+      await file.writeFile(content)
+      if (isDurable) await file.datasync()
     } finally {
       await file.close()
     }

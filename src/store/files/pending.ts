@@ -5,7 +5,11 @@
  * The first line is JSON, `{ "record": ..., "userData": "set" | "keep" | "none" }` or `{ "tombstone": "REVISION [SEALED-AT]" }`. With
  * "set" the user-data follows the line, byte for byte.
  */
+import { RECORD_MAX_BYTES } from '../../metadata/instance.ts'
 import type { UserDataChange } from '../user-data.ts'
+
+/** Twice a record's limit. The header is parsed in one turn of the event loop. */
+const HEADER_MAX_BYTES = 2 * RECORD_MAX_BYTES
 
 /** A change of one instance. */
 export type Change =
@@ -24,6 +28,7 @@ export function formatPending(change: Change): Uint8Array {
 /** Parses the bytes of a file; undefined for any others. */
 export function parsePending(bytes: Buffer): Change | undefined {
   const end = bytes.indexOf('\n')
+  if (end === -1 || end > HEADER_MAX_BYTES) return undefined
   let header: unknown
   try {
     header = JSON.parse(bytes.subarray(0, end).toString('utf8'))

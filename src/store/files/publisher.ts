@@ -2,13 +2,13 @@
  * The write side in a directory of files.
  *
  * One writer at a time works in a directory: it holds the lock (lock.ts), first finishes what an earlier writer left pending, and then
- * checks and writes (writer.ts).
+ * checks and writes (writer.ts). A writer that waits for the lock holds the queue, so a process that writes again and again waits behind it.
  *
- *   .publisher.lock   the lock: an empty file
- *   .publisher.json   the ledger (ledger.ts)
- *   .publisher.tmp    a file that is being written
+ *   .publisher.lock    the lock: an empty file
+ *   .publisher.queue   the lock of the writer that is next: an empty file
+ *   .publisher.json    the ledger (ledger.ts)
+ *   .publisher.tmp     a file that is being written
  */
-import { watch } from 'node:fs'
 import { mkdir, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { rangesOf } from '../../metadata/instance.ts'
@@ -16,18 +16,24 @@ import { parseStored } from '../../metadata/record.ts'
 import { PLAIN, type Backend, type PlainReader, type PlainWriter } from '../backend.ts'
 import { buildPublisher } from '../publish.ts'
 import type { Listed, Published, Publisher } from '../publisher.ts'
+import { Catalog } from './catalog.ts'
+import { DirectoryWatch } from './directory-watch.ts'
 import { takeLock } from './lock.ts'
 import type { FileOperations } from './operations.ts'
-import { idOfFile, loadFiles } from './source.ts'
+import { idOfFile, loadFiles } from './load.ts'
+import { forEachOf, listFiles, lookUpStamps } from './stamps.ts'
 import { FileWriter, loadPublished } from './writer.ts'
 
 const LOCK = '.publisher.lock'
+const QUEUE = '.publisher.queue'
 /** Changes of one instance within this time become one report to a watcher. */
 const REPORT_INTERVAL_MS = 50
+/** How often a watch checks that its path still leads to the same directory. */
+const CHECK_INTERVAL_MS = 1_000
 
-/** Opens a directory for writing. The first write creates the directory if it is missing. */
-export function openFilePublisher(directory: string, userDataMaxBytes: number, operations: FileOperations): Publisher {
-  return buildPublisher(new FileBackend(directory, operations), PLAIN, userDataMaxBytes)
+/** Opens a directory for writing. The first write creates the directory if it is missing. `now`: Unix time in milliseconds. */
+export function openFilePublisher(directory: string, userDataMaxBytes: number, operations: FileOperations, now: () => number): Publisher {
+  return buildPublisher(new FileBackend(directory, operations, now), PLAIN, userDataMaxBytes)
 }
 
 class FileBackend implements Backend<PlainWriter>, PlainReader {
@@ -35,28 +41,44 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
   readonly whyPlain = 'records in files are not encrypted'
   readonly #directory: string
   readonly #operations: FileOperations
+  readonly #catalog: Catalog
+  /** The catalog of dry runs: what it finds is never written. */
+  readonly #preview: Catalog
   /** The last write of this publisher. Its writes wait for each other here, so that only other publishers compete for the lock. */
   #last: Promise<unknown> = Promise.resolve()
 
-  constructor(directory: string, operations: FileOperations) {
+  constructor(directory: string, operations: FileOperations, now: () => number) {
     this.#directory = directory
     this.#operations = operations
+    this.#catalog = new Catalog(directory, operations, now)
+    this.#preview = new Catalog(directory, operations, now)
   }
 
-  transaction<T>(task: (writer: PlainWriter) => Promise<T>): Promise<T> {
-    const result = this.#last.then(async () => {
-      await mkdir(this.#directory, { recursive: true, mode: 0o700 })
-      const lock = await takeLock(join(this.#directory, LOCK))
-      try {
-        const writer = new FileWriter(this.#directory, this.#operations)
-        await writer.recover()
-        return await task(writer)
-      } finally {
-        lock.close()
-      }
-    })
+  transaction<T>(task: (writer: PlainWriter) => Promise<T>, dryRun = false): Promise<T> {
+    const result = this.#last.then(() => dryRun ? this.#read(task) : this.#write(task))
     this.#last = result.catch(() => { /* the caller has it */ })
     return result
+  }
+
+  async #write<T>(task: (writer: PlainWriter) => Promise<T>): Promise<T> {
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 })
+    const next = await takeLock(join(this.#directory, QUEUE))
+    const lock = await takeLock(join(this.#directory, LOCK)).finally(() => { next.close() })
+    try {
+      const writer = new FileWriter(this.#directory, this.#operations, this.#catalog)
+      await writer.recover()
+      const result = await task(writer)
+      await this.#catalog.save()
+      return result
+    } finally {
+      lock.close()
+    }
+  }
+
+  /** Runs a task that writes nothing. It needs no lock, since what it finds may be outdated by the time the caller has it anyway. */
+  async #read<T>(task: (writer: PlainWriter) => Promise<T>): Promise<T> {
+    await this.#preview.refresh(undefined)
+    return task(new FileWriter(this.#directory, this.#operations, this.#preview))
   }
 
   get(id: string): Promise<Published | undefined> {
@@ -88,21 +110,43 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
     return all
   }
 
-  watch(changed: (id: string) => void): Promise<() => Promise<void>> {
+  async watch(changed: (id: string) => void): Promise<() => Promise<void>> {
     const pending = new Map<string, NodeJS.Timeout>()
-    const watcher = watch(this.#directory, (_event, name) => {
-      const id = name ? idOfFile(name) : undefined
-      if (id === undefined || pending.has(id)) return
+    const report = (id: string) => {
+      if (pending.has(id)) return
       pending.set(id, setTimeout(() => { // reports all changes until then, so the last one is never missed
         pending.delete(id)
         changed(id)
       }, REPORT_INTERVAL_MS))
+    }
+    let known = await this.#stamps()
+    const catchUp = async () => {
+      const now = await this.#stamps()
+      for (const id of new Set([...known.keys(), ...now.keys()])) if (known.get(id) !== now.get(id)) report(id)
+      known = now
+    }
+    const watching = new DirectoryWatch(this.#directory, {
+      changed: report,
+      watching: () => { catchUp().catch(() => { watching.check() }) }, // the directory is gone again: the watch finds the next one
+      lost: () => { /* until it is back, nothing changes */ },
     })
-    return Promise.resolve(async () => {
-      watcher.close()
+    watching.start()
+    const checking = setInterval(() => { watching.check() }, CHECK_INTERVAL_MS)
+    return async () => {
+      clearInterval(checking)
+      watching.close()
       for (const timer of pending.values()) clearTimeout(timer)
       await Promise.resolve()
+    }
+  }
+
+  /** Id -> the stamps of its files. */
+  async #stamps(): Promise<Map<string, string>> {
+    const stamps = new Map<string, string>()
+    await forEachOf(await listFiles(this.#directory), async ([id, endings]) => {
+      stamps.set(id, (await lookUpStamps(this.#directory, id, endings, 0)).text)
     })
+    return stamps
   }
 
   async close(): Promise<void> {

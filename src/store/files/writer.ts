@@ -5,49 +5,38 @@
  * ends at any moment, even by a power failure, daemons read either the old state or the new one, and the next writer finishes the change. Revisions,
  * seals and the owners of addresses are checked against the records, or against the ledger for records that cannot be read.
  */
-import { readdir, readFile } from 'node:fs/promises'
+import { lstat, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { overlap } from '../../metadata/address.ts'
-import { rangesOf, type Instance } from '../../metadata/instance.ts'
 import { sizeFaults } from '../../metadata/record.ts'
 import type { Change, PlainWriter, Written } from '../backend.ts'
 import { RECORD_ENDINGS } from '../document.ts'
 import type { Published, RemoveResult } from '../publisher.ts'
 import { formatTombstone, sealAfter, withSeal } from '../seal.ts'
-import { formatLedger, publishedAs, readLedger, removedAt, survey, type Protection, type Protections } from './ledger.ts'
+import type { Catalog } from './catalog.ts'
+import { publishedAs, removedAt, type Protection } from './ledger.ts'
+import { FileFault, formatRecord, loadFiles, readPending } from './load.ts'
 import type { FileOperations } from './operations.ts'
-import { formatPending, parsePending, type Change as PendingChange } from './pending.ts'
-import { formatRecord, idOfFile, loadFiles } from './source.ts'
+import { formatPending, type Change as PendingChange } from './pending.ts'
+import { ifThere, stampOf } from './regular-file.ts'
 
-const LEDGER = '.publisher.json'
 const TEMPORARY = '.publisher.tmp'
 
-/** The writer of a directory. Build one each time that the lock is taken, and call `recover` first. */
+/** The writer of a directory. `catalog` is brought in line with the directory by `recover`, each time that the lock is taken. */
 export class FileWriter implements PlainWriter {
   readonly #directory: string
   readonly #operations: FileOperations
-  #protections: Protections = new Map()
+  readonly #catalog: Catalog
 
-  constructor(directory: string, operations: FileOperations) {
+  constructor(directory: string, operations: FileOperations, catalog: Catalog) {
     this.#directory = directory
     this.#operations = operations
+    this.#catalog = catalog
   }
 
   /** Finishes what an earlier writer left pending, and brings the ledger in line with the records. */
   async recover(): Promise<void> {
     await this.#remove(TEMPORARY) // may be incomplete
-    const unfinished: string[] = []
-    for (const name of (await readdir(this.#directory)).filter((name) => name.endsWith('.pending'))) {
-      const id = idOfFile(name)
-      const change = id === undefined ? undefined : parsePending(await readFile(join(this.#directory, name)))
-      if (id === undefined || change === undefined) continue // not written by imds: daemons report its instance as faulty
-      await this.#apply(id, change)
-      unfinished.push(id)
-    }
-    const remembered = await readLedger(join(this.#directory, LEDGER))
-    this.#protections = await survey(this.#directory, remembered)
-    if (formatLedger(remembered) !== formatLedger(this.#protections)) await this.#saveLedger()
-    for (const id of unfinished) await this.#finish(id)
+    await this.#catalog.refresh({ apply: (id) => this.#applyPending(id), finish: (id) => this.#finish(id) })
   }
 
   get(id: string): Promise<Published | undefined> {
@@ -56,22 +45,21 @@ export class FileWriter implements PlainWriter {
 
   async write({ instance, document: unsealed, userData, liftsSeal, dryRun }: Change): Promise<Written> {
     const { id, revision } = instance
-    const current = await loadFiles(this.#directory, id)
-    const known = this.#protections.get(id)
+    const known = await this.#catalog.look(id)
     const sealedAt = sealAfter(known?.sealedAt, instance.sealedAt, liftsSeal)
     const document = withSeal(unsealed, sealedAt)
     const faults = sizeFaults(document) // again, with the seal
     if (faults.length > 0) return { kind: 'invalid', faults }
     if (known !== undefined && revision < known.revision) return { kind: 'stale', revision: known.revision }
     if (revision === known?.revision) {
+      const current = await loadFiles(this.#directory, id)
       const same = current.kind === 'record' && JSON.stringify(current.document) === JSON.stringify(document)
         && (userData === 'keep' || sameBytes(current.userData, userData))
       return same ? { kind: 'unchanged', sealedAt } : { kind: 'stale', revision }
     }
-    for (const [owner, { ranges }] of this.#protections) {
-      const taken = owner === id ? undefined : overlapOf(instance, ranges)
-      if (taken !== undefined) return { kind: 'address-owned', network: taken.network, address: taken.range, owner }
-    }
+    const conflict = await this.#catalog.conflictOf(instance)
+    if (conflict !== undefined) return { kind: 'address-owned', network: conflict.network, address: conflict.range, owner: conflict.owner }
+    await this.#checkFiles(id)
     if (dryRun) return { kind: 'published', sealedAt }
     await this.#commit(id, { kind: 'put', document, userData }, publishedAs(instance, sealedAt))
     return { kind: 'published', sealedAt }
@@ -79,38 +67,64 @@ export class FileWriter implements PlainWriter {
 
   async remove(id: string, given: number | undefined): Promise<RemoveResult> {
     const loaded = await loadFiles(this.#directory, id)
-    const known = this.#protections.get(id)
-    const isThere = loaded.kind === 'record' || loaded.kind === 'unreadable' || known?.isRemoved === false
+    const known = await this.#catalog.look(id)
+    const isThere = (loaded.kind !== 'removed' && loaded.kind !== 'absent') || known?.isRemoved === false
     if (!isThere && loaded.kind === 'absent' && given === undefined) return { kind: 'absent' }
     const last = known?.revision ?? 0
     const revision = given ?? (isThere ? last + 1 : Math.max(last, 1))
     if (revision < last) return { kind: 'stale', revision: last }
     const removed = removedAt(revision, known?.sealedAt)
+    await this.#checkFiles(id)
     await this.#commit(id, { kind: 'remove', tombstone: formatTombstone(removed) }, removed)
     return { kind: isThere ? 'removed' : 'unchanged', revision }
   }
 
-  async #commit(id: string, change: PendingChange, protection: Protection): Promise<void> {
-    await this.#replace(`${id}.pending`, formatPending(change))
-    await this.#operations.sync(this.#directory)
-    await this.#apply(id, change)
-    this.#protections.set(id, protection)
-    await this.#saveLedger()
-    await this.#finish(id)
+  /** Rejects if a directory has the name of a file that a commit would replace or remove, which would stop every writer halfway. */
+  async #checkFiles(id: string): Promise<void> {
+    for (const ending of [...RECORD_ENDINGS, '.user-data', '.removed', '.pending']) {
+      const stats = await ifThere(lstat(join(this.#directory, id + ending)))
+      if (stats?.isDirectory() === true) throw new Error(`${id}${ending} is a directory, not a regular file: delete it`)
+    }
   }
 
-  /** Updates the files of an instance according to a pending change. Repeating it changes nothing more. */
-  async #apply(id: string, change: PendingChange): Promise<void> {
+  async #commit(id: string, change: PendingChange, protection: Protection): Promise<void> {
+    try {
+      await this.#catalog.begin(id)
+      await this.#replace(`${id}.pending`, formatPending(change))
+      await this.#operations.sync(this.#directory)
+      const stamp = await this.#apply(id, change)
+      await this.#catalog.complete(id, { ...protection, stamp })
+      await this.#finish(id)
+    } catch (error) {
+      this.#catalog.forget() // how far it came is in the files
+      throw error
+    }
+  }
+
+  /** Applies the pending change of another writer. Resolves with false if there is none. */
+  async #applyPending(id: string): Promise<boolean> {
+    const change = await readPending(this.#directory, id).catch((error: unknown) => {
+      if (!(error instanceof FileFault)) throw error
+      return undefined
+    })
+    if (change === undefined || change === 'invalid') return false // not written by imds: daemons report its instance as faulty
+    await this.#apply(id, change)
+    return true
+  }
+
+  /** Updates the files of an instance according to a pending change, and returns their stamp. Repeating it changes nothing more. */
+  async #apply(id: string, change: PendingChange): Promise<string> {
     if (change.kind === 'remove') {
-      await this.#replace(`${id}.removed`, `${change.tombstone}\n`)
+      const stamp = await this.#replace(`${id}.removed`, `${change.tombstone}\n`)
       for (const ending of [...RECORD_ENDINGS, '.user-data']) await this.#remove(id + ending)
-      return
+      return `.removed:${stamp}`
     }
     const { document, userData } = change
     if (userData === 'none') await this.#remove(`${id}.user-data`)
     else if (userData !== 'keep') await this.#replace(`${id}.user-data`, userData)
-    await this.#replace(`${id}.json`, formatRecord(document))
+    const stamp = await this.#replace(`${id}.json`, formatRecord(document))
     for (const ending of ['.yaml', '.yml', '.removed']) await this.#remove(id + ending)
+    return `.json:${stamp}`
   }
 
   async #finish(id: string): Promise<void> {
@@ -118,14 +132,13 @@ export class FileWriter implements PlainWriter {
     await this.#remove(`${id}.pending`)
   }
 
-  async #saveLedger(): Promise<void> {
-    await this.#replace(LEDGER, formatLedger(this.#protections))
-  }
-
-  async #replace(name: string, content: string | Uint8Array): Promise<void> {
+  /** Replaces a file, and returns the stamp of the new one. */
+  async #replace(name: string, content: string | Uint8Array): Promise<string> {
     const temporary = join(this.#directory, TEMPORARY)
     await this.#operations.create(temporary, content)
+    const stats = await stat(temporary, { bigint: true }) // before others can change it
     await this.#operations.rename(temporary, join(this.#directory, name))
+    return stampOf(stats)
   }
 
   async #remove(name: string): Promise<void> {
@@ -136,13 +149,8 @@ export class FileWriter implements PlainWriter {
 /** Returns the published instance. Rejects when it cannot be read. */
 export async function loadPublished(directory: string, id: string): Promise<Published | undefined> {
   const loaded = await loadFiles(directory, id)
-  if (loaded.kind === 'unreadable') throw new Error(loaded.reason)
+  if (loaded.kind === 'unreadable' || loaded.kind === 'user-data') throw new Error(loaded.reason)
   return loaded.kind === 'record' ? { document: loaded.document, userData: loaded.userData } : undefined
-}
-
-/** The first range of an instance that overlaps one of others. */
-function overlapOf(instance: Instance, others: Protection['ranges']): { network: string, range: string } | undefined {
-  return rangesOf(instance).find((mine) => others.some(({ network, range }) => network === mine.network && overlap(range, mine.range)))
 }
 
 function sameBytes(a: Uint8Array | undefined, b: Uint8Array | 'none'): boolean {

@@ -6,7 +6,7 @@
  *   file-writer.ts DIRECTORY race MARK LAST          prints `up`, waits for a line, puts revisions up to LAST with MARK as user-data, and prints
  *                                                    the revisions that were published
  *
- * WHAT is `set TEXT`, `none` or `remove`. The steps are the operations on files; creating a file has a second step, when half of it is written.
+ * WHAT is `set TEXT`, `none` or `remove`. The steps are the operations on files; creating a file, and appending to one, have a second step, when half of it is written.
  */
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
@@ -20,14 +20,14 @@ const record = (revision: number) => anInstance({ revision, interfaces: [{ id: '
 
 if (mode === 'change') {
   const [what = '', halt, step] = rest
-  const store = openFilePublisher(directory, 16384, halting(halt === 'wait', Number(step)))
+  const store = openFilePublisher(directory, 16384, halting(halt === 'wait', Number(step)), Date.now)
   const revision = await revisionOf(store)
   if (what === 'remove') await store.remove('srv-abcde')
   else await store.put(record(revision + 1), what === 'none' ? 'none' : Buffer.from(what.replace('set ', '')))
   console.log('done')
 } else {
   const [mark = '', last] = rest
-  const store = openFilePublisher(directory, 16384, FILE_SYSTEM)
+  const store = openFilePublisher(directory, 16384, FILE_SYSTEM, Date.now)
   const published: number[] = []
   console.log('up')
   await once(process.stdin, 'data')
@@ -59,6 +59,12 @@ function halting(waits: boolean, step: number): FileOperations {
       if (count + 1 === step) writeFileSync(path, content.slice(0, content.length / 2))
       await next()
       await FILE_SYSTEM.create(path, content)
+    },
+    append: async (path, content, isDurable) => {
+      await next()
+      if (count + 1 === step) await FILE_SYSTEM.append(path, content.slice(0, content.length / 2), isDurable)
+      await next()
+      await FILE_SYSTEM.append(path, content, isDurable)
     },
     rename: async (from, to) => {
       await next()

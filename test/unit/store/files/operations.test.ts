@@ -38,3 +38,14 @@ test('a new file is on disk before it has its name, is private, and never follow
   await FILE_SYSTEM.remove(path)
   await FILE_SYSTEM.remove(path)
 })
+
+test('an append adds to a file, and never follows a link or makes a file', async () => {
+  const path = join(directory, 'log')
+  await expect(FILE_SYSTEM.append(path, 'x', true)).rejects.toThrow('ENOENT')
+  writeFileSync(path, 'one ')
+  await FILE_SYSTEM.append(path, 'two ', false)
+  await FILE_SYSTEM.append(path, 'three', true)
+  expect(readFileSync(path, 'utf8')).toBe('one two three')
+  symlinkSync(path, join(directory, 'to-log'))
+  await expect(FILE_SYSTEM.append(join(directory, 'to-log'), 'x', true)).rejects.toThrow('ELOOP')
+})

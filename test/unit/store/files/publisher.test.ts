@@ -1,7 +1,7 @@
 /**
  * A directory of files as a store. ledger.test.ts has what protects its records, writer.test.ts what an interrupted write leaves.
  */
-import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdtempSync, readdirSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
@@ -19,7 +19,7 @@ const other = (revision: number) => anInstance({
 
 function aStore(operations = FILE_SYSTEM) {
   const directory = join(mkdtempSync(join(ROOT, 'parent-')), 'store')
-  return { directory, store: openFilePublisher(directory, 16_384, operations) }
+  return { directory, store: openFilePublisher(directory, 16_384, operations, Date.now) }
 }
 
 test('the first write makes the directory, which only its owner can read', async () => {
@@ -40,10 +40,10 @@ test('writes of one publisher take turns, and a failed one does not stop those a
 
 test('two publishers of one directory take turns by its lock', async () => {
   const { directory, store } = aStore()
-  const second = openFilePublisher(directory, 16_384, FILE_SYSTEM)
+  const second = openFilePublisher(directory, 16_384, FILE_SYSTEM, Date.now)
   const results = await Promise.all(Array.from({ length: 10 }, (_, i) => (i % 2 === 0 ? store : second).put(i % 2 === 0 ? anInstance({ revision: i + 1 }) : other(i + 1))))
   expect(new Set(results.map(({ kind }) => kind))).toEqual(new Set(['published']))
-  expect(readdirSync(directory).sort()).toEqual(['.publisher.json', '.publisher.lock', `${ID}.json`, 'srv-other.json'])
+  expect(readdirSync(directory).sort()).toEqual(['.publisher.json', '.publisher.lock', '.publisher.queue', `${ID}.json`, 'srv-other.json'])
 })
 
 test('a list has the valid records by id, with their addresses by network, and no others', async () => {
@@ -92,4 +92,46 @@ test('an id with a path in it neither reads nor deletes a file outside the direc
   for (const work of [store.remove('../victim'), store.remove('../victim', 5), store.get('../victim'), store.seal('../victim')]) await expect(work).rejects.toThrow('must be an id: 1 to 64')
   expect(await store.put(anInstance({ id: '../victim' }))).toMatchObject({ kind: 'invalid' })
   expect(readdirSync(join(directory, '..')).sort()).toEqual(['store', 'victim.json'])
+})
+
+test('a watch goes on in another directory that takes the place of the first, and reports what differs', async () => {
+  const { directory, store } = aStore()
+  await store.put(anInstance())
+  await store.put(other(1))
+  const seen = new Set<string>()
+  const stop = await store.watch((id) => { seen.add(id) })
+  cpSync(directory, `${directory}-next`, { recursive: true, preserveTimestamps: true })
+  writeFileSync(join(`${directory}-next`, 'srv-new.json'), JSON.stringify(anInstance({ id: 'srv-new' })))
+  renameSync(directory, `${directory}-before`)
+  renameSync(`${directory}-next`, directory)
+  await vi.waitFor(() => { expect([...seen]).toContain('srv-new') }, { timeout: 10_000 })
+  seen.clear()
+  await store.remove('srv-other')
+  await vi.waitFor(() => { expect([...seen]).toContain('srv-other') }, { timeout: 10_000 })
+  symlinkSync('store', `${directory}-link`)
+  await stop()
+  const linked = openFilePublisher(`${directory}-link`, 16_384, FILE_SYSTEM, Date.now)
+  const stopLinked = await linked.watch((id) => { seen.add(id) })
+  seen.clear()
+  symlinkSync('store-before', `${directory}-other`)
+  renameSync(`${directory}-other`, `${directory}-link`) // no event: the directory itself is the same
+  await vi.waitFor(() => { expect([...seen]).toContain('srv-new') }, { timeout: 10_000 })
+  await stopLinked()
+})
+
+test('writers of two processes take turns: one that writes again and again does not keep the other waiting', async () => {
+  const { directory, store } = aStore()
+  const busy = openFilePublisher(directory, 16_384, FILE_SYSTEM, Date.now)
+  const stopping = new AbortController()
+  let puts = 0
+  const writing = (async () => {
+    while (!stopping.signal.aborted) await busy.put(anInstance({ revision: ++puts }))
+  })()
+  await vi.waitFor(() => { expect(puts).toBeGreaterThan(2) }, { timeout: 10_000 })
+  const before = puts
+  for (let revision = 1; revision <= 10; revision++) await store.put(other(revision))
+  const meanwhile = puts - before
+  stopping.abort()
+  await writing
+  expect(meanwhile).toBeLessThanOrEqual(40) // about one for each, not as many as fit into the pauses of a poll
 })

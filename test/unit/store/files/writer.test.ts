@@ -1,18 +1,19 @@
 /**
  * What an interrupted write leaves, in one process. test/daemon/files-writers.test.ts kills real writers.
  */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { rename, rm, writeFile } from 'node:fs/promises'
+import { appendFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { appendFile, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { assemble } from '../../../../src/view/validate.ts'
-import { loadFiles } from '../../../../src/store/files/source.ts'
+import { loadFiles } from '../../../../src/store/files/load.ts'
 import type { FileOperations } from '../../../../src/store/files/operations.ts'
 import { openFilePublisher } from '../../../../src/store/files/publisher.ts'
 import type { Publisher } from '../../../../src/store/publisher.ts'
 import type { UserDataChange } from '../../../../src/store/user-data.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
+import { protectionsIn } from '../../../support/fixtures/ledger.ts'
 
 const ID = 'srv-abcde'
 const ROOT = mkdtempSync(join(tmpdir(), 'imds-writer-'))
@@ -52,6 +53,7 @@ const SCENARIOS: Readonly<Record<string, Scenario>> = {
 
 type Step =
   | { readonly kind: 'replace', readonly name: string, readonly content: string | Uint8Array }
+  | { readonly kind: 'append', readonly name: string, readonly content: string }
   | { readonly kind: 'remove', readonly name: string }
   | { readonly kind: 'sync' }
 
@@ -61,6 +63,10 @@ function observed(before: (name: keyof FileOperations, path: string, content: st
     create: async (path, content) => {
       before('create', path, content, '')
       await writeFile(path, content, { flag: 'wx' })
+    },
+    append: async (path, content) => {
+      before('append', path, content, '')
+      await appendFile(path, content)
     },
     rename: async (from, to) => {
       before('rename', from, '', to)
@@ -87,7 +93,9 @@ async function stateOf(directory: string): Promise<unknown> {
   return !assembled.ok ? assembled : { ...assembled.value.instance, text: Buffer.from(assembled.value.userData ?? []).toString() }
 }
 
-const filesOf = (directory: string) => Object.fromEntries(readdirSync(directory).filter((name) => name !== '.publisher.lock').map((name) => [name, readFileSync(join(directory, name))]))
+const filesOf = (directory: string) => Object.fromEntries(readdirSync(directory).filter((name) => !['.publisher.lock', '.publisher.queue'].includes(name)).map((name) => [name, readFileSync(join(directory, name))]))
+/** The files, the ledger as what it protects. */
+const contentOf = async (directory: string) => ({ ...filesOf(directory), '.publisher.json': await protectionsIn(directory) })
 const idsOf = (directory: string) => readdirSync(directory).filter((name) => !name.startsWith('.')).sort()
 
 /** Subsets of a list, in its order. */
@@ -99,18 +107,19 @@ function subsets<T>(list: readonly T[]): T[][] {
 
 test.each(Object.entries(SCENARIOS))('%s leaves the old or the new state after a power cut, and the next writer completes it', async (_what, { before, change }) => {
   const directory = aDirectory()
-  await before(openFilePublisher(directory, 16384, QUICK), directory)
-  await openFilePublisher(directory, 16384, QUICK).remove('srv-none') // the ledger of what was written by hand
-  const [old, initial] = [await stateOf(directory), filesOf(directory)]
+  await before(openFilePublisher(directory, 16384, QUICK, Date.now), directory)
+  await openFilePublisher(directory, 16384, QUICK, Date.now).remove('srv-none') // the ledger of what was written by hand
+  const [old, initial, contentBefore] = [await stateOf(directory), filesOf(directory), await contentOf(directory)]
   const steps: Step[] = []
   let content: string | Uint8Array = ''
   await change(openFilePublisher(directory, 16384, observed((name, path, bytes, to) => {
     if (name === 'create') content = bytes
     else if (name === 'rename') steps.push({ kind: 'replace', name: basename(to), content })
     else if (name === 'sync') steps.push({ kind: 'sync' })
+    else if (name === 'append') steps.push({ kind: 'append', name: basename(path), content: bytes.toString() })
     else if (readdirSync(directory).includes(basename(path))) steps.push({ kind: 'remove', name: basename(path) })
-  })))
-  const [next, final] = [await stateOf(directory), filesOf(directory)]
+  }), Date.now))
+  const [next, contentAfter] = [await stateOf(directory), await contentOf(directory)]
   expect(next).not.toEqual(old)
   const outcomes = new Set<unknown>()
   // What is behind the last sync may be on the disk or not, each name for itself.
@@ -121,6 +130,7 @@ test.each(Object.entries(SCENARIOS))('%s leaves the old or the new state after a
       const files = new Map<string, string | Uint8Array>(Object.entries(initial))
       for (const step of [...steps.slice(0, from), ...some]) {
         if (step.kind === 'replace') files.set(step.name, step.content)
+        else if (step.kind === 'append') files.set(step.name, `${files.get(step.name)?.toString() ?? ''}${step.content}`)
         else if (step.kind === 'remove') files.delete(step.name)
       }
       const cut = aDirectory({ ...Object.fromEntries(files), '.publisher.tmp': 'secr' })
@@ -128,9 +138,9 @@ test.each(Object.entries(SCENARIOS))('%s leaves the old or the new state after a
       const isOld = JSON.stringify(state) === JSON.stringify(old)
       outcomes.add(isOld)
       expect(state).toEqual(isOld ? old : next)
-      await openFilePublisher(cut, 16384, QUICK).remove('srv-none')
+      await openFilePublisher(cut, 16384, QUICK, Date.now).remove('srv-none')
       expect(await stateOf(cut)).toEqual(isOld ? old : next)
-      expect(filesOf(cut)).toEqual(isOld ? initial : final)
+      expect(await contentOf(cut)).toEqual(isOld ? contentBefore : contentAfter)
       rmSync(cut, { recursive: true })
     }
   }
@@ -143,18 +153,19 @@ test.each([
   const { before, change } = SCENARIOS[what]!
   for (let failing = 1; ; failing++) {
     const directory = aDirectory()
-    await before(openFilePublisher(directory, 16384, QUICK), directory)
+    await before(openFilePublisher(directory, 16384, QUICK, Date.now), directory)
     const old = await stateOf(directory)
     let count = 0
     const store = openFilePublisher(directory, 16384, observed((name, path, content) => {
       if (++count !== failing) return
       if (name === 'create') writeFileSync(path, content.slice(0, content.length / 2))
+      if (name === 'append') appendFileSync(path, content.slice(0, content.length / 2))
       throw new Error('ENOSPC')
-    }))
+    }), Date.now)
     const outcome = await change(store).then(() => 'done', String)
     const state = await stateOf(directory)
     const names = idsOf(directory)
-    expect(await openFilePublisher(directory, 16384, QUICK).put(other(7))).toMatchObject({ kind: 'published' })
+    expect(await openFilePublisher(directory, 16384, QUICK, Date.now).put(other(7))).toMatchObject({ kind: 'published' })
     expect(await stateOf(directory)).toEqual(state)
     expect(readdirSync(directory).filter((name) => name.endsWith('.pending') || name.endsWith('.tmp'))).toEqual([])
     rmSync(directory, { recursive: true })

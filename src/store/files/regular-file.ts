@@ -1,0 +1,82 @@
+/**
+ * Reads files that other users and programs may have made. Reads regular files only, and no more of them than a limit: opening a FIFO would hold up a
+ * thread for ever, opening a device can have effects, and a sparse file may be larger than the memory.
+ */
+import { constants, type StatsBase } from 'node:fs'
+import { lstat, open, stat, type FileHandle } from 'node:fs/promises'
+
+/** What is at a path. `not-regular`: something else than a file; `what` it is, with its article. `stamp`: differs when the file does. */
+export type RegularFile =
+  | { readonly kind: 'read', readonly bytes: Buffer }
+  | { readonly kind: 'absent' }
+  | { readonly kind: 'too-long', readonly length: number, readonly stamp: string }
+  | { readonly kind: 'not-regular', readonly what: string }
+
+/** An open file. The caller closes it. */
+export interface OpenFile { readonly kind: 'open', readonly file: FileHandle, readonly length: number, readonly stamp: string }
+
+/** Whether symbolic links are followed. Operators may link records from elsewhere; nobody has to link the files that only imds writes. */
+export type Links = 'follow' | 'refuse'
+
+/** Opens a regular file for reading. Rejects when the file cannot be opened. */
+export async function openRegularFile(path: string, links: Links): Promise<OpenFile | Exclude<RegularFile, { kind: 'read' | 'too-long' }>> {
+  const before = await ifThere(links === 'follow' ? stat(path) : lstat(path)) // before it is opened, which could have effects
+  if (before === undefined) return { kind: 'absent' }
+  if (!before.isFile()) return { kind: 'not-regular', what: kindOf(before) }
+  // Another program may have replaced the file by now.
+  const file = await ifThere(open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY | (links === 'follow' ? 0 : constants.O_NOFOLLOW)))
+  if (file === undefined) return { kind: 'absent' }
+  try {
+    const stats = await file.stat({ bigint: true })
+    if (stats.isFile()) return { kind: 'open', file, length: Number(stats.size), stamp: stampOf(stats) }
+    await file.close()
+    return { kind: 'not-regular', what: kindOf(stats) }
+  } catch (error) {
+    await file.close()
+    throw error
+  }
+}
+
+/** Reads a file of at most `mostBytes`. Rejects when the file cannot be read. */
+export async function readRegularFile(path: string, mostBytes: number, links: Links): Promise<RegularFile> {
+  const opened = await openRegularFile(path, links)
+  if (opened.kind !== 'open') return opened
+  const { file, length, stamp } = opened
+  try {
+    return length > mostBytes ? { kind: 'too-long', length, stamp } : { kind: 'read', bytes: await readFrom(file, 0, length) }
+  } finally {
+    await file.close()
+  }
+}
+
+/** Reads `length` bytes from a position; fewer at the end of the file. */
+export async function readFrom(file: FileHandle, position: number, length: number): Promise<Buffer> {
+  const bytes = Buffer.allocUnsafeSlow(length)
+  for (let at = 0; ;) {
+    const { bytesRead } = await file.read(bytes, at, length - at, position + at)
+    at += bytesRead
+    if (bytesRead === 0 || at === length) return bytes.subarray(0, at)
+  }
+}
+
+/** A text that differs when the file does. */
+export function stampOf({ ino, mtimeNs, size }: { readonly ino: bigint, readonly mtimeNs: bigint, readonly size: bigint }): string {
+  return [ino, mtimeNs, size].join(':')
+}
+
+/** Resolves as the operation on a file does, or with undefined if there is no such file. */
+export async function ifThere<T>(operation: Promise<T>): Promise<T | undefined> {
+  try {
+    return await operation
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    throw error
+  }
+}
+
+function kindOf(stats: StatsBase<number> | StatsBase<bigint>): string {
+  if (stats.isDirectory()) return 'a directory'
+  if (stats.isFIFO()) return 'a FIFO'
+  if (stats.isSymbolicLink()) return 'a symbolic link'
+  return stats.isSocket() ? 'a socket' : 'a device'
+}

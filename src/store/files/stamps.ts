@@ -1,0 +1,59 @@
+/**
+ * Stamps of the files of a directory: texts that change when the files do. Comparing them costs a fraction of reading the files.
+ */
+import { readdir, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { idOfFile } from './load.ts'
+import { ifThere, stampOf } from './regular-file.ts'
+
+/** Files that are looked up at the same time. */
+const AT_ONCE = 128
+/**
+ * A file that changed so recently may change again within the same tick of its file system's clock, and keep its stamp. Two seconds is the longest
+ * such tick.
+ */
+const TICK_MS = 2_000
+
+/**
+ * The stamps of an instance's files. `isRecent`: one changed less than TICK_MS ago, so that a later change may not show. `changedAtMs`: when the last one
+ * changed (Unix time).
+ */
+export interface Stamps { readonly text: string, readonly isRecent: boolean, readonly changedAtMs: number }
+
+/** Lists the instances of a directory: id -> the endings of its files, in their order. */
+export async function listFiles(directory: string): Promise<Map<string, string[]>> {
+  const endings = new Map<string, string[]>()
+  for (const name of (await readdir(directory)).sort()) {
+    const id = idOfFile(name)
+    if (id === undefined) continue
+    const of = endings.get(id)
+    if (of === undefined) endings.set(id, [name.slice(id.length)])
+    else of.push(name.slice(id.length))
+  }
+  return endings
+}
+
+/** Looks up the stamps of the files of an instance with these endings. Leaves out those that do not exist. */
+export async function lookUpStamps(directory: string, id: string, endings: readonly string[], nowMs: number): Promise<Stamps> {
+  let changedAtMs = 0
+  const texts = await Promise.all(endings.map(async (ending) => {
+    try {
+      const stats = await ifThere(stat(join(directory, id + ending), { bigint: true }))
+      if (stats === undefined) return ''
+      changedAtMs = Math.max(changedAtMs, Number(stats.mtimeNs / 1_000_000n))
+      return `${ending}:${stampOf(stats)} `
+    } catch (error) { // the load reports it
+      changedAtMs = Infinity
+      return `${ending}:${String((error as NodeJS.ErrnoException).code)} `
+    }
+  }))
+  return { text: texts.join('').trimEnd(), isRecent: changedAtMs > nowMs - TICK_MS, changedAtMs }
+}
+
+/** Calls back for each of some values, several at a time. */
+export async function forEachOf<T>(values: Iterable<T>, task: (value: T) => Promise<void>, atOnce = AT_ONCE): Promise<void> {
+  const iterator = values[Symbol.iterator]()
+  await Promise.all(Array.from({ length: atOnce }, async () => {
+    for (let next = iterator.next(); next.done !== true; next = iterator.next()) await task(next.value)
+  }))
+}

@@ -1,0 +1,74 @@
+/**
+ * What a put into a directory of files costs as the directory grows, beside the least that it has to do: three files that are written, fsynced and renamed.
+ */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { FILE_SYSTEM } from '../../src/store/files/operations.ts'
+import { openStore } from '../../src/store/open.ts'
+import type { Part } from './bench.ts'
+import { recordOf, userDataOf } from './population.ts'
+import { quantile } from './report.ts'
+
+const SIZES = [50, 800, 10_000]
+const PUTS = 200
+/** Of a put: the pending change, the record and the ledger. */
+const FILES_OF_A_PUT = 3
+
+/** The time of a put in one process, of the first put of a process, and of the floor. */
+export const files: Part = async () => {
+  const rows: string[][] = []
+  for (const size of SIZES) rows.push(await measure(size))
+  return [{
+    title: 'The file store',
+    columns: ['instances', 'put, median ms', 'p99', 'three fsynced files, median ms', 'ratio of the medians', 'first put of a process, ms'],
+    rows,
+    notes: [`${String(PUTS)} puts of one instance without user-data, each followed by the floor. The first put compares the stamps of all files with the ledger.`],
+  }]
+}
+
+async function measure(size: number): Promise<string[]> {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-bench-'))
+  try {
+    for (let position = 0; position < size; position++) {
+      const record = recordOf(position, 'gb1', 1)
+      writeFileSync(join(directory, `${String(record['id'])}.json`), JSON.stringify(record))
+      writeFileSync(join(directory, `${String(record['id'])}.user-data`), userDataOf(position))
+    }
+    await new Promise((resolve) => { setTimeout(resolve, 2_500) }) // files that changed just now are read again
+    await put(directory, 2) // builds the ledger
+    const firstMs = await put(directory, 3)
+    const store = await openStore({ url: `file:${directory}` })
+    const [puts, floors]: [number[], number[]] = [[], []]
+    for (let i = 0; i < PUTS; i++) {
+      puts.push(await timed(() => store.put(recordOf(0, 'gb1', 4 + i), 'none')))
+      floors.push(await timed(() => floor(directory)))
+    }
+    await store.close()
+    const [median, least] = [quantile(puts.slice(1), 0.5), quantile(floors, 0.5)]
+    return [String(size), median.toFixed(1), quantile(puts.slice(1), 0.99).toFixed(0), least.toFixed(1), (median / least).toFixed(1), firstMs.toFixed(0)]
+  } finally {
+    rmSync(directory, { recursive: true })
+  }
+}
+
+/** The time of a put on a store that is opened for it. */
+async function put(directory: string, revision: number): Promise<number> {
+  const store = await openStore({ url: `file:${directory}` })
+  const ms = await timed(() => store.put(recordOf(0, 'gb1', revision), 'none'))
+  await store.close()
+  return ms
+}
+
+async function floor(directory: string): Promise<void> {
+  for (let i = 0; i < FILES_OF_A_PUT; i++) {
+    await FILE_SYSTEM.create(join(directory, '.bench.tmp'), 'x'.repeat(1024))
+    await FILE_SYSTEM.rename(join(directory, '.bench.tmp'), join(directory, '.bench'))
+  }
+}
+
+async function timed(task: () => Promise<unknown>): Promise<number> {
+  const startedMs = performance.now()
+  await task()
+  return performance.now() - startedMs
+}

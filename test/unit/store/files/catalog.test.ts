@@ -1,0 +1,293 @@
+/**
+ * What a writer knows of a directory: which records are protected when they cannot be read, what is read again, and when tombstones end.
+ */
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, test, vi } from 'vitest'
+import { FILE_SYSTEM } from '../../../../src/store/files/operations.ts'
+import { openFilePublisher } from '../../../../src/store/files/publisher.ts'
+import { openStore } from '../../../../src/store/open.ts'
+import type { Publisher } from '../../../../src/store/publisher.ts'
+import { anInstance } from '../../../support/fixtures/instance.ts'
+import { protectionsIn } from '../../../support/fixtures/ledger.ts'
+
+const ID = 'srv-abcde'
+const TIME = '2026-11-20T15:04:05Z'
+const ROOT = mkdtempSync(join(tmpdir(), 'imds-ledger-'))
+afterAll(() => { rmSync(ROOT, { recursive: true }) })
+
+const other = (revision: number, address = '10.0.0.6/30') => anInstance({
+  revision, id: 'srv-other', interfaces: [{ id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: [address] }],
+})
+
+function aDirectory(files: Record<string, string> = {}): string {
+  const directory = mkdtempSync(join(ROOT, 'store-'))
+  for (const [name, content] of Object.entries(files)) writeFileSync(join(directory, name), content)
+  return directory
+}
+
+async function aStore(files: Record<string, string> = {}): Promise<{ directory: string, store: Publisher }> {
+  const directory = aDirectory(files)
+  return { directory, store: await openStore({ url: `file:${directory}` }) }
+}
+
+/** What happens to a published record by hand or by a fault. */
+const SPOILED = {
+  'a torn record': (path: string) => { writeFileSync(path, readFileSync(path).subarray(0, 100)) },
+  'an empty record': (path: string) => { writeFileSync(path, '') },
+  'a record that the schema refuses': (path: string) => { writeFileSync(path, JSON.stringify({ ...JSON.parse(readFileSync(path, 'utf8')) as object, region: 1, sealedAt: 'x', revision: 0 })) },
+  'a record of another id': (path: string) => { writeFileSync(path, JSON.stringify(other(1))) },
+  'two records': (path: string) => { writeFileSync(path.replace('json', 'yaml'), '{}') },
+  'a record that was deleted': (path: string) => { rmSync(path) },
+} as const
+
+describe.each(Object.entries(SPOILED))('%s', (_what, spoil) => {
+  test('keeps its revision, its seal and its addresses', async () => {
+    const { directory, store } = await aStore()
+    await store.put(anInstance({ revision: 5, sealedAt: TIME }), Buffer.from('five'))
+    spoil(join(directory, `${ID}.json`))
+    expect(await store.put(other(1, '10.0.0.2/30'))).toEqual({ kind: 'address-owned', network: 'default', address: '10.0.0.2', owner: ID })
+    expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
+    expect(await store.put(anInstance({ revision: 5 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
+    expect(await store.put(anInstance({ revision: 6 }), Buffer.from('six'))).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
+    expect((await store.get(ID))?.document).toMatchObject({ revision: 6, sealedAt: TIME })
+  })
+
+  test('is removed at the next revision, with its seal', async () => {
+    const { directory, store } = await aStore()
+    await store.put(anInstance({ revision: 5, sealedAt: TIME }))
+    spoil(join(directory, `${ID}.json`))
+    expect(await store.remove(ID, 4)).toEqual({ kind: 'stale', revision: 5 })
+    expect(await store.remove(ID)).toEqual({ kind: 'removed', revision: 6 })
+    expect(await store.put(other(1, '10.0.0.2/30'))).toMatchObject({ kind: 'published' })
+    expect(await store.put(anInstance({ revision: 7, interfaces: other(1, '10.0.0.9/30')['interfaces'] }))).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
+  })
+})
+
+test('a hand-edited record counts as it is, and is remembered if it becomes unreadable', async () => {
+  const { directory, store } = await aStore()
+  await store.put(anInstance({ revision: 5, sealedAt: TIME }))
+  const edited = anInstance({ revision: 9, interfaces: other(1, '10.0.0.10/30')['interfaces'] })
+  writeFileSync(join(directory, `${ID}.json`), JSON.stringify(edited))
+  expect(await store.put(other(1, '10.0.0.2/30'))).toMatchObject({ kind: 'published' })
+  writeFileSync(join(directory, `${ID}.json`), '{')
+  expect(await store.put(other(2, '10.0.0.10/30'))).toMatchObject({ kind: 'address-owned', owner: ID })
+  expect(await store.put(anInstance({ revision: 8 }), 'none')).toEqual({ kind: 'stale', revision: 9 })
+  const put = await store.put({ ...edited, revision: 10 }, 'none')
+  expect(put).toMatchObject({ kind: 'published' })
+  expect(put).not.toHaveProperty('instance.sealedAt')
+})
+
+test('a record edited by hand to a lower revision counts as it is', async () => {
+  const { directory, store } = await aStore()
+  await store.put(anInstance({ revision: 5 }))
+  writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance({ revision: 2 })))
+  expect(await store.put(anInstance({ revision: 3 }))).toMatchObject({ kind: 'published' })
+})
+
+test('user-data that no longer fits its record makes the record faulty, not unprotected', async () => {
+  const { directory, store } = await aStore()
+  await store.put(anInstance({ revision: 5 }), Buffer.from('five'))
+  writeFileSync(join(directory, `${ID}.json`), JSON.stringify({ ...(await store.get(ID))?.document as object, revision: 1, interfaces: other(1)['interfaces'] }))
+  writeFileSync(join(directory, `${ID}.user-data`), 'edited')
+  expect(await store.put(other(1, '10.0.0.2/30'))).toMatchObject({ kind: 'address-owned', owner: ID })
+  expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
+})
+
+test('a tombstone that cannot be read keeps its revision and its seal', async () => {
+  const { directory, store } = await aStore()
+  await store.put(anInstance({ revision: 5, sealedAt: TIME }))
+  await store.remove(ID)
+  writeFileSync(join(directory, `${ID}.removed`), '')
+  expect(await store.put(anInstance({ revision: 6 }))).toEqual({ kind: 'stale', revision: 6 })
+  expect(await store.put(anInstance({ revision: 7 }))).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
+})
+
+test('a tombstone that is deleted is forgotten', async () => {
+  const { directory, store } = await aStore()
+  await store.put(anInstance({ revision: 5, sealedAt: TIME }))
+  await store.remove(ID)
+  rmSync(join(directory, `${ID}.removed`))
+  expect(await store.remove(ID)).toEqual({ kind: 'absent' })
+  const put = await store.put(anInstance({ revision: 1 }))
+  expect(put).toMatchObject({ kind: 'published' })
+  expect(put).not.toHaveProperty('instance.sealedAt')
+})
+
+test.each([
+  ['missing', (path: string) => { rmSync(path) }],
+  ['torn', (path: string) => { writeFileSync(path, readFileSync(path).subarray(0, -5)) }],
+  ['empty', (path: string) => { writeFileSync(path, '') }],
+  ['of another shape', (path: string) => { writeFileSync(path, '{"version":1,"instances":{"srv-abcde":{"revision":"5"}}}') }],
+  ['of another version', (path: string) => { writeFileSync(path, '{"version":3}\n') }],
+])('a ledger that is %s is rebuilt from the records', async (_what, spoil) => {
+  const { directory, store } = await aStore()
+  await store.put(anInstance({ revision: 5, sealedAt: TIME }))
+  await store.put(other(3))
+  await store.remove('srv-other')
+  const ledger = join(directory, '.publisher.json')
+  const before = await protectionsIn(directory)
+  spoil(ledger)
+  expect(await store.put(anInstance({ revision: 4 }))).toEqual({ kind: 'stale', revision: 5 })
+  expect(await protectionsIn(directory)).toEqual(before)
+  writeFileSync(join(directory, `${ID}.json`), '{')
+  expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
+})
+
+test('a file that cannot be opened protects its instance; if the ledger lacks it, writes are refused', async () => {
+  const { directory, store } = await aStore()
+  await store.put(anInstance({ revision: 5 }))
+  rmSync(join(directory, `${ID}.json`))
+  symlinkSync(`${ID}.json`, join(directory, `${ID}.json`))
+  expect(await store.put(other(1, '10.0.0.2/30'))).toMatchObject({ kind: 'address-owned', owner: ID })
+  expect(await store.put(other(1))).toMatchObject({ kind: 'published' })
+  rmSync(join(directory, '.publisher.json'))
+  await expect(store.put(other(2))).rejects.toThrow('ELOOP')
+})
+
+test.each(['.json', '.yaml', '.user-data', '.removed', '.pending'])('a directory in the place of a %s file refuses writes of its instance only, before they begin', async (ending) => {
+  const { directory, store } = await aStore()
+  await store.put(other(1))
+  mkdirSync(join(directory, ID + ending))
+  for (const work of [store.put(anInstance({ revision: 6 }), 'none'), store.remove(ID, 6)]) await expect(work).rejects.toThrow(`${ID}${ending} is a directory, not a regular file: delete it`)
+  expect(await store.put(other(2))).toMatchObject({ kind: 'published' })
+  rmSync(join(directory, ID + ending), { recursive: true })
+  expect(await store.put(anInstance({ revision: 6 }), 'none')).toMatchObject({ kind: 'published' })
+})
+
+test.each([
+  ['a faulty record that was edited to be sealed', { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5, region: 1, sealedAt: TIME })) }],
+  ['a record that was written by hand beside a sealed tombstone', { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5 })), [`${ID}.removed`]: `4 ${TIME}\n` }],
+  ['a broken record beside a sealed tombstone', { [`${ID}.json`]: '{', [`${ID}.removed`]: `4 ${TIME}\n` }],
+])('%s keeps its seal, also without a ledger', async (_what, files) => {
+  const { store } = await aStore(files)
+  expect(await store.put(anInstance({ revision: 6 }), 'none')).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
+})
+
+test.each([
+  ['a broken record beside a tombstone', { [`${ID}.json`]: '{', [`${ID}.removed`]: '5\n' }],
+  ['a valid record without its user-data', { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5, userData: { size: 1, sha256: '0'.repeat(64) } })) }],
+])('%s keeps its revision, also without a ledger', async (_what, files) => {
+  const { store } = await aStore(files)
+  expect(await store.put(anInstance({ revision: 4 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
+})
+
+test('a broken record that no writer knows is replaced by a good one', async () => {
+  const { store } = await aStore({ [`${ID}.yaml`]: '{' })
+  expect(await store.put(anInstance({ revision: 1 }), 'none')).toMatchObject({ kind: 'published' })
+})
+
+describe('a record that is edited by hand', () => {
+  const pad = (text: string, length: number) => text.padEnd(length)
+
+  test('counts for other writers of the directory too, even if its length stays', async () => {
+    const { directory, store } = await aStore()
+    await store.put(anInstance({ revision: 5 }))
+    const path = join(directory, `${ID}.json`)
+    const length = readFileSync(path).length
+    for (const [revision, address] of [[6, '10.0.0.9/30'], [7, '10.0.0.8/30']] as const) {
+      writeFileSync(path, pad(JSON.stringify(anInstance({ revision, interfaces: other(1, address)['interfaces'] })), length))
+      const another = await openStore({ url: `file:${directory}` })
+      expect(await another.put(other(revision, address))).toMatchObject({ kind: 'address-owned', owner: ID })
+      expect(await store.put(anInstance({ revision: 5 }))).toEqual({ kind: 'stale', revision })
+    }
+  })
+
+  test('counts for the addresses of other instances in the same process after a second', async () => {
+    const { directory, store } = await aStore()
+    await store.put(anInstance({ revision: 5 }))
+    await store.put(other(1))
+    writeFileSync(join(directory, 'srv-new.json'), JSON.stringify(anInstance({ id: 'srv-new', interfaces: other(1, '10.0.0.20/30')['interfaces'] })))
+    let revision = 1
+    await vi.waitFor(async () => {
+      const put = await store.put(other(++revision, '10.0.0.20/30'))
+      if (put.kind === 'published') await store.put(other(++revision)) // it leaves the address
+      expect(put).toMatchObject({ kind: 'address-owned', owner: 'srv-new' })
+    }, { timeout: 20_000 })
+  })
+
+  test('whose user-data is corrected later counts then', async () => {
+    const { directory, store } = await aStore()
+    await store.put(anInstance({ revision: 5 }), Buffer.from('five'))
+    const document = (await store.get(ID))?.document as object
+    writeFileSync(join(directory, `${ID}.json`), JSON.stringify({ ...document, revision: 2 }))
+    writeFileSync(join(directory, `${ID}.user-data`), 'edited')
+    expect(await store.put(anInstance({ revision: 3 }), 'none')).toEqual({ kind: 'stale', revision: 5 })
+    writeFileSync(join(directory, `${ID}.user-data`), 'five')
+    expect(await store.put(anInstance({ revision: 3 }), 'none')).toMatchObject({ kind: 'published' })
+  })
+})
+
+test('a write of a process that another one follows reads no other record again', async () => {
+  const { directory, store } = await aStore()
+  for (let i = 0; i < 20; i++) await store.put(anInstance({ id: `srv-${String(i)}`, interfaces: other(1, `10.0.1.${String(i)}/24`)['interfaces'] }))
+  const old = new Date(Date.now() - 60_000)
+  for (const name of readdirSync(directory)) utimesSync(join(directory, name), old, old) // not by a writer: each is read again, once
+  await (await openStore({ url: `file:${directory}` })).remove('srv-none')
+  const ledger = readFileSync(join(directory, '.publisher.json'), 'utf8')
+  for (let revision = 2; revision < 5; revision++) {
+    const another = await openStore({ url: `file:${directory}` })
+    await another.put(other(revision))
+  }
+  const appended = readFileSync(join(directory, '.publisher.json'), 'utf8').slice(ledger.length)
+  expect(appended.trim().split('\n').map((line) => (JSON.parse(line) as unknown[])[0])).toEqual(Array.from({ length: 6 }, () => 'srv-other'))
+})
+
+describe('a tombstone', () => {
+  const DAY_MS = 24 * 3600 * 1000
+  const at = (directory: string, days: number) => openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + days * DAY_MS)
+
+  test('ends after 7 days, with its revision and its seal; the next write deletes the file', async () => {
+    const { directory, store } = await aStore()
+    await store.put(anInstance({ revision: 5, sealedAt: TIME }))
+    await store.remove(ID)
+    await at(directory, 6.99).put(other(1))
+    expect([readdirSync(directory).includes(`${ID}.removed`), (await protectionsIn(directory)).get(ID)?.revision]).toEqual([true, 6])
+    expect(await at(directory, 6.99).put(anInstance({ revision: 1 }))).toEqual({ kind: 'stale', revision: 6 })
+    expect(await at(directory, 7.01).put(anInstance({ revision: 1 }), 'none', { dryRun: true })).toMatchObject({ kind: 'published' })
+    expect(readdirSync(directory)).toContain(`${ID}.removed`)
+    await at(directory, 7.01).put(other(2))
+    expect([readdirSync(directory).includes(`${ID}.removed`), (await protectionsIn(directory)).has(ID)]).toEqual([false, false])
+    const put = await at(directory, 7.01).put(anInstance({ revision: 1 }))
+    expect(put).toMatchObject({ kind: 'published' })
+    expect(put).not.toHaveProperty('instance.sealedAt')
+  })
+
+  test('beside a record that was written by hand stays, with its seal, until the record is published', async () => {
+    const { directory, store } = await aStore({ [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5 })), [`${ID}.removed`]: `4 ${TIME}\n` })
+    await store.put(other(1))
+    await at(directory, 8).put(other(2))
+    expect(readdirSync(directory)).toContain(`${ID}.removed`)
+    expect(await at(directory, 8).put(anInstance({ revision: 6 }), 'none')).toMatchObject({ kind: 'published', instance: { sealedAt: TIME } })
+    expect(readdirSync(directory)).not.toContain(`${ID}.removed`)
+  })
+
+  test('of many instances ends for all of them in one write', async () => {
+    const { directory, store } = await aStore(Object.fromEntries(Array.from({ length: 2_000 }, (_, i) => [`srv-${String(i)}.removed`, '3\n'])))
+    await store.put(other(1))
+    expect((await protectionsIn(directory)).size).toBe(2_001)
+    await at(directory, 8).put(other(2))
+    expect([...(await protectionsIn(directory)).keys()]).toEqual(['srv-other'])
+    expect(readdirSync(directory).filter((name) => name.endsWith('.removed'))).toEqual([])
+  })
+})
+
+test('a dry run writes nothing: no directory, lock or ledger, and finishes no change of others', async () => {
+  const directory = join(aDirectory(), 'none')
+  const store = await openStore({ url: `file:${directory}` })
+  expect(await store.put(anInstance(), 'none', { dryRun: true })).toMatchObject({ kind: 'published' })
+  expect(() => readdirSync(directory)).toThrow('ENOENT')
+  await store.put(anInstance({ revision: 5 }))
+  await store.put(other(1))
+  rmSync(join(directory, '.publisher.json'))
+  writeFileSync(join(directory, 'srv-other.pending'), '{"tombstone":"2"}\n')
+  writeFileSync(join(directory, '.publisher.tmp'), 'half')
+  const before = readdirSync(directory).map((name) => [name, readFileSync(join(directory, name), 'utf8')])
+  const dry = { dryRun: true }
+  expect(await store.put(anInstance({ revision: 4 }), 'none', dry)).toEqual({ kind: 'stale', revision: 5 })
+  expect(await store.put(anInstance({ revision: 6 }), 'none', dry)).toMatchObject({ kind: 'published' })
+  expect(await store.put(other(3, '10.0.0.2/30'), 'none', dry)).toMatchObject({ kind: 'address-owned', owner: ID })
+  expect(await store.put(other(2), 'none', dry)).toEqual({ kind: 'stale', revision: 2 }) // the pending removal counts
+  expect(readdirSync(directory).map((name) => [name, readFileSync(join(directory, name), 'utf8')])).toEqual(before)
+})

@@ -1,0 +1,46 @@
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { open } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, expect, test } from 'vitest'
+import { openRegularFile, readFrom, readRegularFile } from '../../../../src/store/files/regular-file.ts'
+
+const directory = mkdtempSync(join(tmpdir(), 'imds-regular-'))
+afterAll(() => { rmSync(directory, { recursive: true }) })
+const path = (name: string) => join(directory, name)
+
+test('a file up to the limit is read whole, a longer one not at all', async () => {
+  writeFileSync(path('file'), 'bytes')
+  expect(await readRegularFile(path('file'), 5, 'refuse')).toEqual({ kind: 'read', bytes: Buffer.from('bytes') })
+  expect(await readRegularFile(path('file'), 4, 'refuse')).toMatchObject({ kind: 'too-long', length: 5 })
+  truncateSync(path('file'), 2 ** 42)
+  expect(await readRegularFile(path('file'), 4, 'refuse')).toMatchObject({ kind: 'too-long', length: 2 ** 42 })
+  expect(await readRegularFile(path('none'), 4, 'refuse')).toEqual({ kind: 'absent' })
+})
+
+test('a link is followed only if the caller wants it, and never to anything but a regular file', async () => {
+  writeFileSync(path('target'), 'target')
+  symlinkSync('target', path('link'))
+  symlinkSync('nowhere', path('dangling'))
+  symlinkSync('/dev/zero', path('device'))
+  expect(await readRegularFile(path('link'), 9, 'follow')).toEqual({ kind: 'read', bytes: Buffer.from('target') })
+  expect(await readRegularFile(path('link'), 9, 'refuse')).toEqual({ kind: 'not-regular', what: 'a symbolic link' })
+  expect(await readRegularFile(path('dangling'), 9, 'follow')).toEqual({ kind: 'absent' })
+  expect(await readRegularFile(path('device'), 9, 'follow')).toEqual({ kind: 'not-regular', what: 'a device' })
+})
+
+test('more FIFOs than the process has threads for files hold up no other file', async () => {
+  const names = Array.from({ length: 16 }, (_, i) => path(`fifo${String(i)}`))
+  execFileSync('mkfifo', names)
+  writeFileSync(path('other'), 'other')
+  expect(await Promise.all(names.map((name) => openRegularFile(name, 'follow')))).toEqual(names.map(() => ({ kind: 'not-regular', what: 'a FIFO' })))
+  expect(await readRegularFile(path('other'), 9, 'follow')).toMatchObject({ kind: 'read' })
+})
+
+test('a read from a position ends with the file', async () => {
+  writeFileSync(path('short'), '0123456789')
+  const file = await open(path('short'))
+  expect([(await readFrom(file, 4, 3)).toString(), (await readFrom(file, 8, 9)).toString(), (await readFrom(file, 20, 9)).toString()]).toEqual(['456', '89', ''])
+  await file.close()
+})

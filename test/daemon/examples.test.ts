@@ -46,7 +46,7 @@ async function aRegion(t: Test): Promise<Region> {
   const daemon = await startDaemon({ ...settings, IMDS_HYPERVISOR: 'hv1', IMDS_RESYNC_SECONDS: '1' })
   t.teardown(() => daemon.stop())
   const environment = programEnvironment()
-  const env = { ...environment, ...settings, IMDS_OPERATOR_LISTEN: `127.0.0.1:${String(daemon.operatorPort)}`, PATH: `${join(cwd, 'bin')}:${environment['PATH']!}` }
+  const env = { ...environment, ...settings, IMDS_OPERATOR_SOCKET: daemon.operatorSocket.replace('unix:', ''), PATH: `${join(cwd, 'bin')}:${environment['PATH']!}` }
   return { redis, daemon, within: { cwd, env }, run: async (command) => (await must(['sh', '-euc', `cd ${cwd}; ${command}`], { env })).toString() }
 }
 

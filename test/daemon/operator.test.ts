@@ -30,8 +30,7 @@ t.test('no request over TCP opens the launch gate, which waits for the firewall 
   t.teardown(() => daemon.stop())
   const gate = async () => (await daemon.operator('/instances/srv-abcde')).status
   await until(async () => await gate() !== 404, 'the instance')
-  const document = await request(daemon.operatorPort, '/firewall')
-  const version = document.status === 200 ? (JSON.parse(document.body.toString()) as { version: string }).version : 'none'
+  const { version } = JSON.parse((await daemon.operator('/firewall')).body.toString()) as { version: string }
   for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']) {
     for (const target of [`/firewall?after=&applied=${version}&refused=[]`, '/firewall']) {
       const body = JSON.stringify({ applied: version, refused: [] })

@@ -4,7 +4,7 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
-import { get, type IncomingHttpHeaders } from 'node:http'
+import { get, type IncomingHttpHeaders, type RequestOptions } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -30,7 +30,7 @@ export interface TestDaemon {
   readonly directory: string
   /** GET as a guest at `from` (default 127.0.0.1). */
   get(path: string, from?: string): Promise<Answer>
-  /** GET of the operator API. */
+  /** GET of the operator API, on its unix socket. */
   operator(path: string): Promise<Answer>
   /** The value of a metric, with its labels as Prometheus prints them: `imds_resyncs_total{result="completed"}`. */
   metric(name: string): Promise<number>
@@ -80,9 +80,10 @@ export async function startDaemon(env: Readonly<Record<string, string>>, within:
   const port = (place: unknown) => Number(/:(\d+)$/.exec(String(place))?.[1])
   const guestPort = port((listening['guests'] as string[])[0])
   const operatorPort = port(listening['operator'])
-  const operator = (path: string) => request(operatorPort, path)
+  const socketPath = String(listening['operatorSocket'])
+  const operator = (path: string) => answerOf({ socketPath, path })
   return {
-    process: child, guestPort, operatorPort, operatorSocket: `unix:${String(listening['operatorSocket'])}`, log, directory, operator,
+    process: child, guestPort, operatorPort, operatorSocket: `unix:${socketPath}`, log, directory, operator,
     get: (path, from) => request(guestPort, path, from),
     metric: async (name) => {
       const line = (await operator('/metrics')).body.toString().split('\n').find((text) => text.startsWith(`${name} `))
@@ -101,8 +102,12 @@ export async function startDaemon(env: Readonly<Record<string, string>>, within:
 
 /** Sends one GET on a new connection from a loopback address. */
 export async function request(port: number, path: string, localAddress = '127.0.0.1'): Promise<Answer> {
+  return answerOf({ host: '127.0.0.1', port, path, localAddress })
+}
+
+async function answerOf(options: RequestOptions): Promise<Answer> {
   return new Promise((resolve, reject) => {
-    get({ host: '127.0.0.1', port, path, localAddress, agent: false }, (response) => {
+    get({ ...options, agent: false }, (response) => {
       response.toArray().then((chunks) => {
         const answer = { status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks as Buffer[]) }
         setImmediate(resolve, answer) // by then this process has read the lines that the daemon logged before

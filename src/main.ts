@@ -35,7 +35,7 @@ if (!parsed.ok) {
   if (passed.length > 0) await sleep(EX_CONFIG_DELAY_MS)
   process.exit(EX_CONFIG)
 }
-const log = buildLog(parsed.value.logLevel, demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput())
+const log = buildLog(parsed.value.logLevel, demo !== undefined && process.stdout.isTTY ? await terminalOutput() : standardOutput(process.env['JOURNAL_STREAM']))
 if (parsed.unknown.length > 0) log.warn({ variables: parsed.unknown }, 'unknown variables are ignored')
 
 const end = (status: number) => {

@@ -31,7 +31,7 @@ if (isDaemonOnly || (process.env['IMDS_STORE'] ?? '') !== '') {
 async function startBoth(): Promise<void> {
   const demo = await prepareDemo(process.env)
   chmodSync(demo.directory, 0o711) // as root, PostgreSQL runs as another user
-  const output = process.stdout.isTTY ? await terminalOutput() : standardOutput()
+  const output = process.stdout.isTTY ? await terminalOutput() : standardOutput(process.env['JOURNAL_STREAM'])
   const log = buildLog('info', output)
 
   const daemon = spawn(process.execPath, [...DAEMON_OPTIONS, new URL('./main.ts', import.meta.url).pathname], { env: demo.env, stdio: ['ignore', 'pipe', 'inherit'] })

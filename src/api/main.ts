@@ -10,6 +10,7 @@ import { dirname, resolve } from 'node:path'
 import { buildLog, standardOutput } from '../log.ts'
 import { Failure } from '../runtime/failure.ts'
 import { StartFailure } from '../runtime/listen.ts'
+import { isJournal } from '../runtime/log-output.ts'
 import { Output } from '../runtime/output.ts'
 import { IMDS_API_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
 import { superviseBy } from '../runtime/systemd.ts'
@@ -29,7 +30,8 @@ import { loadSecrets, type RegionSecrets } from './region/secrets.ts'
 const EX_USAGE = 64
 const EX_CONFIG = 78
 
-const output = new Output('imds-api', process.stdout, process.stderr, (ended) => process.exit(ended))
+const priority = isJournal(process.env['JOURNAL_STREAM'], 2) ? '<3>' : '' // of a message on standard error
+const output = new Output(`${priority}imds-api`, process.stdout, process.stderr, (ended) => process.exit(ended))
 /** The exit status of a command; undefined while imds-api serves. */
 let status: number | undefined
 
@@ -86,7 +88,7 @@ function variablesOf(environmentFile: string | undefined): Readonly<Record<strin
 
 async function serve(): Promise<void> {
   const { config, unknown } = readConfig(false)
-  const log = buildLog(config.logLevel, standardOutput())
+  const log = buildLog(config.logLevel, standardOutput(process.env['JOURNAL_STREAM']))
   if (unknown.length > 0) log.warn({ variables: unknown }, 'unknown variables are ignored')
   process.on('uncaughtException', (error) => {
     log.fatal({ err: error }, 'unexpected error')

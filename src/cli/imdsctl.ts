@@ -183,9 +183,11 @@ function buildProgram(): Command {
     .option('--watch', 'with --apply: follow the view and undo changes by others, until interrupted; the rules stay')
     .option('--remove', 'remove the rules')
     .addOption(OPERATOR)
-    .action((options: Omit<FirewallOptions, 'own'>) => working(async () => {
-      const { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK } = process.env
-      await (await import('../firewall/agent/agent.ts')).firewall(output.json, { ...options, own: { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK } })
+    .action((options: Omit<FirewallOptions, 'own' | 'journalStream'>) => working(async () => {
+      const { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK, JOURNAL_STREAM } = process.env
+      await (await import('../firewall/agent/agent.ts')).firewall(output.json, {
+        ...options, own: { IMDS_LISTEN, IMDS_OPERATOR_LISTEN, IMDS_LINK }, journalStream: JOURNAL_STREAM,
+      })
     }))
   return program
 }

@@ -3,7 +3,7 @@
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
+import { existsSync, openSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -157,6 +157,35 @@ t.test('a daemon whose log cannot be written, because the disk is full, still se
   await until(() => request(port, '/').then(({ status }) => status === 200, () => false), 'an answer')
   for (let i = 0; i < 50; i++) t.equal((await request(port, '/')).status, 200)
   t.equal(child.exitCode, null)
+})
+
+t.test('a daemon whose log nobody reads still serves guests, and writes the lines once it is read', async (t) => {
+  const port = await freePort()
+  const directory = t.testdir({ state: {} })
+  await (await openStore({ url: `file:${directory}/store` })).put(LOCAL)
+  spawnSync('mkfifo', [`${directory}/log`])
+  const log = openSync(`${directory}/log`, 'r+')
+  const child = spawn(process.execPath, [IMDSD], {
+    env: {
+      ...programEnvironment(), IMDS_STORE: `file:${directory}/store`, IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_LOG_LEVEL: 'debug',
+      IMDS_STATE_DIR: `${directory}/state`, IMDS_GUEST_BURST: '1000000',
+    }, stdio: ['ignore', log, 'inherit'],
+  })
+  t.teardown(() => { child.kill('SIGKILL') })
+  await until(() => request(port, '/').then(({ status }) => status === 200, () => false), 'an answer')
+  const requests = 1_000 // their lines are more than the 64 KiB of the pipe
+  const statuses = new Set<number>()
+  for (let i = 0; i < requests; i++) statuses.add((await request(port, '/')).status)
+  t.same([...statuses], [200])
+  const lines: string[] = []
+  const reader = spawn('cat', [`${directory}/log`], { stdio: ['ignore', 'pipe', 'inherit'] })
+  t.teardown(() => { reader.kill('SIGKILL') })
+  createInterface({ input: reader.stdout }).on('line', (line) => { lines.push(line) })
+  await until(() => Promise.resolve(lines.filter((line) => line.includes('"msg":"request"')).length > requests), 'the lines')
+  child.kill('SIGTERM')
+  t.same(await once(child, 'exit'), [0, null])
+  await until(() => Promise.resolve(lines.some((line) => line.includes('"msg":"stopping"'))), 'the last line')
+  for (const line of lines) JSON.parse(line)
 })
 
 /** The environment of a demo on these ports. */

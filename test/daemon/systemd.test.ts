@@ -181,6 +181,24 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     await until(async () => (await shell('cat /log')).includes('IMDS_LISTEN is ignored: an enabled systemd socket unit'), 'the warning')
   })
 
+  await t.test('in the journal each line has its priority, and stays JSON', async (t) => {
+    await shell('/usr/lib/systemd/systemd-journald > /dev/null 2>&1 & echo $! > /run/journald; until [ -S /run/systemd/journal/stdout ]; do sleep 0.05; done')
+    await host.dropIn('imds.service', '[Service]\nStandardOutput=journal\nStandardError=inherit')
+    await setEnv('IMDS_STORE=file:/store\nIMDS_UNKNOWN=1')
+    await systemctl('restart', 'imds.service')
+    const journal = (options: string) => shell(`journalctl --sync; journalctl --quiet -u imds -o cat ${options}`)
+    const messages = async (options: string) => (await journal(options)).trim().split('\n').map((line) => JSON.parse(line) as { level: string, msg: string })
+    await until(async () => (await journal('')).includes('"msg":"listening"'), 'the line in the journal')
+    t.match(await messages('-p warning'), [{ level: 'warn', msg: 'unknown variables are ignored' }])
+    t.ok((await messages('-p info..info')).some(({ level, msg }) => level === 'info' && msg === 'listening'))
+    await setEnv('IMDS_STORE=nonsense')
+    await t.rejects(systemctl('restart', 'imds.service'))
+    t.match(await journal('-p err'), /^imds: the configuration is invalid:\n +IMDS_STORE must be/m)
+    await shell('kill $(cat /run/journald)')
+    await host.dropIn('imds.service', '')
+    await setEnv('IMDS_STORE=file:/store')
+  })
+
   await t.test('the address may exist before its unit starts, and is removed when the unit stops', async (t) => {
     await shell(`systemctl stop imds-address.service; ip address add ${SERVICE}/32 dev lo`)
     await systemctl('start', 'imds-address.service')

@@ -13,6 +13,7 @@ import type { AgentReport, FirewallRefusal } from '../refusal.ts'
 import { buildRules, replacement, type FirewallFault } from '../rules.ts'
 import type { FirewallDocument } from '../document.ts'
 import { EXIT, Failure } from '../../runtime/failure.ts'
+import { isJournal } from '../../runtime/log-output.ts'
 import { Refusal, removeTable, Table } from './nft.ts'
 import { findContradiction, type OwnSettings } from './own-settings.ts'
 import { findRefused } from './refused.ts'
@@ -26,6 +27,8 @@ export interface FirewallOptions {
   readonly operator: string
   /** Rules for a document that contradicts it are not applied. */
   readonly own: OwnSettings
+  /** The variable JOURNAL_STREAM: if the journal reads the output, lines that are no warnings say so (systemd/imds-firewall.service). */
+  readonly journalStream: string | undefined
 }
 
 /** The daemon answers a request within 5 s. */
@@ -37,7 +40,7 @@ const RETRY_REFUSED_MS = 10_000
 const CHECK_MS = 4_000
 
 /** Prints the rules, applies them once, keeps them applied, or removes them. */
-export async function firewall(json: boolean, { apply = false, watch = false, remove = false, operator, own }: FirewallOptions): Promise<void> {
+export async function firewall(json: boolean, { apply = false, watch = false, remove = false, operator, own, journalStream }: FirewallOptions): Promise<void> {
   if ((watch && !apply) || (remove && apply)) throw new Failure(EXIT.usage, 'use either --remove, or --apply with or without --watch')
   if (remove) {
     await refusedByNft(removeTable())
@@ -45,7 +48,7 @@ export async function firewall(json: boolean, { apply = false, watch = false, re
     return
   }
   if (watch) {
-    await keep(operator, own)
+    await keep(operator, own, isJournal(journalStream, process.stdout.fd) ? '<6>' : '')
     return
   }
   const view = await ask(operator, undefined, AbortSignal.timeout(TIMEOUT_MS))
@@ -71,13 +74,14 @@ async function applyAccepted(table: Table, view: FirewallDocument, before: reado
   }
 }
 
-async function keep(operator: string, own: OwnSettings): Promise<void> {
+/** `info`: the prefix of a line that is no warning. */
+async function keep(operator: string, own: OwnSettings, info: string): Promise<void> {
   const stopping = new AbortController()
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => { stopping.abort() })
   const { signal } = stopping
   const isStopped = () => signal.aborted
   const table = new Table()
-  const reporter = new Reporter()
+  const reporter = new Reporter(info)
   let view: FirewallDocument | undefined
   let applied: string | undefined
   let checkedAtMs = 0
@@ -101,7 +105,7 @@ async function keep(operator: string, own: OwnSettings): Promise<void> {
         applied = view.version
         const rules = buildRules(view, refused)
         reporter.faults(rules.faults)
-        if (!isReady) console.log(`imdsctl: the rules are applied: ${String(rules.interfaces)} interfaces are admitted`)
+        if (!isReady) console.log(`${info}imdsctl: the rules are applied: ${String(rules.interfaces)} interfaces are admitted`)
         isReady = true
       } else if (performance.now() - checkedAtMs >= CHECK_MS) {
         checkedAtMs = performance.now()
@@ -119,12 +123,17 @@ async function keep(operator: string, own: OwnSettings): Promise<void> {
 
 /** Prints each failure and fault once, when it begins. */
 class Reporter {
+  readonly #info: string
   #failure: string | undefined
   #faults: ReadonlySet<string> = new Set()
 
+  constructor(info: string) {
+    this.#info = info
+  }
+
   failure(failure: string | undefined): void {
     if (failure !== undefined && failure !== this.#failure) console.error(`imdsctl: ${failure}: the rules stay as they are, trying again`)
-    if (failure === undefined && this.#failure !== undefined) console.log('imdsctl: the rules follow the daemon again')
+    if (failure === undefined && this.#failure !== undefined) console.log(`${this.#info}imdsctl: the rules follow the daemon again`)
     this.#failure = failure
   }
 

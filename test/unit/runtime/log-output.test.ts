@@ -1,0 +1,70 @@
+import { execFileSync } from 'node:child_process'
+import { closeSync, constants, fstatSync, mkdtempSync, openSync, readFileSync, readSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setImmediate as turn } from 'node:timers/promises'
+import { expect, onTestFinished, test } from 'vitest'
+import { isJournal, LogOutput } from '../../../src/runtime/log-output.ts'
+
+/** An output into a pipe that nobody reads, and a function that reads what is in the pipe. */
+function aPipe() {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-log-'))
+  const fifo = join(directory, 'fifo')
+  execFileSync('mkfifo', [fifo])
+  const fd = openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK)
+  onTestFinished(() => {
+    closeSync(fd)
+    rmSync(directory, { recursive: true })
+  })
+  const read = () => {
+    const chunk = Buffer.alloc(1 << 17)
+    try {
+      return chunk.toString('latin1', 0, readSync(fd, chunk))
+    } catch {
+      return '' // EAGAIN: nothing is in the pipe now
+    }
+  }
+  return { output: new LogOutput(fd, (count) => `lost ${String(count)}\n`), read }
+}
+
+test('while nobody reads, 1 MiB of lines waits; further lines are dropped and counted', async () => {
+  const { output, read } = aPipe()
+  const lines = Array.from({ length: 3_000 }, (_, i) => `${String(i).padStart(999, 'x')}\n`)
+  for (const line of lines) output.write(line)
+  let text = ''
+  while (!text.endsWith('lost 1888\n')) {
+    text += read()
+    await turn()
+  }
+  const kept = 1_112 // 64 KiB in the pipe and 1 MiB in the buffer
+  expect(text).toBe(`${lines.slice(0, kept).join('')}lost 1888\n`)
+  output.write('again\n')
+  expect(read()).toBe('again\n')
+})
+
+test('a flush ends although nobody reads', () => {
+  const { output, read } = aPipe()
+  output.write('x'.repeat(100_000))
+  output.flushSync()
+  expect(read()).toHaveLength(1 << 16)
+})
+
+test('a line that cannot be written is dropped', () => {
+  const fd = openSync('/dev/full', 'w')
+  onTestFinished(() => { closeSync(fd) })
+  const output = new LogOutput(fd, () => 'lost')
+  for (let i = 0; i < 3_000; i++) output.write('x'.repeat(1_000))
+  expect(() => { output.flushSync() }).not.toThrow()
+})
+
+test('the journal reads a file descriptor whose device and inode JOURNAL_STREAM names', () => {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-log-'))
+  const fd = openSync(join(directory, 'log'), 'w')
+  onTestFinished(() => {
+    closeSync(fd)
+    rmSync(directory, { recursive: true })
+  })
+  const { dev, ino } = fstatSync(fd)
+  expect([`${String(dev)}:${String(ino)}`, `${String(dev)}:${String(ino + 1)}`, '', undefined].map((value) => isJournal(value, fd))).toEqual([true, false, false, false])
+  expect(readFileSync(join(directory, 'log'), 'utf8')).toBe('')
+})

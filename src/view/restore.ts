@@ -130,6 +130,8 @@ function deleteJournals(path: string, before: number): void {
 export function deleteOldPrevious(path: string, maxAgeMs: number, nowMs: number): void {
   for (const name of previousFiles(path)) {
     const file = join(dirname(path), name)
-    if (nowMs - statSync(file).ctimeMs > maxAgeMs) rmSync(file, { force: true })
+    try {
+      if (nowMs - statSync(file).ctimeMs > maxAgeMs) rmSync(file, { force: true })
+    } catch { /* the next resync tries again */ }
   }
 }

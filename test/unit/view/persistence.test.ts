@@ -1,7 +1,7 @@
 /**
  * The view on disk: what a start finds after a kill at any moment, and what happens when the disk does not work.
  */
-import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import fs, { open, type FileHandle } from 'node:fs/promises'
 import { syncBuiltinESMExports } from 'node:module'
 import { tmpdir } from 'node:os'
@@ -432,6 +432,14 @@ test('a view that no resync has confirmed is not whole, and its age counts from 
   const daemon = await start({ asOfMs: Date.now() - 7_200_000 })
   await daemon.put(state(1, 1))
   expect(await read()).toMatchObject({ isWhole: false, ageMs: expect.closeTo(7_200_000, -4) as number })
+})
+
+test('a file that was set aside and cannot be deleted disturbs neither a start nor a resync', async () => {
+  mkdirSync(`${path}.previous`) // rm refuses a directory, as it refuses any file of a read-only disk
+  const daemon = await start({ maxAgeMs: -1 })
+  await daemon.put(state(1, 1))
+  expect(() => { daemon.persistence.confirmed() }).not.toThrow()
+  expect(byId((await restoreView(path, OWNER, PLAIN, DAY_MS, Date.now(), logger)).instances)).toEqual(daemon.view)
 })
 
 test('changes that wait together are one write', async () => {

@@ -18,8 +18,11 @@ t.setTimeout(300_000) // as under `tap run`: this test has a build and two insta
 const NEXT = '0.1.1'
 const LINK = { address: '10.0.0.2/30', gateway: '10.0.0.1', macAddress: '02:24:19:00:00:01', device: 'tap-int-x1y2z' }
 const RECORD = anInstance({ id: 'srv-x1y2z', interfaces: [{ id: 'int-x1y2z', macAddress: LINK.macAddress, ipv4Addresses: [LINK.address] }] })
-/** Files that other processes than imds leave on a host: systemd's state, the databases of users and packages, npm's cache and logs, and the test's own files. */
-const OTHERS = /^\/changes\/((units|store|srv|log|root|var\/(log|cache|tmp|lib\/(systemd|apt|dpkg)))(\/|$)|etc\/((passwd|shadow|group|gshadow|subuid|subgid)-?|\.pwd\.lock)$)/
+/**
+ * What other processes than imds leave on a host: systemd's state, the databases of users and packages, npm's cache and logs, and the test's own files.
+ * /etc/sysusers.d is a directory of systemd, which an install may be the first to need.
+ */
+const OTHERS = /^\/changes\/((units|store|srv|log|root|var\/(log|cache|tmp|lib\/(systemd|apt|dpkg)))(\/|$)|etc\/((passwd|shadow|group|gshadow|subuid|subgid)-?|\.pwd\.lock|sysusers\.d)$)/
 
 /** Packs the repository as docs/install.md says, and once more as the next version. Returns both packages. */
 async function pack(t: Test): Promise<Record<'present' | 'next', Buffer>> {

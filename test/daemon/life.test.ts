@@ -168,7 +168,7 @@ t.test('a daemon whose log nobody reads still serves guests, and writes the line
   const child = spawn(process.execPath, [IMDSD], {
     env: {
       ...programEnvironment(), IMDS_STORE: `file:${directory}/store`, IMDS_LISTEN: `127.0.0.1:${String(port)}`, IMDS_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_LOG_LEVEL: 'debug',
-      IMDS_STATE_DIR: `${directory}/state`, IMDS_GUEST_BURST: '1000000',
+      IMDS_STATE_DIR: `${directory}/state`, IMDS_OPERATOR_SOCKET: `/tmp/imds-unread-${String(process.pid)}.sock`, IMDS_GUEST_BURST: '1000000',
     }, stdio: ['ignore', log, 'inherit'],
   })
   t.teardown(() => { child.kill('SIGKILL') })

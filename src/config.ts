@@ -18,6 +18,7 @@ import type { RedisFiles } from './store/url.ts'
 import { DEFAULT_OPERATOR_LISTEN, DEFAULT_OPERATOR_SOCKET } from './operator/paths.ts'
 import { DEFAULT_LISTEN } from './runtime/guest-listeners.ts'
 import { formatPlace, isLoopback, parseAddressPort, parseUnixSocket, UNIX_SOCKET_PATH_MAX_BYTES } from './runtime/host-port.ts'
+import { describeUnknown } from './runtime/nearest.ts'
 import { unreadable } from './runtime/secret-file.ts'
 import type { Listener } from './runtime/listen.ts'
 import { NO_SOCKETS, type SystemdSockets } from './runtime/systemd.ts'
@@ -160,7 +161,11 @@ export function parseConfig(
   const domain = name('IMDS_SERVICES_DOMAIN')
   const partition = name('IMDS_SERVICES_PARTITION')
 
-  if (faults.length > 0 || operators === undefined || store === undefined || logLevel === undefined || forwarded === undefined) return { ok: false, faults }
+  const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_') && !variable.startsWith('IMDS_API_') && !(variable in SETTINGS))
+    .map((variable) => describeUnknown(variable, Object.keys(SETTINGS)))
+  if (faults.length > 0 || operators === undefined || store === undefined || logLevel === undefined || forwarded === undefined) {
+    return { ok: false, faults: [...faults, ...unknown.map((variable) => ({ variable, message: 'is unknown' }))] }
+  }
   const config: Config = {
     ...listeners,
     ...operators,
@@ -169,7 +174,6 @@ export function parseConfig(
     firewall: { required: firewall === 'required', link },
     provider: { ...domain !== undefined && { domain }, ...partition !== undefined && { partition } },
   }
-  const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_') && !variable.startsWith('IMDS_API_') && !(variable in SETTINGS))
   return { ok: true, value: Object.freeze(config), unknown }
 }
 

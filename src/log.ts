@@ -52,8 +52,13 @@ export function standardOutput(journalStream: string | undefined): DestinationSt
 
 /** Standard output for a person at a terminal. Loads the formatter only here, because a daemon does not need it. */
 export async function terminalOutput(): Promise<DestinationStream> {
-  const { prettyFactory } = await import('pino-pretty')
+  const [{ prettyFactory }, { escapeControls }] = await Promise.all([import('pino-pretty'), import('./runtime/output.ts')])
   const format = prettyFactory({ translateTime: 'SYS:HH:MM:ss', singleLine: true })
   const output = standardOutput(undefined)
-  return { write: (line) => { output.write(format(line)) } }
+  return { write: (line) => { output.write(format(mapTexts(line, escapeControls))) } }
+}
+
+/** A line with its texts changed: the formatter would write control characters of records to the terminal. */
+function mapTexts(line: string, change: (text: string, keepsLines: boolean) => string): object {
+  return JSON.parse(line, (_name, value: unknown) => typeof value === 'string' ? change(value, true) : value) as object
 }

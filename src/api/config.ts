@@ -5,6 +5,7 @@
 import { Address4, Address6 } from 'ip-address'
 import { LOG_LEVELS, type LogLevel } from '../log.ts'
 import { formatHostPort, formatPlace, isLoopback, parseAddressPort, parseUnixSocket, type HostPort, type Place } from '../runtime/host-port.ts'
+import { describeUnknown } from '../runtime/nearest.ts'
 import { parseStoreSettings, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from '../store/settings.ts'
 import { COMPUTE_SETTINGS, parseComputeListener, type ComputeListener } from './compute/settings.ts'
 import type { ComputeMode } from './database/compute-actions.ts'
@@ -127,16 +128,21 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
   const computeListener = parseComputeListener(read, fault)
   const logLevel = oneOf(LOG_LEVELS, 'IMDS_API_LOG_LEVEL')
 
+  const unknown = unknownOf(env)
   if (faults.length > 0 || operator === undefined || baseUrl === undefined || database === undefined || store === undefined
     || compute === undefined || computeListener === undefined || logLevel === undefined) {
-    return { ok: false, faults }
+    return { ok: false, faults: [...faults, ...unknown.map((variable) => ({ variable, message: 'is unknown' }))] }
   }
-  const unknown = Object.keys(env).filter((variable) => variable.startsWith('IMDS_API_') && !(variable in API_SETTINGS))
   const value = Object.freeze({
     listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds, refreshTokenSeconds, otpHeaders, mail, auditFile,
     compute, computeListener, logLevel,
   })
   return { ok: true, value, unknown }
+}
+
+function unknownOf(env: Environment): string[] {
+  return Object.keys(env).filter((variable) => variable.startsWith('IMDS_API_') && !(variable in API_SETTINGS))
+    .map((variable) => describeUnknown(variable, Object.keys(API_SETTINGS)))
 }
 
 function isWhole(value: number, least: number, most: number): boolean {

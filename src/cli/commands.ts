@@ -3,6 +3,8 @@
  * store cannot be used.
  */
 import { ID_RULE, isId, isName } from '../metadata/identifiers.ts'
+import { canonicalAddress } from '../metadata/address.ts'
+import { rangesOf } from '../metadata/instance.ts'
 import { parse } from '../metadata/record.ts'
 import { getExplanation, valueOf } from '../operator/client.ts'
 import { waitForInstance } from '../operator/wait.ts'
@@ -169,6 +171,20 @@ export async function explain(output: Output, address: string, { network, operat
   if (listener !== undefined) lines.push(`listener       ${listener}`)
   if (store !== undefined) lines.push(`store          ${store}`)
   output.result(explanation, lines.join('\n'))
+}
+
+/** True for the id of an instance, which is no address. */
+export function namesInstance(text: string): boolean {
+  return isId(text) && canonicalAddress(text) === undefined
+}
+
+/** Explains each address of an instance, as the store has them. */
+export async function explainInstance({ store, output }: Context, id: string, operator: string): Promise<void> {
+  const parsed = await withStore(store, async (publisher) => parse((await existing(publisher, id)).document))
+  if (!parsed.ok) throw new Failure(EXIT.badData, `the store's record of ${id} is faulty: explain one of its addresses`)
+  const addresses = rangesOf(parsed.value).filter(({ range }) => canonicalAddress(range) !== undefined)
+  if (addresses.length === 0) throw new Failure(EXIT.notFound, `${id} has no address`, { id })
+  for (const { network, range } of addresses) await explain(output, range, { network, operator })
 }
 
 /** Initialises a new region. */

@@ -172,11 +172,15 @@ function buildProgram(): Command {
     }))
   program.command('explain')
     .description('print what the daemon of this hypervisor would answer a guest at an address, and why')
-    .argument('<address>', 'the address of a guest, such as 10.0.0.2')
+    .argument('<address>', 'the address of a guest, such as 10.0.0.2, or the id of an instance in the store, such as srv-x1y2z')
     .option('--network <name>', 'the network of its interface', 'default')
     .addOption(OPERATOR)
     .action((address: string, options: { network: string, operator: string }) =>
-      reading(async () => (await import('./commands.ts')).explain(output, address, options)))
+      reading(async (all) => {
+        const { explain, explainInstance, namesInstance } = await import('./commands.ts')
+        if (all.store !== undefined && namesInstance(address)) await explainInstance(contextOf(all), address, options.operator)
+        else await explain(output, address, options)
+      }))
   program.command('firewall')
     .description('print the firewall rules for the daemon\'s view, or keep them in the kernel')
     .option('--apply', 'apply them in one transaction; without it, only print them')

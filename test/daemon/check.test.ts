@@ -48,7 +48,7 @@ t.test('--check accepts a good configuration and does not connect, listen or wri
   t.same([status, stdout, faults(stderr)], [0, 'imds: the configuration is valid\n', []], stderr)
   t.equal(connections, 0)
   t.same(readdirSync(join(directory, 'state')), [])
-  t.match(await check({ ...env, IMDS_LISTN: 'x', IMDS_STATE_DIR: join(directory, 'state/not/yet') }), { status: 0, stderr: /^note: unknown variables, which are ignored: IMDS_LISTN$/m })
+  t.match(await check({ ...env, IMDS_LISTN: 'x', IMDS_STATE_DIR: join(directory, 'state/not/yet') }), { status: 0, stderr: /^note: unknown variables, which are ignored: IMDS_LISTN \(did you mean IMDS_LISTEN\?\)$/m })
   t.match(await check({ IMDS_STORE: `file:${directory}/later`, IMDS_STATE_DIR: directory }), { status: 0, stderr: /^note: IMDS_STORE: .*later does not exist yet/m })
   t.same(readdirSync(directory).filter((name) => /later|not/.test(name)), [])
 })

@@ -40,6 +40,7 @@ t.test('imdsctl explain says what an address gets and why, without secrets', asy
     t.notMatch(explained.text, /secret/)
   }
   t.match(JSON.parse((await explain('127.0.0.1', '--json')).text), { answer: 'metadata', status: 200, instance: { id: 'srv-a' }, hopLimit: { limit: 1, enforced: false } })
+  t.match(await explain('srv-a', '--store', url), { status: 0, text: /^127\.0\.0\.1 on network default: metadata \(200\)/ }, 'the id of an instance')
   t.match(await explain('nonsense'), { status: 64, stderr: /"nonsense" is not an address/ })
   t.match(await run([process.execPath, IMDSCTL, 'explain', '--operator', '127.0.0.1:1', '127.0.0.1']), { status: 69, stderr: /cannot be reached/ })
 })

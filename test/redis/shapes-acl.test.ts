@@ -118,8 +118,8 @@ t.test('a missing permission is reported as the ACL rule that grants it', async 
   for (const [change, back, use, rule] of [
     ['-hgetall', '+hgetall', () => store.list(), /give it \+hgetall \(deploy\/redis\.acl/], ['-psubscribe', '+psubscribe', () => store.watch(() => { /* refused */ }), /give it \+psubscribe /],
     ['-evalsha', '+evalsha', () => store.put(record(2)), /give it \+evalsha /], ['-zadd', '+zadd', () => store.put(record(3, IPV6)), /give it all rights of the publisher, one of which the script lacks /],
-    ['resetkeys', '~imds:{gb1}*', () => store.get('srv-n1'), /give it the keys ~imds:\{REGION\}\*/],
-    ['resetchannels', '&imds:{gb1}:notices:*', () => store.watch(() => { /* refused */ }), /give it the channels &imds:/],
+    ['resetkeys', '~imds:{gb1}*', () => store.get('srv-n1'), /check IMDS_REGION and IMDS_HYPERVISOR first, then the keys in its rules/],
+    ['resetchannels', '&imds:{gb1}:notices:*', () => store.watch(() => { /* refused */ }), /check IMDS_REGION and IMDS_HYPERVISOR first, then the channels in its rules/],
   ] as [string, string, () => Promise<unknown>, RegExp][]) {
     await redis.client.call('ACL', 'SETUSER', 'imds-publisher', change)
     await t.rejects(use(), { message: rule }, change)

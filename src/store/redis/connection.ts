@@ -8,12 +8,11 @@
  * The clients of ioredis for Sentinel and Cluster are not used, because they reconnect and redirect by themselves: the daemon could not tell when notices
  * were lost, and operators would not see the reasons. A region needs only one server, so finding it takes little code.
  */
-import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis, type RedisOptions } from 'ioredis'
 import { formatHostPort } from '../../runtime/host-port.ts'
-import { readSecretFile } from '../../runtime/secret-file.ts'
+import { readConfigFile, readSecretFile } from '../../runtime/secret-file.ts'
 import { parseStoreUrl, STORE_URL_FORMS, type Node, type RedisFiles, type RedisStore } from '../url.ts'
 
 /** How to reach a Redis: its URL (url.ts) and the files that belong to it. */
@@ -59,6 +58,8 @@ export async function connectToRegion(settings: RedisSettings, key: string, name
 export async function connectTo(settings: RedisSettings, node: Node, name: string): Promise<Connection> {
   const { username, password, database } = storeOf(settings)
   const secret = settings.passwordFile === undefined ? password : readSecretFile(settings.passwordFile)
+  // Without a password no AUTH is sent, and Redis would refuse the commands of its default user.
+  if (username !== undefined && secret === undefined) throw new Error(`the store's URL names the user ${username}, and there is no password: ${PASSWORD_REMEDY}`)
   const credentials = { ...username !== undefined && { username }, ...secret !== undefined && { password: secret } }
   return dial(settings, node, { db: database, connectionName: name, ...credentials })
 }
@@ -122,12 +123,18 @@ export function reasonOf(error: unknown): string {
   const { code = '', message, reason } = error as Error & { code?: string, reason?: string }
   if (message.startsWith('MOVED ')) return 'this is a node of a Cluster: its URL must begin with redis-cluster or rediss-cluster'
   const missing = missingRight(message)
-  const meaning = missing !== undefined ? `the Redis user may not do this: give it ${missing} (deploy/redis.acl has what imds needs)` : TLS_MEANINGS.find(([pattern]) => pattern.test(code))?.[1]
+  const meaning = missing !== undefined ? `the Redis user may not do this: ${missing} (deploy/redis.acl has what imds needs)` : MEANINGS.find(([pattern]) => pattern.test(code) || pattern.test(message))?.[1]
   const text = (reason ?? (message === '' ? code : message)).replace(/, with args beginning with:.*/s, '') // the arguments may be a password
   return meaning === undefined ? text : `${meaning} (${text})`
 }
 
-const TLS_MEANINGS: readonly (readonly [code: RegExp, meaning: string])[] = [
+const PASSWORD_REMEDY = 'name its file in IMDS_REDIS_PASSWORD_FILE (--password-file)'
+
+/** What a code or message means. */
+const MEANINGS: readonly (readonly [pattern: RegExp, meaning: string])[] = [
+  [/^NOAUTH /, `Redis requires a password: ${PASSWORD_REMEDY}`],
+  [/^WRONGPASS /, 'the Redis user or its password is wrong: check USER@ in IMDS_STORE, and the file in IMDS_REDIS_PASSWORD_FILE (--password-file)'],
+  [/^ERR_TLS_CERT_ALTNAME_INVALID$/, 'the server\'s certificate is for other names: use one of them in IMDS_STORE'],
   [/^CERT_HAS_EXPIRED$/, 'the server\'s certificate has expired'],
   [/SELF_SIGNED_CERT|UNABLE_TO_(VERIFY|GET_ISSUER)|CERT_SIGNATURE_FAILURE/, 'the server\'s certificate is signed by an authority that is not trusted: check the file of certificate authorities'],
   [/ALERT_(CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)$/, 'the server requires a client certificate'],
@@ -140,14 +147,14 @@ export function isDenied({ message }: Error): boolean {
   return /\bNOPERM\b|ACL failure in script|executing the script can't (run|access)/.test(message)
 }
 
-/** The right that the user lacks, as a rule for ACL SETUSER; undefined for any other error. Source: the replies of Redis 6 and 7. */
+/** What to do about a right that the user lacks; undefined for any other error. Source: the replies of Redis 6 and 7. */
 function missingRight(message: string): string | undefined {
   if (!isDenied({ name: '', message })) return undefined
   const [, command] = /run the '([^']+)' command/.exec(message) ?? []
-  if (command !== undefined) return `+${command}`
-  if (message.includes('run this command')) return 'all rights of the publisher, one of which the script lacks'
-  if (message.includes('channel')) return 'the channels &imds:{REGION}:notices:HYPERVISOR'
-  return message.includes('key') ? 'the keys ~imds:{REGION}*' : undefined
+  if (command !== undefined) return `give it +${command}`
+  if (message.includes('run this command')) return 'give it all rights of the publisher, one of which the script lacks'
+  if (message.includes('channel')) return 'check IMDS_REGION and IMDS_HYPERVISOR first, then the channels in its rules'
+  return message.includes('key') ? 'check IMDS_REGION and IMDS_HYPERVISOR first, then the keys in its rules' : undefined
 }
 
 function storeOf({ url }: RedisSettings): RedisStore {
@@ -235,9 +242,9 @@ function otherProtocol(error: NodeJS.ErrnoException, { url }: RedisSettings): Er
 function tlsOptions({ caFile, certFile, keyFile }: RedisSettings, { host }: Node) {
   return {
     ...isIP(host) === 0 && { servername: host },
-    ...caFile !== undefined && { ca: readFileSync(caFile) },
-    ...certFile !== undefined && { cert: readFileSync(certFile) },
-    ...keyFile !== undefined && { key: readFileSync(keyFile) },
+    ...caFile !== undefined && { ca: readConfigFile(caFile) },
+    ...certFile !== undefined && { cert: readConfigFile(certFile) },
+    ...keyFile !== undefined && { key: readConfigFile(keyFile) },
   }
 }
 

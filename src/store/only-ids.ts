@@ -19,6 +19,7 @@ export function onlyIds(source: Source): Source {
       const id = await source.owner(network, address)
       return isId(id) ? id : undefined
     },
+    hypervisors: () => source.hypervisors(),
     stop: () => source.stop(),
   }
 }

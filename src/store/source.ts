@@ -53,5 +53,10 @@ export interface Source {
   load(ids: readonly string[]): AsyncIterable<Loaded>
   /** Returns the owner of an address by the store's index, which is only a hint; undefined: none. Rejects when the store does not answer. */
   owner(network: string, address: string): Promise<string | undefined>
+  /**
+   * Returns a sample of the hypervisors that the records of the region name, in order. Empty: the region has no record. Undefined: the store does
+   * not say. Rejects when the store does not answer.
+   */
+  hypervisors(): Promise<readonly string[] | undefined>
   stop(): Promise<void>
 }

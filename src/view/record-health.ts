@@ -63,12 +63,27 @@ export class RecordHealth {
     return this.#hint
   }
 
-  /** Reports a hypervisor that no record names, once until one does: it may be new, or its name wrong. `hypervisor`: undefined to serve every instance. */
-  named(hypervisor: string | undefined, records: number): void {
+  /** Whether a record of the store's index is in the view, or is faulty. */
+  isAny(named: Iterable<string>): boolean {
+    for (const id of named) if (this.#view.get(id) !== undefined || this.#faults.has(id)) return true
+    return false
+  }
+
+  /** Reports a hypervisor that no record names, once until one does: it may be new, or its name wrong. `others`: as `Source.hypervisors` has them. */
+  unnamed(hypervisor: string, others: readonly string[] | undefined): void {
     const before = this.#hint
-    this.#hint = hypervisor === undefined || records > 0 ? undefined
-      : `no record names ${hypervisor}: check IMDS_HYPERVISOR, unless this hypervisor is new. imdsctl list shows the names in the records`
-    if (this.#hint !== undefined && before === undefined) this.#log.warn({ instances: this.#view.size }, this.#hint)
+    if (others?.length === 0) { // a new region
+      this.#hint = undefined
+      return
+    }
+    const region = others === undefined ? '' : ` (the region has ${others.join(', ')})`
+    this.#hint = `no record names ${hypervisor}${region}: check IMDS_HYPERVISOR, unless this hypervisor is new. imdsctl list shows all names in the records`
+    if (before === undefined) this.#log.warn({ instances: this.#view.size }, this.#hint)
+  }
+
+  /** A record names this hypervisor, or it serves every instance. */
+  named(): void {
+    this.#hint = undefined
   }
 
   /** Reports a faulty record; a new `digest` is a new state. */

@@ -207,7 +207,7 @@ export class Sync {
     while (this.#hasWork()) {
       try {
         await this.#readBatch()
-        if (this.#queue.isResyncRead) this.#completeResync()
+        if (this.#queue.isResyncRead) await this.#completeResync()
         if (this.#resyncWanted && !this.#queue.isResyncing) await this.#beginResync()
       } catch (error) {
         if (this.#stopped || !this.#connected) break // `disconnected` reports the loss of the store; the queue waits for its return
@@ -252,11 +252,12 @@ export class Sync {
     this.#applier.forgetAllBut(digests)
   }
 
-  #completeResync(): void {
-    const { view, hypervisor, metrics, log, confirmed } = this.#parts
+  async #completeResync(): Promise<void> {
+    const { source, view, hypervisor, metrics, log, confirmed } = this.#parts
+    if (hypervisor === undefined || this.#health.isAny(this.#named.keys())) this.#health.named()
+    else this.#health.unnamed(hypervisor, await source.hypervisors())
     this.#queue.endResync()
     this.#health.resynced(this.#named.keys())
-    this.#health.named(hypervisor, this.#named.size)
     this.#health.withNobody()
     this.#resyncTookMs = performance.now() - this.#resyncBeganAtMs
     metrics.resyncs.inc({ result: 'completed' })

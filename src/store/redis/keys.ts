@@ -14,7 +14,7 @@ export interface Keys {
   readonly encrypted: string
   /**
    * HASH id -> JSON `{revision, digest, addresses, hypervisors, sealedAt}`, the last only if the user-data is sealed. Readers: the script,
-   * list.
+   * list, and hypervisors that no record names (a few entries).
    */
   readonly instances: string
   /**

@@ -10,6 +10,7 @@ import type { Redis } from 'ioredis'
 import { ipv6Digits } from '../../metadata/address.ts'
 import { formatTooLong as formatUserDataTooLong } from '../../metadata/user-data.ts'
 import { again, attempt, check, close, connectTo, connectToRegion, describeUrl, isDenied, reasonOf, redirection, type Connection, type RedisSettings } from './connection.ts'
+import { sampleHypervisors } from './hypervisor-sample.ts'
 import { ANNOUNCEMENT_SECONDS, keysOf } from './keys.ts'
 import { checkIndex, DIGEST_MAX_BYTES, formatTooLong, ID_MAX_BYTES, lengthCommands, lengthsOf, type Lengths } from './lengths.ts'
 import type { Index, Loaded, Source, SourceEvents } from '../source.ts'
@@ -134,6 +135,10 @@ class RedisSource implements Source {
     const [before] = (await this.#ask([['zrevrangebylex', this.#keys.ranges(network), `(${digits}g`, '-', 'LIMIT', 0, 1]])).map(valueOf)
     const [range, id] = (before as string[])[0]?.split(' ') ?? []
     return range !== undefined && digits.startsWith(range) ? id : undefined
+  }
+
+  hypervisors(): Promise<readonly string[] | undefined> {
+    return sampleHypervisors((commands) => this.#ask(commands), this.#keys.instances)
   }
 
   async* #read(some: readonly ToRead[]): AsyncIterable<Loaded> {

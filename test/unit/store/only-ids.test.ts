@@ -11,7 +11,7 @@ function aSource() {
   const asked: string[] = []
   let events: SourceEvents | undefined
   const source: Source = {
-    description: 'a store', stop: () => Promise.resolve(),
+    description: 'a store', hypervisors: () => Promise.resolve([]), stop: () => Promise.resolve(),
     start: (given) => { events = given },
     index: () => Promise.resolve({ initialised: true, digests: new Map([...NO_IDS, ID].map((id) => [id, 'digest'])) }),
     async* load(ids): AsyncIterable<Loaded> {

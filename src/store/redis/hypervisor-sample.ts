@@ -1,0 +1,28 @@
+/**
+ * The hypervisors that some entries of the region's index name. Reads a few entries, and no long one. Redis users of earlier versions may not ask
+ * (HRANDFIELD), and Redis before 6.2 cannot.
+ */
+import { hypervisorNames, hypervisorsOf, SAMPLED_RECORDS } from '../hypervisor-names.ts'
+
+/** The longest entry that is read. Only entries of instances with dozens of addresses are longer. */
+const ENTRY_MAX_BYTES = 4096
+
+/** Returns a sample as `Source.hypervisors` does, of the index in `key`. `ask` runs commands; a reply may be an Error. */
+export async function sampleHypervisors(ask: (commands: (string | number)[][]) => Promise<unknown[]>, key: string): Promise<readonly string[] | undefined> {
+  const [ids] = await ask([['hrandfield', key, SAMPLED_RECORDS]])
+  if (!Array.isArray(ids)) return undefined
+  if (ids.length === 0) return []
+  const lengths = await ask((ids as string[]).map((id) => ['hstrlen', key, id]))
+  const short = (ids as string[]).filter((_id, i) => typeof lengths[i] === 'number' && lengths[i] <= ENTRY_MAX_BYTES)
+  if (short.length === 0) return undefined
+  const [entries] = await ask([['hmget', key, ...short]])
+  return Array.isArray(entries) ? hypervisorNames(entries.map(parsed).map(hypervisorsOf)) : undefined
+}
+
+function parsed(entry: unknown): unknown {
+  try {
+    return JSON.parse(String(entry))
+  } catch {
+    return undefined
+  }
+}

@@ -9,6 +9,8 @@ import { anInstance } from '../support/fixtures/instance.ts'
 import { run } from '../support/programs/processes.ts'
 import { IMDS_API, IMDSCTL, IMDSD, programEnvironment } from '../support/programs/imds.ts'
 
+t.setTimeout(300_000) // as under `tap run`
+
 const RECORDS = 20
 
 /** Waits until the reader of the pipe at standard output has closed it. */

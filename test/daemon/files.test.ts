@@ -263,14 +263,14 @@ t.test('imdsctl watch prints each change until it is interrupted', async (t) => 
 t.test('FIFOs, directories and huge files are faults of their instances, and hold up nothing else', async (t) => {
   const { directory, daemon } = await aHost(t)
   const fifos = Array.from({ length: 8 }, (_, i) => join(directory, `srv-fifo${String(i)}${['.json', '.removed', '.pending', '.user-data'][i % 4]!}`)) // more than threads for files
+  execFileSync('mkfifo', fifos) // before their records: a daemon that reads a record between the two would serve it, and its address
   for (const fifo of fifos.filter((name) => name.endsWith('.user-data'))) writeFileSync(fifo.replace('.user-data', '.json'), JSON.stringify(local({ id: basename(fifo, '.user-data') })))
-  execFileSync('mkfifo', fifos)
   mkdirSync(join(directory, 'srv-bad00.json'))
   for (const [i, ending] of ['.json', '.pending', '.user-data', '.removed'].entries()) {
     const id = `srv-huge${String(i)}`
-    if (ending === '.user-data') writeFileSync(join(directory, `${id}.json`), JSON.stringify(local({ id })))
     writeFileSync(join(directory, id + ending), '')
     truncateSync(join(directory, id + ending), 1.5 * 2 ** 30)
+    if (ending === '.user-data') writeFileSync(join(directory, `${id}.json`), JSON.stringify(local({ id })))
   }
   writeFileSync(join(directory, 'srv-abcde.json'), JSON.stringify(local()))
   await until(async () => (await daemon.get('/')).status === 200, 'the good record')

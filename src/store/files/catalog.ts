@@ -8,21 +8,22 @@
  *   a look          compares the stamps of one instance: of the one that is written, and of the one that owns its address, before each write
  *
  * So a record that was edited by hand counts at once for writes of its own instance, and its new addresses count for other instances within a second (if
- * a survey takes long, within SURVEY_RATIO times as long). Meanwhile both records could claim an address: then no daemon serves it (invariant 7).
+ * comparing all stamps takes long, within SURVEY_RATIO times as long). Meanwhile both records could claim an address: then no daemon serves it (invariant 7).
  */
 import { join } from 'node:path'
 import { rangesOf, type Instance } from '../../metadata/instance.ts'
+import { TurnBudget } from '../../runtime/turn-budget.ts'
 import { LedgerFile, type LedgerLine, type Protection } from './ledger.ts'
 import type { FileOperations } from './operations.ts'
 import { Owners, type Range } from './owners.ts'
 import { protectionOf } from './protection.ts'
 import { ifThere } from './regular-file.ts'
-import { forEachOf, listFiles, lookUpStamps, type Stamps } from './stamps.ts'
+import { forEachOf, listFiles, lookUpStampsSync, type Stamps } from './stamps.ts'
 
 /** The longest time that a survey's result is used. */
 const SURVEY_MS = 1_000
-/** A survey takes at most one part in so many of the time. */
-const SURVEY_RATIO = 20
+/** Comparing stamps takes at most one part in so many of the time. */
+const SURVEY_RATIO = 5
 /** Instances whose files are read at the same time: a bound on memory, since each may have the longest user-data. */
 const READ_AT_ONCE = 4
 /** How long a tombstone stays, as in Redis (publish.lua). */
@@ -68,11 +69,11 @@ export class Catalog {
     const { lines, isWhole } = await this.#ledger.read()
     if (isWhole) this.#reset()
     for (const line of lines) this.#apply(line)
-    const isDue = performance.now() >= this.#surveyAtMs
-    const pending = isDue ? [...await this.#files()].filter(([, endings]) => endings.includes('.pending')).map(([id]) => id) : []
+    const files = performance.now() >= this.#surveyAtMs ? await this.#files() : undefined
+    const pending = [...files ?? []].filter(([, endings]) => endings.includes('.pending')).map(([id]) => id)
     const applied: string[] = []
     for (const id of new Set([...this.#begun, ...pending])) if (await recovery?.apply(id) === true) applied.push(id)
-    if (isDue) await this.#survey(recovery !== undefined)
+    if (files !== undefined) await this.#survey(applied.length === 0 ? files : await this.#files(), recovery !== undefined)
     else for (const id of this.#begun) await this.look(id)
     this.#begun.clear()
     if (recovery === undefined) return
@@ -83,7 +84,7 @@ export class Catalog {
   /** Returns the protection of one instance, by its files as they are now. */
   async look(id: string): Promise<Protection | undefined> {
     const known = this.#protections.get(id)
-    const { text } = await this.#stamps(id, ENDINGS, known?.isFaulty)
+    const { text } = this.#stamps(id, ENDINGS, known?.isFaulty)
     if (text !== (known === undefined ? '' : known.stamp)) await this.#evaluate(id, ENDINGS)
     return this.#protections.get(id)
   }
@@ -148,27 +149,28 @@ export class Catalog {
   }
 
   /** Reads every instance whose files changed. Deletes the tombstones that have ended, if it may write. */
-  async #survey(writes: boolean): Promise<void> {
+  async #survey(files: ReadonlyMap<string, readonly string[]>, writes: boolean): Promise<void> {
     const startedAtMs = performance.now()
-    const files = await this.#files()
     const changed: string[] = []
-    await forEachOf(files, async ([id, endings]) => {
+    const budget = new TurnBudget()
+    for (const [id, endings] of files) {
       const known = this.#protections.get(id)
-      const stamps = await this.#stamps(id, endings, known?.isFaulty)
+      const stamps = this.#stamps(id, endings, known?.isFaulty)
       const hasEnded = this.#hasEnded(stamps)
       if (hasEnded && writes) await this.#operations.remove(join(this.#directory, `${id}.removed`))
       if (hasEnded || stamps.text !== known?.stamp) changed.push(id)
-    })
+      await budget.spend(0)
+    }
     for (const [id, { stamp }] of this.#protections) if (!files.has(id) && stamp !== '') changed.push(id)
+    const comparedMs = performance.now() - startedAtMs // without what is read: the next survey does not read it again
     await forEachOf(changed, (id) => this.#evaluate(id, files.get(id) ?? []), READ_AT_ONCE)
-    const endedAtMs = performance.now()
-    this.#surveyAtMs = endedAtMs + Math.max(SURVEY_MS, SURVEY_RATIO * (endedAtMs - startedAtMs))
+    this.#surveyAtMs = performance.now() + Math.max(SURVEY_MS, SURVEY_RATIO * comparedMs)
   }
 
   /** Computes the protection of an instance. The stamp is older than what is read, so a change meanwhile is read again. */
   async #evaluate(id: string, endings: readonly string[]): Promise<void> {
     const known = this.#protections.get(id)
-    const [plain, withUserData] = [await this.#stamps(id, endings, false), await this.#stamps(id, endings, true)]
+    const [plain, withUserData] = [this.#stamps(id, endings, false), this.#stamps(id, endings, true)]
     const protection = this.#hasEnded(plain) ? undefined : await protectionOf(this.#directory, id, known)
     const { text, isRecent } = protection?.isFaulty === true ? withUserData : plain
     const next = protection && withStamp(protection, isRecent ? undefined : text)
@@ -181,8 +183,8 @@ export class Catalog {
     return /^\.removed:\S+$/.test(text) && changedAtMs < this.#now() - TOMBSTONE_MS
   }
 
-  #stamps(id: string, endings: readonly string[], isFaulty: boolean | undefined): Promise<Stamps> {
-    return lookUpStamps(this.#directory, id, isFaulty === true ? endings : endings.filter((ending) => ending !== '.user-data'), this.#now())
+  #stamps(id: string, endings: readonly string[], isFaulty: boolean | undefined): Stamps {
+    return lookUpStampsSync(this.#directory, id, isFaulty === true ? endings : endings.filter((ending) => ending !== '.user-data'), this.#now())
   }
 
   async #files(): Promise<Map<string, string[]>> {

@@ -17,7 +17,7 @@
 import { randomUUID } from 'node:crypto'
 import { join } from 'node:path'
 import Type, { type Static } from 'typebox'
-import Value from 'typebox/value'
+import { Compile } from 'typebox/compile'
 import { rangesOf, type Instance } from '../../metadata/instance.ts'
 import { isId } from '../../metadata/identifiers.ts'
 import type { FileOperations } from './operations.ts'
@@ -38,7 +38,7 @@ const ProtectionSchema = Type.Object({
   isFaulty: Type.Optional(Type.Boolean()),
   stamp: Type.Optional(Type.String()),
 })
-const FormerSchema = Type.Object({ version: Type.Literal(1), instances: Type.Record(Type.String(), ProtectionSchema) })
+const check = Compile(ProtectionSchema)
 
 /**
  * What later publishes must respect. A removed instance owns no address. `isFaulty`: the record in the directory is not valid, and the last good one is
@@ -134,10 +134,10 @@ export class LedgerFile {
   async #readWhole({ file, length }: OpenFile): Promise<{ lines: readonly LedgerLine[], isWhole: boolean }> {
     const text = (await readFrom(file, 0, length)).toString()
     const header = text.slice(0, text.indexOf('\n') + 1)
-    const former = parseJson(text)
     this.#read = undefined
-    if (Value.Check(FormerSchema, former)) return { lines: Object.entries(former.instances).filter(([id]) => isId(id)), isWhole: true }
-    if ((parseJson(header) as { version?: unknown } | undefined)?.version !== 2) return { lines: [], isWhole: true }
+    const { version, instances } = (parseJson(header) ?? {}) as { version?: unknown, instances?: unknown }
+    if (version === 1) return { lines: parseLines(Object.entries(Object(instances) as object).map((line) => `${JSON.stringify(line)}\n`).join('')).lines, isWhole: true }
+    if (version !== 2) return { lines: [], isWhole: true }
     const { lines, isTorn } = parseLines(text.slice(header.length))
     if (!isTorn) this.#read = { header, end: length, lines: lines.length }
     return { lines, isWhole: true }
@@ -161,7 +161,8 @@ function parseLine(text: string): LedgerLine | undefined {
   if (!Array.isArray(line) || !isId(line[0])) return undefined
   const [id, protection] = line as [string, unknown]
   if (line.length === 1) return [id]
-  return protection === false || Value.Check(ProtectionSchema, protection) ? [id, protection] : undefined
+  if (protection === false) return [id, false]
+  return check.Check(protection) ? [id, protection] : undefined
 }
 
 function parseJson(text: string): unknown {

@@ -59,9 +59,12 @@ export async function readFrom(file: FileHandle, position: number, length: numbe
   }
 }
 
-/** A text that differs when the file does. */
-export function stampOf({ ino, mtimeNs, size }: { readonly ino: bigint, readonly mtimeNs: bigint, readonly size: bigint }): string {
-  return [ino, mtimeNs, size].join(':')
+/**
+ * A text that differs when the file does. It has the time of the last change of the inode, which the kernel sets: programs that copy files set the time
+ * of the last modification to whatever it was elsewhere.
+ */
+export function stampOf({ ino, ctimeNs, size }: { readonly ino: bigint, readonly ctimeNs: bigint, readonly size: bigint }): string {
+  return `${String(ino)}:${String(ctimeNs)}:${String(size)}`
 }
 
 /** Resolves as the operation on a file does, or with undefined if there is no such file. */

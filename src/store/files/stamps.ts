@@ -1,6 +1,7 @@
 /**
  * Stamps of the files of a directory: texts that change when the files do. Comparing them costs a fraction of reading the files.
  */
+import { statSync, type BigIntStats } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { idOfFile } from './load.ts'
@@ -15,8 +16,8 @@ const AT_ONCE = 128
 const TICK_MS = 2_000
 
 /**
- * The stamps of an instance's files. `isRecent`: one changed less than TICK_MS ago, so that a later change may not show. `changedAtMs`: when the last one
- * changed (Unix time).
+ * The stamps of an instance's files. `isRecent`: one changed less than TICK_MS ago, so that a later change may not show. `changedAtMs`: when the content of
+ * one was changed last (Unix time), by the programs that wrote it.
  */
 export interface Stamps { readonly text: string, readonly isRecent: boolean, readonly changedAtMs: number }
 
@@ -35,19 +36,33 @@ export async function listFiles(directory: string): Promise<Map<string, string[]
 
 /** Looks up the stamps of the files of an instance with these endings. Leaves out those that do not exist. */
 export async function lookUpStamps(directory: string, id: string, endings: readonly string[], nowMs: number): Promise<Stamps> {
-  let changedAtMs = 0
-  const texts = await Promise.all(endings.map(async (ending) => {
+  const found = endings.map((ending) => ifThere(stat(join(directory, id + ending), { bigint: true })).catch((error: unknown) => error as Error))
+  return combine(endings, await Promise.all(found), nowMs)
+}
+
+/** The same at an eighth of the cost, but blocks while the file system does. For writers: their lock blocks too. */
+export function lookUpStampsSync(directory: string, id: string, endings: readonly string[], nowMs: number): Stamps {
+  return combine(endings, endings.map((ending) => {
     try {
-      const stats = await ifThere(stat(join(directory, id + ending), { bigint: true }))
-      if (stats === undefined) return ''
-      changedAtMs = Math.max(changedAtMs, Number(stats.mtimeNs / 1_000_000n))
-      return `${ending}:${stampOf(stats)} `
-    } catch (error) { // the load reports it
-      changedAtMs = Infinity
-      return `${ending}:${String((error as NodeJS.ErrnoException).code)} `
+      return statSync(join(directory, id + ending), { bigint: true, throwIfNoEntry: false })
+    } catch (error) {
+      return error as Error
     }
-  }))
-  return { text: texts.join('').trimEnd(), isRecent: changedAtMs > nowMs - TICK_MS, changedAtMs }
+  }), nowMs)
+}
+
+function combine(endings: readonly string[], found: readonly (BigIntStats | Error | undefined)[], nowMs: number): Stamps {
+  const texts: string[] = []
+  let [isRecent, changedAtMs] = [false, 0]
+  for (const [i, stats] of found.entries()) {
+    if (stats === undefined) continue
+    const isError = stats instanceof Error // the load reports it
+    texts.push(`${endings[i] ?? ''}:${isError ? String((stats as NodeJS.ErrnoException).code) : stampOf(stats)}`)
+    // A time in the future is from before the clock was set back: the next change gets another one.
+    isRecent ||= isError || Math.abs(Number(stats.ctimeMs) - nowMs) < TICK_MS
+    changedAtMs = Math.max(changedAtMs, isError ? Infinity : Number(stats.mtimeMs))
+  }
+  return { text: texts.join(' '), isRecent, changedAtMs }
 }
 
 /** Calls back for each of some values, several at a time. */

@@ -93,7 +93,7 @@ export class FileWriter implements PlainWriter {
       await this.#replace(`${id}.pending`, formatPending(change))
       await this.#operations.sync(this.#directory)
       const stamp = await this.#apply(id, change)
-      await this.#catalog.complete(id, { ...protection, stamp })
+      await this.#catalog.complete(id, { ...protection, ...stamp !== undefined && { stamp } })
       await this.#finish(id)
     } catch (error) {
       this.#catalog.forget() // how far it came is in the files
@@ -112,19 +112,19 @@ export class FileWriter implements PlainWriter {
     return true
   }
 
-  /** Updates the files of an instance according to a pending change, and returns their stamp. Repeating it changes nothing more. */
-  async #apply(id: string, change: PendingChange): Promise<string> {
+  /** Updates the files of an instance according to a pending change, and returns their stamp as `#replace` does. Repeating it changes nothing more. */
+  async #apply(id: string, change: PendingChange): Promise<string | undefined> {
     if (change.kind === 'remove') {
       const stamp = await this.#replace(`${id}.removed`, `${change.tombstone}\n`)
       for (const ending of [...RECORD_ENDINGS, '.user-data']) await this.#remove(id + ending)
-      return `.removed:${stamp}`
+      return stamp && `.removed:${stamp}`
     }
     const { document, userData } = change
     if (userData === 'none') await this.#remove(`${id}.user-data`)
     else if (userData !== 'keep') await this.#replace(`${id}.user-data`, userData)
     const stamp = await this.#replace(`${id}.json`, formatRecord(document))
     for (const ending of ['.yaml', '.yml', '.removed']) await this.#remove(id + ending)
-    return `.json:${stamp}`
+    return stamp && `.json:${stamp}`
   }
 
   async #finish(id: string): Promise<void> {
@@ -132,13 +132,14 @@ export class FileWriter implements PlainWriter {
     await this.#remove(`${id}.pending`)
   }
 
-  /** Replaces a file, and returns the stamp of the new one. */
-  async #replace(name: string, content: string | Uint8Array): Promise<string> {
-    const temporary = join(this.#directory, TEMPORARY)
+  /** Replaces a file, and returns the stamp of the new one; undefined if another program has changed it by now. */
+  async #replace(name: string, content: string | Uint8Array): Promise<string | undefined> {
+    const [temporary, path] = [join(this.#directory, TEMPORARY), join(this.#directory, name)]
     await this.#operations.create(temporary, content)
-    const stats = await stat(temporary, { bigint: true }) // before others can change it
-    await this.#operations.rename(temporary, join(this.#directory, name))
-    return stampOf(stats)
+    const made = await stat(temporary, { bigint: true })
+    await this.#operations.rename(temporary, path)
+    const now = await ifThere(stat(path, { bigint: true })) // the rename changed the stamp
+    return now?.ino === made.ino && now.mtimeNs === made.mtimeNs && now.size === made.size ? stampOf(now) : undefined
   }
 
   async #remove(name: string): Promise<void> {

@@ -1,7 +1,7 @@
 /**
  * What a writer knows of a directory: which records are protected when they cannot be read, what is read again, and when tombstones end.
  */
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, truncateSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test, vi } from 'vitest'
@@ -206,6 +206,36 @@ describe('a record that is edited by hand', () => {
       expect(put).toMatchObject({ kind: 'address-owned', owner: 'srv-new' })
     }, { timeout: 20_000 })
   })
+
+  test('in place by a program that keeps its length and the time of its modification counts', async () => {
+    const directory = aDirectory()
+    const write = (address: string) => {
+      writeFileSync(join(directory, `${ID}.json`), JSON.stringify(anInstance({ interfaces: other(1, address)['interfaces'] })))
+      utimesSync(join(directory, `${ID}.json`), 1000, 1000)
+    }
+    write('10.0.0.2/30')
+    await openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + 10_000).put(other(1)) // for it, the record is not recent
+    await new Promise((resolve) => { setTimeout(resolve, 20) }) // another tick of the file system's clock
+    write('10.0.0.9/30')
+    const another = await openStore({ url: `file:${directory}` })
+    expect(await another.put(other(2, '10.0.0.9/30'))).toMatchObject({ kind: 'address-owned', owner: ID })
+  })
+
+  test('counts for other instances soon, also after a survey that had to read very much', async () => {
+    const directory = aDirectory()
+    const store = openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + 10_000) // for it, no file is recent, so each is read once
+    for (let i = 0; i < 40; i++) {
+      writeFileSync(join(directory, `srv-${String(i)}.json`), JSON.stringify(anInstance({ id: `srv-${String(i)}`, interfaces: other(1, `10.0.1.${String(i)}/24`)['interfaces'] })))
+      writeFileSync(join(directory, `srv-${String(i)}.user-data`), '')
+      truncateSync(join(directory, `srv-${String(i)}.user-data`), 16 * 2 ** 20)
+    }
+    await store.put(other(1))
+    writeFileSync(join(directory, 'srv-new.json'), JSON.stringify(anInstance({ id: 'srv-new', interfaces: other(1, '10.0.0.20/30')['interfaces'] })))
+    let revision = 1
+    await vi.waitFor(async () => {
+      expect(await store.put(other(++revision, '10.0.0.20/30'))).toMatchObject({ kind: 'address-owned', owner: 'srv-new' })
+    }, { timeout: 6_000 })
+  }, 30_000)
 
   test('whose user-data is corrected later counts then', async () => {
     const { directory, store } = await aStore()

@@ -1,8 +1,8 @@
-import { mkdtempSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, rmSync, statSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, expect, test } from 'vitest'
-import { forEachOf, listFiles, lookUpStamps } from '../../../../src/store/files/stamps.ts'
+import { afterAll, describe, expect, test } from 'vitest'
+import { forEachOf, listFiles, lookUpStamps, lookUpStampsSync } from '../../../../src/store/files/stamps.ts'
 
 const directory = mkdtempSync(join(tmpdir(), 'imds-stamps-'))
 afterAll(() => { rmSync(directory, { recursive: true }) })
@@ -12,30 +12,44 @@ test('the files of a directory are listed by instance, and other files are left 
   expect([...await listFiles(directory)]).toEqual([['srv-a', ['.json', '.user-data']], ['srv-b', ['.json']]])
 })
 
-test('a stamp changes with each file, and a file that changed within two seconds is recent', async () => {
-  const path = join(directory, 'srv-c.json')
-  const at = (seconds: number) => { utimesSync(path, seconds, seconds) }
-  const stamps = (nowSeconds: number) => lookUpStamps(directory, 'srv-c', ['.json', '.removed'], nowSeconds * 1000)
-  expect(await stamps(1000)).toEqual({ text: '', isRecent: false, changedAtMs: 0 })
-  writeFileSync(path, 'a')
-  at(1000)
-  const first = await stamps(1002)
-  expect(first).toMatchObject({ isRecent: false, changedAtMs: 1_000_000 })
-  expect((await stamps(1001.999)).isRecent).toBe(true)
-  const texts = new Set([first.text])
-  at(1000.001)
-  texts.add((await stamps(1002)).text)
-  writeFileSync(path, 'ab')
-  at(1000.001)
-  texts.add((await stamps(1002)).text)
-  writeFileSync(join(directory, 'srv-c.removed'), '1')
-  texts.add((await stamps(1002)).text)
-  expect(texts.size).toBe(4)
-})
+describe.each([['with threads', lookUpStamps], ['in the event loop', lookUpStampsSync]])('stamps that are looked up %s', (_where, lookUp) => {
+  const stampsAt = async (id: string, nowMs: number) => lookUp(directory, id, ['.json', '.removed'], nowMs)
 
-test('a file that cannot be looked up is always recent, so that it is read again', async () => {
-  symlinkSync('srv-d.json', join(directory, 'srv-d.json'))
-  expect(await lookUpStamps(directory, 'srv-d', ['.json'], Date.now())).toMatchObject({ text: '.json:ELOOP', isRecent: true })
+  test('change with each file, also if its length and the time of its modification stay', async () => {
+    const path = join(directory, 'srv-c.json')
+    expect(await stampsAt('srv-c', 1000)).toEqual({ text: '', isRecent: false, changedAtMs: 0 })
+    const texts = new Set<string>()
+    for (const change of [
+      () => { writeFileSync(path, 'a') },
+      () => { writeFileSync(path, 'ab') },
+      () => { writeFileSync(join(directory, 'srv-c.removed'), '1') },
+      () => { writeFileSync(path, 'cd') },
+    ]) {
+      await new Promise((resolve) => { setTimeout(resolve, 20) }) // another tick of the file system's clock
+      change()
+      utimesSync(path, 1000, 1000)
+      texts.add((await stampsAt('srv-c', 1000)).text)
+    }
+    expect(texts.size).toBe(4)
+    for (const name of readdirSync(directory)) rmSync(join(directory, name))
+  })
+
+  test('are recent for two seconds, and not if the clock was set back since; the age is that of the content', async () => {
+    const path = join(directory, 'srv-e.json')
+    writeFileSync(path, 'a')
+    utimesSync(path, 1000, 1000)
+    const changedMs = Number(statSync(path, { bigint: true }).ctimeMs)
+    const isRecent = [-3_600_000, -2_000, -1_999, 0, 1_999, 2_000].map(async (laterMs) => (await stampsAt('srv-e', changedMs + laterMs)).isRecent)
+    expect(await Promise.all(isRecent)).toEqual([false, false, true, true, true, false])
+    expect(await stampsAt('srv-e', changedMs)).toMatchObject({ changedAtMs: 1_000_000 })
+    rmSync(path)
+  })
+
+  test('of a file that cannot be looked up are always recent, so that it is read again', async () => {
+    symlinkSync('srv-d.json', join(directory, 'srv-d.json'))
+    expect(await stampsAt('srv-d', Date.now())).toMatchObject({ text: '.json:ELOOP', isRecent: true })
+    rmSync(join(directory, 'srv-d.json'))
+  })
 })
 
 test('no more tasks run at the same time than allowed', async () => {

@@ -249,6 +249,16 @@ describe('a record that is edited by hand', () => {
   })
 })
 
+test('the ledger has stamps of what a writer wrote, and of other files once they are two seconds old', async () => {
+  const { directory, store } = await aStore({ [`${ID}.json`]: JSON.stringify(anInstance()) })
+  const stamped = () => readFileSync(join(directory, '.publisher.json'), 'utf8').trim().split('\n').filter((line) => line.includes('"stamp":'))
+    .map((line) => (JSON.parse(line) as unknown[])[0])
+  await store.put(other(1))
+  expect(stamped()).toEqual(['srv-other'])
+  await openFilePublisher(directory, 16_384, FILE_SYSTEM, () => Date.now() + 10_000).remove('srv-none')
+  expect(stamped()).toEqual(['srv-other', ID])
+})
+
 test('a write of a process that another one follows reads no other record again', async () => {
   const { directory, store } = await aStore()
   for (let i = 0; i < 20; i++) await store.put(anInstance({ id: `srv-${String(i)}`, interfaces: other(1, `10.0.1.${String(i)}/24`)['interfaces'] }))

@@ -112,6 +112,8 @@ test('a watch goes on in another directory that takes the place of the first, an
   await stop()
   const linked = openFilePublisher(`${directory}-link`, 16_384, FILE_SYSTEM, Date.now)
   const stopLinked = await linked.watch((id) => { seen.add(id) })
+  writeFileSync(join(directory, 'srv-b.json'), '{}')
+  await vi.waitFor(() => { expect([...seen]).toContain('srv-b') }, { timeout: 10_000 }) // it watches
   seen.clear()
   symlinkSync('store-before', `${directory}-other`)
   renameSync(`${directory}-other`, `${directory}-link`) // no event: the directory itself is the same

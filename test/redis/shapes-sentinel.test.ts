@@ -75,6 +75,45 @@ t.test('a daemon leaves a frozen primary for the new one, and the old one change
   t.same(await guests.stop(), [])
 })
 
+t.test('a former primary that only the Sentinels cannot reach is left by daemons and publishers', async (t) => {
+  const { watched, servers: [former, primary], files } = await startSetup(t)
+  for (const { client } of [former, primary]) await client.call('ACL', 'SETUSER', 'imds', 'on', '>secret', '~*', '&*', '+@all')
+  const url = watched.url.replace('//', '//imds:secret@')
+  const store = await aStore(t, url, files)
+  await store.put(record(1))
+  const daemon = await aDaemon(t, url, files)
+  await serves(daemon, 1)
+  await until(async () => await primary.client.exists('imds:{gb1}') === 1, 'the record in the replica')
+  // Only the Sentinels and the replica use the default user. Connections of the user imds go on.
+  await former.client.call('ACL', 'SETUSER', 'default', 'off')
+  await former.client.call('CLIENT', 'KILL', 'USER', 'default', 'SKIPME', 'yes')
+  await until(async () => await watched.primary() === primary, 'the other to be primary', 30_000)
+  t.match(await former.client.info('replication'), 'role:master', 'the former primary does not know of the failover')
+
+  await logsReason(daemon, new RegExp(`^a Sentinel reports a failover to 127\\.0\\.0\\.1:${String(primary.port)}$`))
+  await until(async () => {
+    const connections = await Promise.all([former, primary].map(connectionNames))
+    return connections[0]!.length === 0 && connections[1]!.join() === 'imds,imds-notices'
+  }, 'all to leave the former primary')
+  await store.put(record(2))
+  await serves(daemon, 2)
+  // A Sentinel that knows nothing of the failover.
+  const outdated = new URL(await startMistakenSentinel(t, former.port)).host
+  for (let i = 0; i < 10; i++) await aStore(t, url.replace('@', `@${outdated},`), files)
+  t.same(await connectionNames(former), [], 'the newest answer counts')
+})
+
+t.test('a publish waits while a former primary has too few replicas to take writes', async (t) => {
+  const redis = await startRedis()
+  t.teardown(() => redis.stop())
+  const store = await aStore(t, redis.url)
+  await redis.client.config('SET', 'min-replicas-to-write', '1')
+  const publishing = store.put(record(1))
+  await until(async () => (await redis.client.info('errorstats')).includes('errorstat_NOREPLICAS'), 'Redis to refuse the write')
+  await redis.client.config('SET', 'min-replicas-to-write', '0')
+  t.match(await publishing, { kind: 'published' })
+})
+
 t.test('unreachable Sentinels do not affect a connection; a lost one is restored when they return', async (t) => {
   const { watched, url, servers, files } = await startSetup(t)
   const daemon = await aDaemon(t, url, files)
@@ -82,6 +121,9 @@ t.test('unreachable Sentinels do not affect a connection; a lost one is restored
   await store.put(record(1))
   await serves(daemon, 1)
   await watched.killSentinels()
+  const pings = async () => Number(/cmdstat_ping:calls=(\d+)/.exec(await servers[0].client.info('commandstats'))?.[1])
+  const before = await pings()
+  await until(async () => await pings() > before, 'a heartbeat, at which a Sentinel is asked too')
   await store.put(record(2))
   await serves(daemon, 2)
   t.same(reasons(daemon), [])

@@ -2,8 +2,9 @@
  * Connects to the server that has a region: in a single Redis, with Sentinel, or in a Cluster.
  *
  * One server has a region: the server of the URL, the primary that Sentinels name, or the primary of the Cluster's slot of the region's hash tag.
- * Each connect finds that server again: by asking a Sentinel, or by following the redirections of any node. Nothing here reconnects. When a connection
- * ends, the caller gets the reason and opens another one. That reads passwords and certificates again, so that replacing them needs no restart.
+ * Each connect finds that server again: by asking the Sentinels, or by following the redirections of any node. Nothing here reconnects. When a
+ * connection ends, the caller gets the reason and opens another one. That reads passwords and certificates again, so that replacing them needs no
+ * restart.
  *
  * The clients of ioredis for Sentinel and Cluster are not used, because they reconnect and redirect by themselves: the daemon could not tell when notices
  * were lost, and operators would not see the reasons. A region needs only one server, so finding it takes little code.
@@ -28,6 +29,8 @@ export interface Connection {
 
 /** A connection without an answer for this long counts as dead. */
 export const TIMEOUT_MS = 5000
+/** The interval at which a connection to a primary asks a Sentinel, each time another one. */
+const SENTINEL_INTERVAL_MS = 5000
 /** The nodes of a Cluster may disagree about a slot just after it moved. More redirections than these are a loop. */
 const MOST_REDIRECTIONS = 5
 
@@ -37,21 +40,21 @@ export function describeUrl(url: string): string {
 }
 
 /**
- * Connects to the server that has the region with this key (keys.ts, `instances`), and checks it as `check` does. Rejects with the reason of
- * every server that was tried.
+ * Connects to the server that has the region with this key (keys.ts, `instances`), and checks it as `check` does. With Sentinel, the connection
+ * ends when the primary is replaced. Rejects with the reason of every server that was tried.
  */
 export async function connectToRegion(settings: RedisSettings, key: string, name: string): Promise<Connection & { readonly role: string }> {
   const { nodes, shape } = storeOf(settings)
-  const reasons = new Set<string>()
+  if (shape === 'sentinel') return connectToPrimary(settings, shuffled(nodes), key, name)
+  const reasons: string[] = []
   for (const node of shuffled(nodes)) {
     try {
-      const first = shape === 'sentinel' ? await askSentinel(settings, node, name) : node
-      return await followRedirections(settings, first, key, name)
+      return await followRedirections(settings, node, key, name)
     } catch (error) {
-      reasons.add(nodes.length > 1 ? `${formatHostPort(node)}: ${reasonOf(error)}` : reasonOf(error))
+      reasons.push(reasonAt(node, nodes, error))
     }
   }
-  throw new Error([...reasons].sort().join('; '))
+  throw new Error(reasons.sort().join('; '))
 }
 
 /** Connects to one server. Rejects with the reason. */
@@ -179,17 +182,66 @@ async function followRedirections(settings: RedisSettings, first: Node, key: str
   }
 }
 
-async function askSentinel(settings: RedisSettings, sentinel: Node, name: string): Promise<Node> {
+/** What a Sentinel names. `epoch` grows with each failover, so of two answers the one with the higher epoch is newer. */
+interface Primary { readonly node: Node, readonly epoch: number }
+
+/**
+ * Connects to the primary that the Sentinels name. The connection ends when a Sentinel reports a failover since then. The server itself may not know
+ * of it, if the Sentinels cannot reach it: it still calls itself the primary, but gets no more publishes. A Sentinel that does not answer ends nothing.
+ */
+async function connectToPrimary(settings: RedisSettings, sentinels: readonly Node[], key: string, name: string): Promise<Connection & { role: string }> {
+  const { node, epoch } = await askSentinels(settings, sentinels, name)
+  const connection = await followRedirections(settings, node, key, name)
+  const { promise: replaced, resolve: leave } = Promise.withResolvers<string>()
+  let turn = 0
+  const timer = setInterval(() => {
+    askSentinel(settings, sentinels[turn++ % sentinels.length]!, name).then((now) => {
+      if (now.epoch <= epoch) return
+      leave(`a Sentinel reports a failover to ${formatHostPort(now.node)}`)
+      close(connection)
+    }, () => { /* the next one may answer */ })
+  }, SENTINEL_INTERVAL_MS)
+  void connection.closed.then(() => { clearInterval(timer) })
+  return { ...connection, closed: Promise.race([replaced, connection.closed]) }
+}
+
+/**
+ * Asks all Sentinels at once. Resolves with the newest answer as soon as more than half of them have answered, else with that of all that answer: a
+ * Sentinel without contact to the others may name a former primary. Rejects with the reason of each if none answers.
+ */
+async function askSentinels(settings: RedisSettings, sentinels: readonly Node[], name: string): Promise<Primary> {
+  const answers: Primary[] = []
+  const reasons: string[] = []
+  const { promise: enough, resolve } = Promise.withResolvers<undefined>()
+  const asked = sentinels.map((sentinel) => askSentinel(settings, sentinel, name).then((answer) => {
+    if (answers.push(answer) > sentinels.length / 2) resolve(undefined)
+  }, (error: unknown) => { reasons.push(reasonAt(sentinel, sentinels, error)) }))
+  await Promise.race([enough, Promise.all(asked)])
+  const [newest] = answers.sort((a, b) => b.epoch - a.epoch)
+  if (newest === undefined) throw new Error(reasons.sort().join('; '))
+  return newest
+}
+
+async function askSentinel(settings: RedisSettings, sentinel: Node, name: string): Promise<Primary> {
   const master = storeOf(settings).master! // the shape is sentinel
   const { sentinelPasswordFile: file } = settings
   const connection = await dial(settings, sentinel, { connectionName: name, ...file !== undefined && { password: readSecretFile(file) } })
   try {
-    const place = (await connection.redis.call('SENTINEL', 'get-master-addr-by-name', master) ?? undefined) as [string, string] | undefined
+    // The epoch first: if a failover comes between the two, the answer counts as the older one, and the connection ends soon.
+    const [state, place] = await attempt(connection.redis, [['sentinel', 'master', master], ['sentinel', 'get-master-addr-by-name', master]])
     if (place === undefined) throw new Error(`this Sentinel knows no primary with the name ${master}`)
-    return { host: place[0], port: Number(place[1]) }
+    for (const reply of [state, place]) if (reply instanceof Error) throw reply
+    const [host, port] = place as [string, string]
+    const fields = state as string[] // names and values in turn
+    return { node: { host, port: Number(port) }, epoch: Number(fields[fields.indexOf('config-epoch') + 1]) }
   } finally {
     close(connection)
   }
+}
+
+/** The reason of an error, with the server's name if there are several. */
+function reasonAt(node: Node, nodes: readonly Node[], error: unknown): string {
+  return nodes.length > 1 ? `${formatHostPort(node)}: ${reasonOf(error)}` : reasonOf(error)
 }
 
 async function dial(settings: RedisSettings, node: Node, options: Pick<RedisOptions, 'db' | 'username' | 'password' | 'connectionName'>): Promise<Connection> {

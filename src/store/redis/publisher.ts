@@ -31,7 +31,7 @@ const RETRY_MS = 200
 /** The shortest interval between two reports of one instance to a watcher: a migration sends two notices of each change. */
 const REPORT_INTERVAL_MS = 50
 /** Errors of a server that cannot take the command now, or no longer has the region. The script itself raises the last one. */
-const PASSING = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|LOADING|MASTERDOWN) |non local key/
+const PASSING = /^(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|READONLY|NOREPLICAS|LOADING|MASTERDOWN) |non local key/
 
 /** Connects to a region's store for writing. `cipher` undefined: records are plain. Rejects when the store cannot be reached. */
 export async function openRedisPublisher(

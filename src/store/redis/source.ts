@@ -24,8 +24,6 @@ const READ_BYTES = 4 * 1024 * 1024
 /** Errors that the next announcement will get too. */
 const MAY_NOT_WRITE = /NOPERM|READONLY/
 const HEARTBEATS_PER_ANNOUNCEMENT = 6
-/** Errors of a server that no longer has the region, or cannot serve it. */
-const NOT_HERE = /^(MOVED|CLUSTERDOWN|LOADING|MASTERDOWN|NOAUTH) /
 
 /** How a daemon announces itself in the store. `state`: what it reports, beside the time. `failed`: called if Redis does not let it write. */
 export interface Announcement {
@@ -225,8 +223,6 @@ class RedisSource implements Source {
     if (session === undefined) throw new Error('there is no connection')
     const { redis, node } = session.commands
     const replies = await attempt(redis, commands)
-    const gone = replies.find((reply) => reply instanceof Error && NOT_HERE.test(reply.message))
-    if (gone !== undefined) session.end(`the server no longer has the region: ${(gone as Error).message}`)
     const moving = replies.flatMap((reply, i) => redirection('ASK', reply, node) === undefined ? [] : [i])
     if (moving.length === 0) return replies
     const there = await connectTo(this.#settings, redirection('ASK', replies[moving[0]!], node)!, 'imds-moving')

@@ -35,7 +35,10 @@ const resyncs = (daemon: TestDaemon) => daemon.metric('imds_resyncs_total{result
 const notify = () => redis.client.publish(KEYS.notices('hv1'), 'srv-n1')
 
 /** Makes a field of a hash longer than any publisher may read. */
-const setLong = (key: string, field: string, mebibytes = 17) => redis.client.eval('return redis.call(\'HSET\', KEYS[1], ARGV[1], string.rep(\'x\', ARGV[2] * 1024 * 1024))', 1, key, field, mebibytes)
+const setLong = (key: string, field: string, mebibytes = 17) => redis.client.hset(key, field, Buffer.alloc(mebibytes * A_MEBIBYTE, 'x'))
+
+/** How many connections Redis has accepted. */
+const connects = async () => Number(/total_connections_received:(\d+)/.exec(await redis.client.info('stats'))?.[1])
 
 /** Runs a task. Fails if Redis sends a mebibyte meanwhile. */
 async function sendsLittle(t: Test, what: string, task: () => Promise<unknown>): Promise<void> {
@@ -87,7 +90,9 @@ t.test('invariant 8: a daemon and a publisher do not read an index that is too l
   for (const key of [KEYS.hypervisor('hv1'), KEYS.instances]) await setLong(key, 'a', 65)
   await sendsLittle(t, 'the indexes', async () => {
     await until(() => daemon.log.some(({ err }) => /the index imds:\{gb1\}:hypervisor:hv1 takes \d+ bytes in Redis, more than the limit/.test((err as Error | undefined)?.message ?? '')), 'the reason')
+    const before = await connects()
     await t.rejects(store.list(), /the index imds:\{gb1\}:instances takes \d+ bytes in Redis, more than the limit of 67108864/)
+    t.equal(await connects(), before, 'the publisher does not try again on another connection')
   })
   await serves(daemon, 1)
 })

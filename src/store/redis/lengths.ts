@@ -35,11 +35,14 @@ export function formatTooLong({ record, digest }: Pick<Lengths, 'record' | 'dige
   return digest > DIGEST_MAX_BYTES ? `the digest is ${String(digest)} bytes, more than the limit of ${String(DIGEST_MAX_BYTES)}` : undefined
 }
 
-/** Rejects if an index is too large to be read. Redis users of earlier versions may not ask: they read it in any case. */
+/** The error of an index that is too large to be read. Asking again does not help. */
+export class IndexTooLarge extends Error {}
+
+/** Rejects with IndexTooLarge if an index is too large to be read. Redis users of earlier versions may not ask: they read it in any case. */
 export async function checkIndex(ask: (commands: (string | number)[][]) => Promise<unknown[]>, key: string): Promise<void> {
   const [bytes] = await ask([['memory', 'usage', key, 'samples', 0]])
   if (bytes instanceof Error && !isDenied(bytes)) throw bytes
   if (typeof bytes === 'number' && bytes > INDEX_MAX_BYTES) {
-    throw new Error(`the index ${key} takes ${String(bytes)} bytes in Redis, more than the limit of ${String(INDEX_MAX_BYTES)}: delete what does not belong there`)
+    throw new IndexTooLarge(`the index ${key} takes ${String(bytes)} bytes in Redis, more than the limit of ${String(INDEX_MAX_BYTES)}: delete what does not belong there`)
   }
 }

@@ -17,7 +17,7 @@ import { StoreUnavailable, type AnnouncedHypervisor, type Listed, type Published
 import { announcedHypervisors, unannouncedOf } from './announcements.ts'
 import { again, attempt, close, connectToRegion, isDenied, reasonOf, type Connection, type RedisSettings } from './connection.ts'
 import { keysOf, type Keys } from './keys.ts'
-import { checkIndex, formatTooLong, lengthCommands, lengthsOf } from './lengths.ts'
+import { checkIndex, formatTooLong, IndexTooLarge, lengthCommands, lengthsOf } from './lengths.ts'
 import {
   formatDigest, parseConverted, parsePut, parsePutEncrypted, parseRemoved, putArguments, putEncryptedArguments, valueArguments, type ScriptAnswer,
   type ScriptArguments,
@@ -211,7 +211,7 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
         return await task((await connecting).redis)
       } catch (error) {
         const { name, message } = error as Error
-        if (name === 'ReplyError' && isDenied(error as Error)) throw unusable(error)
+        if (error instanceof IndexTooLarge || (name === 'ReplyError' && isDenied(error as Error))) throw unusable(error)
         if (this.#closed || (name === 'ReplyError' && !PASSING.test(message))) throw error
         connecting.then(close, () => { /* there is none */ })
         if (this.#connection === connecting) this.#connection = undefined

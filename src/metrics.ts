@@ -83,7 +83,7 @@ export function buildMetrics(): Metrics {
         for (const [value, count] of Object.entries(read())) this.inc({ [label]: value } as Record<T, string>, count)
       },
     })
-    counters('imds_connections_dropped_total', 'Connections of guests that were closed without a response: no file descriptors left for guests (descriptors), the guest held more than four times its share or pipelined beyond it (over-share), or it did not read its response (stalled).', 'reason', () => meter.drops)
+    counters('imds_connections_dropped_total', 'Connections of guests that were closed without a response: no file descriptors left for guests (descriptors), the guest held more than four times its share, pipelined beyond it, or sent more bytes than its requests had (over-share), or it did not read its response or sent bytes without a request (stalled).', 'reason', () => meter.drops)
     counters('imds_session_requests_total', 'Requests for metadata with a valid session token, without one, or refused because the token was missing or invalid.', 'session', () => meter.sessions)
     new Counter({
       name: 'imds_forwarded_requests_total', help: 'Requests with X-Forwarded-For or Forwarded, refused or not.', registers,

@@ -72,7 +72,9 @@ export class ConnectionGuard {
     server.on('connect', (request: IncomingMessage) => { this.#refuseConnect(request) })
     server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => server.emit('request', request, response))
     this.#checks = setInterval(() => {
-      meter.dropped('stalled', this.#connections.endStalled(performance.now()))
+      const { flooding, idle } = this.#connections.endWithoutRequests(performance.now())
+      meter.dropped('over-share', flooding)
+      meter.dropped('stalled', idle + this.#connections.endStalled(performance.now()))
       shares.sweep(performance.now())
     }, CHECK_INTERVAL_MS)
   }

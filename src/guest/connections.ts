@@ -2,7 +2,8 @@
  * The open connections of a listener, and the last response of each.
  *
  * Node ends connections that are idle or whose request does not arrive in time. It does not end a connection whose peer never reads its
- * responses. A periodic check finds these here, since a timer for each connection would slow down every request.
+ * responses, or sends line breaks between requests, which its parser skips. A periodic check finds these here, since a timer for each connection
+ * would slow down every request.
  *
  * The state of a connection is a property of its socket, and all states are in an array. A Map or a Set of sockets makes garbage collection slower:
  * the old tables of a Map that has grown keep closed connections alive (seen with --trace-gc-nvp).
@@ -16,6 +17,8 @@ import type { Share } from './share.ts'
 const STALLED_MS = 20_000
 /** The interval of the checks, in ms. */
 export const CHECK_INTERVAL_MS = 5_000
+/** The bytes that a connection may send for each request: several times the longest head. Bodies are read by a connection that lingers (linger.ts). */
+const BYTES_PER_REQUEST = 65_536
 
 const CONNECTION = Symbol('connection')
 
@@ -30,6 +33,12 @@ class Connection {
   unsent = 0
   read = 0
   sinceMs = NaN
+  requests = 0
+  /** `requests` and the bytes read, as of the last check. */
+  requestsBefore = -1
+  readBefore = 0
+  /** The last check that found a new request or a response in progress. */
+  requestAtMs = NaN
   lastResponse: ServerResponse | undefined = undefined
   hadLastResponse = false
 
@@ -76,6 +85,7 @@ export class Connections {
     if (connection === undefined) return
     connection.lastResponse = response
     connection.hadLastResponse = false
+    connection.requests += 1
   }
 
   /** Notes that no response may follow on a connection. */
@@ -124,6 +134,27 @@ export class Connections {
         socket.resetAndDestroy() // it leaves the array later, when it closes
         ended += 1
       }
+    }
+    return ended
+  }
+
+  /**
+   * Resets the connections that send more bytes than their requests can have, and penalizes their shares; and those that send bytes but no request.
+   * Returns the numbers of both.
+   */
+  endWithoutRequests(nowMs: number): { flooding: number, idle: number } {
+    const ended = { flooding: 0, idle: 0 }
+    for (const connection of this.#open) {
+      const { socket, share, requests, requestsBefore, readBefore } = connection
+      if (socket.destroyed || isLingering(socket)) continue
+      connection.requestsBefore = requests
+      connection.readBefore = socket.bytesRead
+      if (requests !== requestsBefore || socket.writableLength > 0) connection.requestAtMs = nowMs
+      const isFlooding = socket.bytesRead - readBefore > (requests - requestsBefore + 1) * BYTES_PER_REQUEST
+      if (!isFlooding && nowMs - connection.requestAtMs < STALLED_MS) continue
+      if (isFlooding) share.penalize(nowMs)
+      ended[isFlooding ? 'flooding' : 'idle'] += 1
+      socket.resetAndDestroy() // it leaves the array later, when it closes
     }
     return ended
   }

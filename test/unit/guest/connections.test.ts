@@ -55,6 +55,37 @@ test('F2: progress of a response restarts its timeout, and a stalled one ends af
   expect([connections.endStalled(39_998), connections.endStalled(39_999), reader.wasReset]).toEqual([0, 1, true])
 })
 
+const request = (connections: Connections, socket: FakeSocket) => { connections.setLastResponse(socket as unknown as Socket, new ServerResponse(new IncomingMessage(new Socket()))) }
+
+test('F2: a connection that sends bytes but no request is ended after 20 s', () => {
+  const [connections, share] = [new Connections(), new Share(GUEST)]
+  const [dripping, asking, receiving] = [new FakeSocket(), new FakeSocket(), new FakeSocket()]
+  for (const one of [dripping, asking, receiving]) connections.add(one as unknown as Socket, share)
+  const check = (ms: number) => {
+    for (const socket of [dripping, receiving]) socket.bytesRead += 2
+    asking.bytesRead += 65_536
+    request(connections, asking)
+    receiving.writableLength = 1_000
+    return connections.endWithoutRequests(ms)
+  }
+  for (const ms of [0, 5_000, 10_000, 15_000, 19_999]) expect(check(ms)).toEqual({ flooding: 0, idle: 0 })
+  expect(check(20_000)).toEqual({ flooding: 0, idle: 1 })
+  expect([dripping, asking, receiving].map(({ wasReset }) => wasReset)).toEqual([true, false, false])
+  expect(share.isPenalized(20_000)).toBe(false)
+})
+
+test.each([[0, 65_536], [1, 2 * 65_536]])('F2: a connection with %i requests is ended, and its peer penalized, above %i bytes', (requests, most) => {
+  for (const over of [0, 1]) {
+    const [connections, share, socket] = [new Connections(), new Share(GUEST), new FakeSocket()]
+    connections.add(socket as unknown as Socket, share)
+    connections.endWithoutRequests(0)
+    socket.bytesRead = most + over
+    for (let i = 0; i < requests; i++) request(connections, socket)
+    expect(connections.endWithoutRequests(5_000)).toEqual({ flooding: over, idle: 0 })
+    expect([socket.wasReset, share.isPenalized(5_000)]).toEqual([over === 1, over === 1])
+  }
+})
+
 test('F1: all connections of one share are reset, in any order of closing, and no others', () => {
   const [connections, mine, other] = [new Connections(), new Share(GUEST), new Share(GUEST)]
   const sockets = Array.from({ length: 9 }, () => new FakeSocket())

@@ -84,13 +84,12 @@ export class ConnectionGuard {
     clearInterval(this.#checks)
   }
 
-  /** Whether to respond to a request. False if its connection is gone, has had its last response, or pipelines during a delayed refusal. */
+  /** Whether to respond to a request. False if its connection is gone, or pipelines during a delayed refusal. */
   accepts({ address, found, request: { socket }, response }: Exchange): boolean {
     if (address === '') { // reset by the peer
       socket.destroy()
       return false
     }
-    if (socket.writableEnded) return false
     this.#connections.setLastResponse(socket, response)
     if (!this.#delayed.has(socket)) return true
     this.#resetPipelining(socket, this.#shareOf(found, address))

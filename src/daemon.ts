@@ -26,6 +26,7 @@ import { formatHostPort, type HostPort } from './runtime/host-port.ts'
 import { listen, listenAt, maxConnections, maxOperatorConnections, StartFailure } from './runtime/listen.ts'
 import { isOneAddress } from './metadata/address.ts'
 import { restoreView, type Restored } from './view/restore.ts'
+import { DISK } from './view/disk.ts'
 import { snapshotPath, type StateKeys, type StateOwner } from './view/state-files.ts'
 import type { Announcement } from './store/redis/source.ts'
 import { onlyIds } from './store/only-ids.ts'
@@ -41,6 +42,8 @@ const LIMITS = '/proc/self/limits'
 
 /** How long a change waits for the disk. A busy disk needs a second. */
 const DISK_TIMEOUT_MS = 5_000
+/** The pause after the disk has failed. */
+const DISK_RETRY_MS = 30_000
 
 const ALL_ADDRESSES = 'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, since the firewall rules name addresses'
 
@@ -185,8 +188,8 @@ async function buildFollowers(config: Config, log: Logger, now: () => number, gu
     import('./firewall/firewall.ts'), import('./view/sync.ts'), import('./view/peer-lookup.ts'), import('./view/persistence.ts'),
   ])
   const persistence = new Persistence({
-    path: snapshotPath(config.stateDirectory), owner: stateOwner(config.store), keys, restored, maxAgeMs: config.snapshotMaxAgeMs,
-    timeoutMs: DISK_TIMEOUT_MS, asOfMs: Date.now() - (restored.ageMs ?? 0), instances: () => view.instances(),
+    disk: DISK, path: snapshotPath(config.stateDirectory), owner: stateOwner(config.store), keys, restored, maxAgeMs: config.snapshotMaxAgeMs,
+    timeoutMs: DISK_TIMEOUT_MS, retryMs: DISK_RETRY_MS, asOfMs: Date.now() - (restored.ageMs ?? 0), instances: () => view.instances(),
     snapshotWrites: metrics.snapshotWrites, journalWrites: metrics.journalWrites, log,
   })
   const instances = () => view.instances().map(({ instance }) => instance)
@@ -196,8 +199,8 @@ async function buildFollowers(config: Config, log: Logger, now: () => number, gu
     metrics: metrics.sync, log,
     changed: () => { firewall.changed() },
     confirmed: () => {
-      persistence.confirmed()
       firewall.isWhole()
+      persistence.confirmed()
     },
   })
   const startedAtMs = now() - Math.max(0, restored.ageMs ?? now())

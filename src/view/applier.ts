@@ -10,7 +10,7 @@ import type { RecordHealth } from './record-health.ts'
 import type { Assembled } from './validate.ts'
 import type { View } from './view.ts'
 
-/** What applying needs. A change is in `changeLog` before it is made; `changed` is called after it. */
+/** What applying needs. A change is in `changeLog` before it is applied; `changed` is called after it. */
 export interface ApplierParts extends PlanContext {
   readonly view: View
   readonly changeLog: ChangeLog
@@ -43,7 +43,7 @@ export class Applier {
   }
 
   /**
-   * Applies a loaded record. Calls `done` when its change is made, or there is none. Resolves when another record may be applied, which may be before that.
+   * Applies a loaded record. Calls `done` when its change is applied, or there is none. Resolves when another record may be applied, which may be before that.
    * An unexpected error in the handling of a record affects only its instance, not the sync with the store.
    */
   async apply(loaded: Loaded, origin: Origin, done: () => void): Promise<void> {
@@ -53,7 +53,7 @@ export class Applier {
       return
     }
     await this.#parts.changeLog.record(change.change, change.takesUserData, () => {
-      this.#guarded(loaded, change.make)
+      this.#guarded(loaded, change.apply)
       done()
     })
   }
@@ -112,7 +112,7 @@ export class Applier {
     const { instance: { id, revision }, userData } = assembled
     const before = view.get(id)
     const takesUserData = before?.userData !== undefined && (userData === undefined || Buffer.compare(before.userData, userData) !== 0)
-    return { change: { kind: 'replace', assembled }, takesUserData, make: () => {
+    return { change: { kind: 'replace', assembled }, takesUserData, apply: () => {
       if (before !== undefined && revision < before.instance.revision) {
         revisionsBack.inc()
         log.warn({ instance: id, revision, heldRevision: before.instance.revision }, 'the store went back to an older revision, which is served now')
@@ -126,7 +126,7 @@ export class Applier {
   #removal(id: string, movedTo: Instance | undefined): PlannedChange | undefined {
     const { view, log, changed } = this.#parts
     if (view.get(id) === undefined) return undefined
-    return { change: { kind: 'remove', id }, takesUserData: true, make: () => {
+    return { change: { kind: 'remove', id }, takesUserData: true, apply: () => {
       view.remove(id)
       changed()
       if (movedTo === undefined) log.debug({ instance: id }, 'instance left the view: it was removed')
@@ -136,4 +136,4 @@ export class Applier {
 }
 
 /** A change, and what makes it once it is on disk. */
-interface PlannedChange { readonly change: Change, readonly takesUserData: boolean, readonly make: () => void }
+interface PlannedChange { readonly change: Change, readonly takesUserData: boolean, readonly apply: () => void }

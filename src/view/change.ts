@@ -8,14 +8,14 @@ import { Rejection } from './snapshot-input.ts'
 /** The whole new state of an instance, or its removal. So changes can be applied again in their order. */
 export type Change = { readonly kind: 'replace', readonly assembled: Assembled } | { readonly kind: 'remove', readonly id: string }
 
-/** Records changes of the view on disk before they are made. */
+/** Records changes of the view on disk before they are applied. */
 export interface ChangeLog {
   /**
-   * Calls `make` when the change is on disk, or cannot be written. Resolves when another one may be recorded, which may be before that.
+   * Calls `apply` when the change is on disk, or cannot be written. Resolves when another one may be recorded, which may be before that.
    * `takesUserData`: user-data that files may have leaves the view.
    */
-  record(change: Change, takesUserData: boolean, make: () => void): Promise<void>
-  /** Resolves when all recorded changes are made. */
+  record(change: Change, takesUserData: boolean, apply: () => void): Promise<void>
+  /** Resolves when all recorded changes are applied. */
   settled(): Promise<void>
 }
 
@@ -32,11 +32,6 @@ export function encodeChange(change: Change): Uint8Array[] {
   if (change.kind === 'remove') return [lineOf({ removed: change.id })]
   const { instance, userData, digest } = change.assembled
   return [lineOf({ instance, digest: digest ?? '', userDataBytes: userData?.length ?? null }), userData ?? NONE, LF]
-}
-
-/** The size of a change in memory, in bytes. It is estimated without its JSON. */
-export function sizeOf(change: Change): number {
-  return 2048 + (change.kind === 'replace' ? change.assembled.userData?.length ?? 0 : 0)
 }
 
 /** Makes an instance of what a file has of it. Throws a Rejection if its document is not valid. */

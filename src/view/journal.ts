@@ -7,156 +7,45 @@
  * encrypted value. The MAC of a frame covers the MAC of the frame before it, and the header of a journal names the last MAC of the journal before it. So
  * frames can be cut off at the end, but not changed, exchanged or left out. The first frame that is not complete or not authentic ends a journal.
  */
-import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto'
+import { createHmac, timingSafeEqual } from 'node:crypto'
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
-import { open, rename, rm, type FileHandle } from 'node:fs/promises'
-import { RECORD_FORM } from '../metadata/instance.ts'
-import { slices, TurnBudget } from '../runtime/turn-budget.ts'
-import { encodeChange, lineOf, type Change } from './change.ts'
-import { json, Mismatch, Rejection, Undecryptable } from './snapshot-input.ts'
+import { json, Mismatch, Rejection, torn, Undecryptable } from './snapshot-input.ts'
 import type { JournalStart } from './snapshot.ts'
-import { headerOf, syncDirectory, TEMPORARY, type StateKeys, type StateOwner } from './state-files.ts'
+import type { StateKeys } from './state-files.ts'
 
-const FORMAT = 1
+export const FORMAT = 1
 const LENGTH_BYTES = 4
 const MAC_BYTES = 32
-const FRAME_BYTES = LENGTH_BYTES + MAC_BYTES
+/** What a frame has besides its payload. */
+export const FRAME_BYTES = LENGTH_BYTES + MAC_BYTES
 const LF = 0x0a
-/** A longer frame is written in parts, because copying it would take the time of a turn of the event loop. */
-const ONE_WRITE_BYTES = 1024 * 1024
-const NO_MAC = Buffer.alloc(MAC_BYTES)
+/** What the MAC of the first frame covers in place of one before it. */
+export const NO_MAC = Buffer.alloc(MAC_BYTES)
 
-type MacKey = StateKeys['macKeys'][number]
+export type MacKey = StateKeys['macKeys'][number]
 
-/** What a journal is written with. `after`: the last MAC of the journal that it continues; undefined: it only continues the snapshot that names it. */
-export interface JournalFacts { readonly owner: StateOwner, readonly keys: StateKeys, readonly generation: number, readonly after: string | undefined }
-
-/** An open journal. One append at a time. */
-export class JournalWriter {
-  readonly generation: number
-  /** The MAC of the header. */
-  readonly start: JournalStart
-  readonly #file: FileHandle
-  readonly #keys: StateKeys
-  readonly #hypervisor: string
-  readonly #budget = new TurnBudget()
-  #mac: Buffer
-  #bytes: number
-
-  private constructor(file: FileHandle, { owner, keys, generation }: JournalFacts, mac: Buffer, bytes: number) {
-    this.#file = file
-    this.#keys = keys
-    this.#hypervisor = owner.hypervisor ?? ''
-    this.generation = generation
-    this.start = { generation, mac: mac.toString('hex') }
-    this.#mac = mac
-    this.#bytes = bytes
-  }
-
-  /** Creates a journal on the disk: after a power failure it is there. */
-  static async create(path: string, facts: JournalFacts): Promise<JournalWriter> {
-    const { owner, keys, generation, after } = facts
-    const header = { imds: 'journal', format: FORMAT, ...headerOf(owner), schema: RECORD_FORM, generation, after, salt: randomBytes(16).toString('hex') }
-    const budget = new TurnBudget()
-    const payload = await encrypted(keys, owner.hypervisor ?? '', [lineOf(header)], budget)
-    const mac = await macOf(keys.macKeys[0]!, NO_MAC, payload, budget)
-    const temporary = path + TEMPORARY
-    await rm(temporary, { force: true })
-    const file = await open(temporary, 'ax', 0o600)
-    try {
-      await writeFrame(file, mac, payload)
-      await file.sync()
-      await rename(temporary, path) // so a journal always has a header
-      await syncDirectory(path)
-    } catch (error) {
-      await file.close()
-      throw error
-    }
-    return new JournalWriter(file, facts, mac, FRAME_BYTES + lengthOf(payload))
-  }
-
-  /** The last MAC. */
-  get end(): string {
-    return this.#mac.toString('hex')
-  }
-
-  /** The size of the file. */
-  get bytes(): number {
-    return this.#bytes
-  }
-
-  /** Appends a group of changes. When it resolves they are on the disk. */
-  async append(changes: readonly Change[]): Promise<void> {
-    const payload = await encrypted(this.#keys, this.#hypervisor, changes.flatMap(encodeChange), this.#budget)
-    const mac = await macOf(this.#keys.macKeys[0]!, this.#mac, payload, this.#budget)
-    await writeFrame(this.#file, mac, payload)
-    await this.#file.datasync()
-    this.#mac = mac
-    this.#bytes += FRAME_BYTES + lengthOf(payload)
-  }
-
-  close(): Promise<void> {
-    return this.#file.close()
-  }
-}
-
-/** The payload of a frame, in parts. */
-async function encrypted({ cipher }: StateKeys, hypervisor: string, parts: readonly Uint8Array[], budget: TurnBudget): Promise<readonly Uint8Array[]> {
-  if (cipher === undefined) return parts
-  const { head, update, end } = cipher.encrypting('journal', hypervisor, 0)
-  const value: Uint8Array[] = [head]
-  for (const part of parts) {
-    for (const slice of slices(part)) {
-      value.push(update(slice))
-      await budget.spend(slice.length)
-    }
-  }
-  return [...value, end()]
-}
-
-function lengthOf(payload: readonly Uint8Array[]): number {
-  return payload.reduce((sum, part) => sum + part.length, 0)
-}
-
-function lengthBytes(length: number): Buffer {
+/** The length of a payload, as a frame has it. */
+export function lengthBytes(length: number): Buffer {
   const bytes = Buffer.alloc(LENGTH_BYTES)
   bytes.writeUInt32BE(length)
   return bytes
 }
 
-async function writeFrame(file: FileHandle, mac: Buffer, payload: readonly Uint8Array[]): Promise<void> {
-  const length = lengthOf(payload)
-  const parts = [lengthBytes(length), mac, ...payload]
-  if (length <= ONE_WRITE_BYTES) return file.writeFile(Buffer.concat(parts))
-  for (const part of parts) await file.writeFile(part)
-}
-
-async function macOf(key: MacKey, before: Buffer, payload: readonly Uint8Array[], budget: TurnBudget): Promise<Buffer> {
-  const hmac = createHmac('sha256', key).update(before).update(lengthBytes(lengthOf(payload)))
-  for (const part of payload) {
-    for (const slice of slices(part)) {
-      hmac.update(slice)
-      await budget.spend(slice.length)
-    }
-  }
-  return hmac.digest()
-}
-
-/** A journal as it was read: its header, the last MAC, the payloads after the header, and how many bytes at its end are not a frame. */
+/** A journal that is being read: its header, and where it ends, which is known when all groups were taken. */
 export interface Journal {
   readonly header: Record<string, unknown>
   readonly start: JournalStart
-  readonly end: string
-  readonly bytes: number
-  readonly groups: readonly Buffer[]
-  readonly lostBytes: number
+  /** The payloads after the header. They can be taken once. */
+  readonly groups: Iterable<Buffer>
+  /** The last MAC, the bytes of all frames, and how many bytes at the end of the file are not a frame. */
+  readonly end: () => { readonly mac: string, readonly bytes: number, readonly lostBytes: number }
 }
 
 /**
- * Reads a journal in one turn. Throws a Mismatch if none of the keys fits, a Rejection if it has another format, an Undecryptable if the keys do not
- * decrypt it, or an error of the file system.
+ * Opens a journal for `use`, which reads one group after another. Rejects as `use` does, or with a Mismatch if none of the keys fits, a Rejection
+ * if it has another format, an Undecryptable if the keys do not decrypt it, or an error of the file system.
  */
-export function readJournal(path: string, hypervisor: string, keys: StateKeys): Journal {
+export async function readJournal<T>(path: string, hypervisor: string, keys: StateKeys, use: (journal: Journal) => Promise<T>): Promise<T> {
   const fd = openSync(path, 'r')
   try {
     const frames = new Frames(fd, keys)
@@ -166,12 +55,15 @@ export function readJournal(path: string, hypervisor: string, keys: StateKeys): 
     const header = json(decrypted(keys, hypervisor, first))
     const { imds, format, generation } = header
     if (imds !== 'journal' || format !== FORMAT || typeof generation !== 'number') throw new Rejection('its journal has another format')
-    const groups: Buffer[] = []
-    for (let payload = frames.next(); payload !== undefined; payload = frames.next()) groups.push(decrypted(keys, hypervisor, payload))
-    return { header, start: { generation, mac: start }, end: frames.mac.toString('hex'), bytes: frames.position, groups, lostBytes: frames.left }
+    const end = () => ({ mac: frames.mac.toString('hex'), bytes: frames.position, lostBytes: frames.left })
+    return await use({ header, start: { generation, mac: start }, groups: groupsOf(frames, hypervisor, keys), end })
   } finally {
     closeSync(fd)
   }
+}
+
+function* groupsOf(frames: Frames, hypervisor: string, keys: StateKeys): Generator<Buffer> {
+  for (let payload = frames.next(); payload !== undefined; payload = frames.next()) yield decrypted(keys, hypervisor, payload)
 }
 
 /** The authentic frames of a file, one after the other. */
@@ -225,19 +117,21 @@ function decrypted({ cipher }: StateKeys, hypervisor: string, payload: Buffer): 
   return result.bytes
 }
 
-/** The changes of a group, as they were written. `document` is not checked yet. */
+/** The changes of a group, as they were written. `document` is not checked yet. Throws a Rejection if it has another form. */
 export function* changesOf(group: Buffer): Generator<
   { readonly kind: 'remove', readonly id: string } | { readonly kind: 'replace', readonly document: unknown, readonly digest: unknown, readonly userData: Buffer | undefined }
 > {
   for (let at = 0; at < group.length;) {
     const end = group.indexOf(LF, at)
-    const { removed, instance: document, digest, userDataBytes } = json(group.subarray(at, end === -1 ? group.length : end))
+    if (end === -1) throw torn()
+    const { removed, instance: document, digest, userDataBytes } = json(group.subarray(at, end))
     at = end + 1
     if (typeof removed === 'string') {
       yield { kind: 'remove', id: removed }
       continue
     }
-    const length = typeof userDataBytes === 'number' ? userDataBytes : 0
+    const length = userDataBytes ?? 0
+    if (typeof length !== 'number' || !Number.isInteger(length) || length < 0 || group[at + length] !== LF) throw torn()
     // A copy, because a part would keep the whole group in memory.
     yield { kind: 'replace', document, digest, userData: userDataBytes === null ? undefined : Buffer.from(group.subarray(at, at + length)) }
     at += length + 1

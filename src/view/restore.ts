@@ -5,14 +5,15 @@
  * be missing, since its changes were not made in the view when they were being written. Files that can never be served are deleted, since they may have
  * user-data. Files of another owner or key, or of another time, stay where they are; persistence.ts sets them aside before the first change of the view.
  */
-import { accessSync, constants, existsSync, rmSync, statSync } from 'node:fs'
+import { accessSync, constants, readdirSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Logger } from 'pino'
-import { restoreOf } from './change.ts'
+import { restoreOf, type Restore } from './change.ts'
+import { DISK } from './disk.ts'
 import { changesOf, readJournal } from './journal.ts'
 import { Mismatch, Rejection, Undecryptable } from './snapshot-input.ts'
 import { checkOwner, PlainSnapshot, readSnapshot, type Snapshot } from './snapshot.ts'
-import { journalGenerations, journalPath, leftFiles, previousFiles, type StateKeys, type StateOwner } from './state-files.ts'
+import { deleteOldPrevious, journalGenerations, journalPath, leftFiles, type StateKeys, type StateOwner } from './state-files.ts'
 import type { Assembled } from './validate.ts'
 
 /**
@@ -44,11 +45,15 @@ export async function restoreView(
   let facts: object = { path }
   const unserved = (files: FilesFound): Restored => ({
     instances: [], ageMs: undefined, isWhole: false, isCurrent: false, files, end: undefined, snapshotBytes: 0,
-    generation: journalGenerations(path).at(-1) ?? 0,
+    generation: generationsBeside(path).at(-1) ?? 0,
   })
   try {
-    for (const name of leftFiles(path)) rmSync(join(dirname(path), name), { force: true })
-    deleteOldPrevious(path, maxAgeMs, nowMs)
+    for (const name of leftFiles(namesBeside(path))) rmSync(join(dirname(path), name), { force: true })
+    await deleteOldPrevious(DISK, path, maxAgeMs, nowMs)
+    if (!isThere(path)) {
+      deleteJournals(path, Infinity)
+      return unserved('none')
+    }
     const { size, mtimeMs } = statSync(path)
     const ageMs = nowMs - mtimeMs
     facts = { path, bytes: size, ageSeconds: Math.round(ageMs / 1000) }
@@ -58,13 +63,9 @@ export async function restoreView(
     const instances = new Map(snapshot.instances.map((assembled) => [assembled.instance.id, assembled]))
     const end = await replay(path, owner, keys, snapshot, instances, log)
     const { isWhole, isCurrent } = snapshot
-    return { instances: [...instances.values()], ageMs, isWhole, isCurrent, files: 'served', end, snapshotBytes: size, generation: journalGenerations(path).at(-1) ?? 0 }
+    return { instances: [...instances.values()], ageMs, isWhole, isCurrent, files: 'served', end, snapshotBytes: size, generation: generationsBeside(path).at(-1) ?? 0 }
   } catch (error) {
-    const { code, message: reason } = error as NodeJS.ErrnoException
-    if (code === 'ENOENT') {
-      deleteJournals(path, Infinity)
-      return unserved('none')
-    }
+    const reason = (error as Error).message
     if (error instanceof Rejection) return unserved(reject(path, { ...facts, reason }, log) ? 'none' : 'unserved')
     if (error instanceof Undecryptable) log.warn({ ...facts, reason }, 'the snapshot cannot be decrypted; it stays where it is, and guests get 503 until the store answers')
     else if (error instanceof PlainSnapshot) log.warn({ ...facts, reason }, 'the snapshot is not served, and is deleted when the store has records of this hypervisor; guests get 503 until then')
@@ -83,29 +84,40 @@ async function replay(
     return undefined
   }
   deleteJournals(path, first.generation)
-  if (!existsSync(journalPath(path, first.generation))) throw new Mismatch(`its journal ${journalPath(path, first.generation)} is missing`)
+  const generations = generationsBeside(path)
+  if (generations[0] !== first.generation) throw new Mismatch(`its journal ${journalPath(path, first.generation)} is missing`)
   let end: Restored['end']
-  for (let generation = first.generation; existsSync(journalPath(path, generation)); generation++) {
-    const journal = readJournal(journalPath(path, generation), owner.hypervisor ?? '', keys)
-    const { header, start, groups, lostBytes, bytes } = journal
-    checkOwner(header, owner)
-    const follows = end === undefined ? start.mac === first.mac : header['after'] === end.mac
-    if (!follows || start.generation !== generation) throw new Rejection('its journals do not belong together: one is damaged, or of another time')
-    const restore = await restoreOf(header['schema'])
-    for (const group of groups) {
-      for (const change of changesOf(group)) {
-        if (change.kind === 'remove') {
-          instances.delete(change.id)
-          continue
-        }
-        const assembled = restore(change.document, change.digest, change.userData)
-        instances.set(assembled.instance.id, assembled)
-      }
-    }
-    end = { mac: journal.end, bytes: (end?.bytes ?? 0) + bytes, hasChanges: end?.hasChanges === true || groups.length > 0 }
-    if (lostBytes > 0) log.warn({ path: journalPath(path, generation), lostBytes }, 'the end of the journal is torn: the daemon was stopped while it wrote. The next resync reads what was lost')
+  for (const generation of generations) {
+    const file = journalPath(path, generation)
+    end = await readJournal(file, owner.hypervisor ?? '', keys, async (journal) => {
+      const { header, start } = journal
+      checkOwner(header, owner)
+      const follows = end === undefined ? start.mac === first.mac : header['after'] === end.mac
+      if (!follows || start.generation !== generation) throw new Rejection('its journals do not belong together: one is damaged, missing, or of another time')
+      const hasGroups = applyTo(instances, journal.groups, await restoreOf(header['schema']))
+      const { mac, bytes, lostBytes } = journal.end()
+      if (lostBytes > 0) log.warn({ path: file, lostBytes }, 'the end of the journal is torn: the daemon was killed, or lost power, while it wrote. The next resync reads what was lost')
+      return { mac, bytes: (end?.bytes ?? 0) + bytes, hasChanges: end?.hasChanges === true || hasGroups }
+    })
   }
   return end
+}
+
+/** Applies groups of changes. True if there was one. */
+function applyTo(instances: Map<string, Assembled>, groups: Iterable<Buffer>, restore: Restore): boolean {
+  let hasGroups = false
+  for (const group of groups) {
+    hasGroups = true
+    for (const change of changesOf(group)) {
+      if (change.kind === 'remove') {
+        instances.delete(change.id)
+        continue
+      }
+      const assembled = restore(change.document, change.digest, change.userData)
+      instances.set(assembled.instance.id, assembled)
+    }
+  }
+  return hasGroups
 }
 
 /** Deletes files that can never be served. True if they are gone. */
@@ -123,15 +135,27 @@ function reject(path: string, facts: object, log: Logger): boolean {
 
 /** Deletes the journals of generations before `before`. */
 function deleteJournals(path: string, before: number): void {
-  for (const generation of journalGenerations(path)) if (generation < before) rmSync(journalPath(path, generation), { force: true })
+  for (const generation of generationsBeside(path)) if (generation < before) rmSync(journalPath(path, generation), { force: true })
 }
 
-/** Deletes files that were set aside longer ago than a snapshot may be served. They may have user-data. */
-export function deleteOldPrevious(path: string, maxAgeMs: number, nowMs: number): void {
-  for (const name of previousFiles(path)) {
-    const file = join(dirname(path), name)
-    try {
-      if (nowMs - statSync(file).ctimeMs > maxAgeMs) rmSync(file, { force: true })
-    } catch { /* the next resync tries again */ }
+function isThere(path: string): boolean {
+  try {
+    statSync(path)
+    return true
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
+    return false
+  }
+}
+
+function generationsBeside(path: string): number[] {
+  return journalGenerations(namesBeside(path))
+}
+
+function namesBeside(path: string): string[] {
+  try {
+    return readdirSync(dirname(path))
+  } catch {
+    return []
   }
 }

@@ -9,16 +9,18 @@
  * Format 1 is that of versions without journals, which reject format 2: they would serve it without the changes in its journals.
  */
 import { createHash, createHmac } from 'node:crypto'
-import { open } from 'node:fs/promises'
 import { RECORD_FORM } from '../metadata/instance.ts'
 import { SLICE_BYTES, slices } from '../runtime/turn-budget.ts'
 import { encodeChange, lineOf, restoreOf } from './change.ts'
+import type { Disk } from './disk.ts'
 import { Mismatch, Rejection, SnapshotInput, torn } from './snapshot-input.ts'
 import { headerOf, type StateKeys, type StateOwner } from './state-files.ts'
 import type { Assembled } from './validate.ts'
 
 const FORMAT = 2
 const FORMAT_WITHOUT_JOURNAL = 1
+/** What is written before a flush, so that no single flush takes long on a slow disk. */
+const FLUSH_BYTES = 8 * 1024 * 1024
 const PLAIN = { head: Buffer.alloc(0), update: (part: Buffer) => part, end: () => Buffer.alloc(0) }
 
 /** Names a journal: its generation, and the MAC of its header, which no other journal has. */
@@ -124,21 +126,28 @@ export interface SnapshotContent extends SnapshotFacts {
   readonly asOf: Date
 }
 
-/** Writes a snapshot to `path` and flushes it, in short turns of the event loop. Returns its size in bytes. */
-export async function writeSnapshot(path: string, content: SnapshotContent): Promise<number> {
+/** Writes a snapshot to `path` and flushes it, in short turns of the event loop. Calls `progress` after each write. Returns its size in bytes. */
+export async function writeSnapshot(disk: Disk, path: string, content: SnapshotContent, progress: () => void): Promise<number> {
   const { owner, keys: { cipher, macKeys: [key] }, instances, asOf, isWhole, journal } = content
-  const file = await open(path, 'w', 0o600)
+  const file = await disk.create(path)
   try {
     const { head, update, end } = cipher?.encrypting('snapshot', owner.hypervisor ?? '', 0) ?? PLAIN
     const hash = createHash('sha256')
     let gathered: Uint8Array[] = []
     let bytes = 0
+    let unflushed = 0
     const flush = async () => {
       const chunk = Buffer.concat(gathered)
       gathered = []
       bytes = 0
       hash.update(chunk)
       await file.writeFile(update(chunk))
+      unflushed += chunk.length
+      if (unflushed >= FLUSH_BYTES) {
+        unflushed = 0
+        await file.datasync()
+      }
+      progress()
     }
     const append = async (value: Uint8Array) => {
       for (const slice of slices(value)) {

@@ -6,11 +6,10 @@
  *     view.snapshot.previous    a former snapshot with its journals, set aside because it is of another owner, another key or too old
  *     view.journal.N.previous
  */
-import { readdirSync } from 'node:fs'
-import { open, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import type { KeyObject } from 'node:crypto'
 import type { RecordCipher } from '../store/crypto/record-cipher.ts'
+import type { Disk } from './disk.ts'
 
 /** The ending of a file that is being written. A kill may leave it. */
 export const TEMPORARY = '.tmp'
@@ -33,45 +32,64 @@ export function journalPath(snapshot: string, generation: number): string {
   return join(dirname(snapshot), `${JOURNAL}${String(generation)}`)
 }
 
-/** The generations of the journals beside a snapshot, in ascending order. */
-export function journalGenerations(snapshot: string): number[] {
-  return filesBeside(snapshot).map((name) => Number(/^view\.journal\.(\d{1,15})$/.exec(name)?.[1])).filter((generation) => !Number.isNaN(generation)).sort((a, b) => a - b)
+/** The generations of the journals among names, in ascending order. */
+export function journalGenerations(names: readonly string[]): number[] {
+  return names.map((name) => Number(/^view\.journal\.(\d{1,15})$/.exec(name)?.[1])).filter((generation) => !Number.isNaN(generation)).sort((a, b) => a - b)
 }
 
 /** The names of files that a kill during a write, or an older version, has left. They may have user-data. */
-export function leftFiles(snapshot: string): string[] {
-  return filesBeside(snapshot).filter((name) => name.startsWith('view.') && (name.endsWith(TEMPORARY) || name.endsWith('.rejected')))
+export function leftFiles(names: readonly string[]): string[] {
+  return names.filter((name) => name.startsWith('view.') && (name.endsWith(TEMPORARY) || name.endsWith('.rejected')))
 }
 
 /** The names of the files that were set aside. */
-export function previousFiles(snapshot: string): string[] {
-  return filesBeside(snapshot).filter((name) => name.endsWith(PREVIOUS) && (name.startsWith(JOURNAL) || name.startsWith(basename(snapshot))))
+function previousFiles(snapshot: string, names: readonly string[]): string[] {
+  return names.filter((name) => name.endsWith(PREVIOUS) && (name.startsWith(JOURNAL) || name.startsWith(basename(snapshot))))
 }
 
-/** Sets a snapshot and its journals aside, in place of those that were set aside before. Needs no space on the disk. */
-export async function setAside(snapshot: string): Promise<void> {
-  for (const name of previousFiles(snapshot)) await rm(join(dirname(snapshot), name), { force: true })
-  // The snapshot is the last one: if the daemon is killed before that, it is without a journal, and so it is not served.
-  for (const generation of journalGenerations(snapshot)) await rename(journalPath(snapshot, generation), journalPath(snapshot, generation) + PREVIOUS)
-  await rename(snapshot, snapshot + PREVIOUS)
-  await syncDirectory(snapshot)
+/** Deletes a snapshot and its journals. */
+export async function deleteFiles(disk: Disk, snapshot: string): Promise<void> {
+  await disk.remove(snapshot)
+  for (const generation of journalGenerations(await disk.namesBeside(snapshot))) await disk.remove(journalPath(snapshot, generation))
+  await disk.syncDirectory(snapshot)
 }
 
-/** Flushes the directory of a file: its names are as they are now, also after a power failure. */
-export async function syncDirectory(path: string): Promise<void> {
-  const directory = await open(dirname(path))
-  await directory.sync().finally(() => directory.close())
+/** Sets a snapshot and its journals aside, in place of those that were set aside before. Continues after an interruption. Needs no space on the disk. */
+export async function setAside(disk: Disk, snapshot: string): Promise<void> {
+  const names = await disk.namesBeside(snapshot)
+  const generations = journalGenerations(names)
+  const former = snapshot + PREVIOUS
+  if (generations.length === 0 && !names.includes(basename(snapshot))) return
+  // The snapshot is set aside last, and deleted last. So without it, the journals that were set aside belong to the one that is still in its place.
+  if (names.includes(basename(former))) {
+    for (const name of previousFiles(snapshot, names)) if (name !== basename(former)) await disk.remove(join(dirname(snapshot), name))
+    await disk.remove(former)
+  }
+  for (const generation of generations) await renameIfThere(disk, journalPath(snapshot, generation))
+  await renameIfThere(disk, snapshot)
+  await disk.syncDirectory(snapshot)
+}
+
+async function renameIfThere(disk: Disk, path: string): Promise<void> {
+  try {
+    await disk.rename(path, path + PREVIOUS)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
+  }
+}
+
+/** Deletes files that were set aside longer ago than a snapshot may be served. They may have user-data. Never rejects: the next resync tries again. */
+export async function deleteOldPrevious(disk: Disk, snapshot: string, maxAgeMs: number, nowMs: number): Promise<void> {
+  const names = await disk.namesBeside(snapshot).catch(() => [])
+  for (const name of previousFiles(snapshot, names)) {
+    const file = join(dirname(snapshot), name)
+    try {
+      if (nowMs - await disk.changedAtMs(file) > maxAgeMs) await disk.remove(file)
+    } catch { /* the next resync tries again */ }
+  }
 }
 
 /** The owner as a header has it. */
 export function headerOf({ store, region, hypervisor }: StateOwner): Readonly<Record<string, string | null>> {
   return { store, region: region ?? null, hypervisor: hypervisor ?? null }
-}
-
-function filesBeside(snapshot: string): string[] {
-  try {
-    return readdirSync(dirname(snapshot))
-  } catch {
-    return []
-  }
 }

@@ -14,6 +14,7 @@ import { parse } from '../../src/metadata/record.ts'
 import { sha256 } from '../../src/metadata/user-data.ts'
 import type { Assembled } from '../../src/view/validate.ts'
 import { fillUserData } from '../../src/store/user-data.ts'
+import { DISK } from '../../src/view/disk.ts'
 import { Persistence } from '../../src/view/persistence.ts'
 import { restoreView } from '../../src/view/restore.ts'
 import { snapshotPath, type StateKeys } from '../../src/view/state-files.ts'
@@ -56,7 +57,7 @@ export async function prepareSnapshots(cipher: RecordCipher | undefined): Promis
   const write = async (from: number): Promise<Written> => {
     clear()
     const view = new Map<string, Assembled>()
-    const begin = async () => new Persistence({
+    const begin = async () => new Persistence({ disk: DISK, retryMs: 30_000,
       path, owner: OWNER, keys, restored: await restore(), maxAgeMs: DAY_MS, timeoutMs: 60_000, asOfMs: Date.now(), instances: () => view.values(), snapshotWrites: none, journalWrites: none, log,
     })
     const put = async (persistence: Persistence, one: Assembled) => {

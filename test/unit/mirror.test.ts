@@ -99,6 +99,10 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'store/redis/source.ts': 'redis/watch',
   'version.ts': 'daemon/programs',
   'view/change.ts': 'unit/view/journal',
+  'view/disk.ts': 'unit/view/persistence',
+  'view/epoch.ts': 'unit/view/persistence',
+  'view/in-time.ts': 'unit/view/persistence',
+  'view/journal-writer.ts': 'unit/view/journal',
   'view/restore.ts': 'unit/view/persistence',
   'view/state-files.ts': 'unit/view/persistence',
 }

@@ -1,10 +1,12 @@
 import { expect, test } from 'vitest'
 import { ChangeQueue } from '../../../src/view/change-queue.ts'
-import type { Change } from '../../../src/view/change.ts'
+import { encodeChange, type Change } from '../../../src/view/change.ts'
 import { generateRecord } from '../../support/fixtures/generated-records.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 
 const change = (bytes = 0): Change => ({ kind: 'replace', assembled: { instance: parsed(generateRecord(1)), digest: '', userData: Buffer.alloc(bytes) } })
+/** What one change is encoded as. */
+const PARTS = encodeChange(change()).length
 const turns = async (count: number) => {
   for (let n = 0; n < count; n++) await new Promise((resolve) => { setImmediate(resolve) })
 }
@@ -14,7 +16,7 @@ function aQueue() {
   const writes: { changes: number, end: () => void }[] = []
   const queue = new ChangeQueue((changes) => {
     const { promise, resolve } = Promise.withResolvers<undefined>()
-    writes.push({ changes: changes.length, end: () => { resolve(undefined) } })
+    writes.push({ changes: changes.length / PARTS, end: () => { resolve(undefined) } })
     return promise
   })
   return { queue, writes }
@@ -68,4 +70,17 @@ test('a wake without changes is a write of none, when all changes before it are 
   expect([isMade, writes[1]!.changes]).toEqual([true, 0])
   writes[1]!.end()
   await queue.settled()
+})
+
+test('a group is bounded by its encoded bytes, JSON included', async () => {
+  const { queue, writes } = aQueue()
+  const instance = { ...parsed(generateRecord(1)), tags: { note: 'x'.repeat(250_000) } }
+  const large: Change = { kind: 'replace', assembled: { instance, digest: '', userData: undefined } }
+  const adding = Promise.all(Array.from({ length: 20 }, () => queue.add(large, () => { /* nothing to see */ })))
+  for (let n = 0; n < 20; n++) {
+    await turns(5)
+    writes[n]?.end()
+  }
+  await adding
+  expect(Math.max(...writes.map(({ changes }) => changes))).toBe(4)
 })

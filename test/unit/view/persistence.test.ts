@@ -2,8 +2,6 @@
  * The view on disk: what a start finds after a kill at any moment, and what happens when the disk does not work.
  */
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
-import fs, { open, type FileHandle } from 'node:fs/promises'
-import { syncBuiltinESMExports } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pino } from 'pino'
@@ -16,6 +14,7 @@ import type { Assembled } from '../../../src/view/validate.ts'
 import { generateRecord } from '../../support/fixtures/generated-records.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { aCipher } from '../../support/fixtures/record-keys.ts'
+import { diskWith, type Around, type Operation } from '../../support/fixtures/state-disk.ts'
 
 const OWNER = { store: 'redis', region: 'gb1', hypervisor: 'hv1' }
 const DAY_MS = 86_400_000
@@ -29,7 +28,12 @@ let log: { level: number, msg: string, reason?: string, err?: { code?: string, m
 const logger = pino({}, { write: (line: string) => { log.push(JSON.parse(line) as typeof log[number]) } })
 const counts = { snapshot: { written: 0, failed: 0 }, journal: { written: 0, failed: 0 } }
 
+const asItIs: Around = (_operation, _path, run) => run()
+let around = asItIs
+const disk = diskWith((...operation) => around(...operation))
+
 beforeEach(() => {
+  around = asItIs
   directory = mkdtempSync(join(tmpdir(), 'imds-persistence-'))
   path = snapshotPath(directory)
   log = []
@@ -59,7 +63,7 @@ class Daemon {
   constructor(restored: Restored, parts: Partial<PersistenceParts> = {}) {
     this.view = new Map(restored.instances.map((one) => [one.instance.id, one]))
     this.persistence = new Persistence({
-      path, owner: OWNER, keys: PLAIN, restored, maxAgeMs: DAY_MS, timeoutMs: 20_000, asOfMs: Date.now() - (restored.ageMs ?? 0), instances: () => this.view.values(),
+      disk, path, owner: OWNER, keys: PLAIN, restored, retryMs: 30_000, maxAgeMs: DAY_MS, timeoutMs: 20_000, asOfMs: Date.now() - (restored.ageMs ?? 0), instances: () => this.view.values(),
       snapshotWrites: { inc: ({ result }) => { counts.snapshot[result] += 1 } }, journalWrites: { inc: ({ result }) => { counts.journal[result] += 1 } }, log: logger, ...parts,
     })
   }
@@ -72,11 +76,11 @@ class Daemon {
     return this.#record({ kind: 'remove', id }, true, () => { this.view.delete(id) })
   }
 
-  /** Resolves when the change is made. */
-  #record(change: Change, takesUserData: boolean, make: () => void): Promise<void> {
+  /** Resolves when the change is applied. */
+  #record(change: Change, takesUserData: boolean, apply: () => void): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<undefined>()
     void this.persistence.record(change, takesUserData, () => {
-      make()
+      apply()
       resolve(undefined)
     })
     return promise
@@ -92,35 +96,18 @@ const byId = (instances: Iterable<Assembled>) => new Map([...instances].map((one
 /** What a start finds now. */
 const found = async (keys = PLAIN) => byId((await read(keys)).instances)
 
-/** The functions that change files. */
-const FUNCTIONS = ['open', 'rename', 'rm', 'utimes'] as const
-const METHODS = ['writeFile', 'datasync', 'sync', 'utimes', 'close'] as const
-
-/** Calls `step` before and after each change of a file, one at a time. Returns a function that ends this. */
-async function atEachStep(step: () => Promise<void>): Promise<() => void> {
-  const handle = await open(directory)
-  await handle.close()
-  const handles = Object.getPrototypeOf(handle) as FileHandle
+/** Calls `step` before and after each operation on files, one at a time. Returns a function that ends this. */
+function atEachStep(step: () => void): () => void {
   let last: Promise<unknown> = Promise.resolve()
-  const wrap = (object: object, name: string) => {
-    const target = object as Record<string, (...args: unknown[]) => Promise<unknown>>
-    const original = target[name]!
-    target[name] = function (this: unknown, ...args: unknown[]) {
-      const result = last.then(async () => {
-        await step()
-        return Reflect.apply(original, this, args).finally(step)
-      })
-      last = result.catch(() => { /* the caller has it */ })
-      return result
-    }
-    return () => { target[name] = original }
+  around = (_operation, _path, run) => {
+    const result = last.then(async () => {
+      step()
+      return run().finally(step)
+    })
+    last = result.catch(() => { /* the caller has it */ })
+    return result
   }
-  const restores = [...FUNCTIONS.map((name) => wrap(fs, name)), ...METHODS.map((name) => wrap(handles, name))]
-  syncBuiltinESMExports()
-  return () => {
-    for (const restore of restores) restore()
-    syncBuiltinESMExports()
-  }
+  return () => { around = asItIs }
 }
 
 describe.each([['plain', PLAIN], ['encrypted', ENCRYPTED]])('%s', (_how, keys) => {
@@ -134,11 +121,10 @@ describe.each([['plain', PLAIN], ['encrypted', ENCRYPTED]])('%s', (_how, keys) =
     /** What guests have seen at each step, and a copy of the files then. */
     const images: { seen: Map<string, Assembled>, at: string }[] = []
     const copies = mkdtempSync(join(tmpdir(), 'imds-images-'))
-    const end = await atEachStep(async () => {
+    const end = atEachStep(() => {
       const at = join(copies, String(images.length))
       images.push({ seen: new Map(daemon.view), at })
       cpSync(directory, at, { recursive: true })
-      await Promise.resolve()
     })
     const [one, two, three] = [1, 2, 3].map((seed) => state(seed, 1).instance.id) as [string, string, string]
     const moved: Assembled = { ...state(4, 2), instance: { ...state(4, 2).instance, interfaces: state(1, 1).instance.interfaces } }
@@ -219,12 +205,10 @@ describe.each([['plain', PLAIN], ['encrypted', ENCRYPTED]])('%s', (_how, keys) =
   })
 })
 
-/** Lets calls of a method of every open file fail or hang until the returned function is called. */
-async function whileFiles(method: typeof METHODS[number], behave: () => Promise<never>): Promise<() => void> {
-  const handle = await open(directory)
-  await handle.close()
-  const spy = vi.spyOn(Object.getPrototypeOf(handle) as FileHandle, method).mockImplementation(behave)
-  return () => { spy.mockRestore() }
+/** Lets an operation fail or hang until the returned function is called. */
+function whileDisk(operation: Operation, behave: () => Promise<never>): () => void {
+  around = (name, _path, run) => name === operation ? behave() : run()
+  return () => { around = asItIs }
 }
 
 const full = () => Promise.reject(Object.assign(new Error('no space left on device'), { code: 'ENOSPC' }))
@@ -233,7 +217,7 @@ describe('a disk that does not work', () => {
   test('E3: on a full disk changes are made, and a start serves nothing rather than an older state', async () => {
     const daemon = await start()
     await daemon.put(state(1, 1))
-    const works = await whileFiles('writeFile', full)
+    const works = whileDisk('writeFile', full)
     await daemon.put(state(1, 2))
     expect(daemon.view.get(state(1, 2).instance.id)?.instance.revision).toBe(2)
     expect(readdirSync(directory)).toEqual([])
@@ -250,7 +234,7 @@ describe('a disk that does not work', () => {
     const daemon = await start({ timeoutMs: 300 })
     await daemon.put(state(1, 1))
     const hung = Promise.withResolvers<never>()
-    const works = await whileFiles('datasync', () => hung.promise)
+    const works = whileDisk('datasync', () => hung.promise)
     await daemon.put(state(1, 2))
     await daemon.put(state(1, 3))
     expect(daemon.view.get(state(1, 3).instance.id)?.instance.revision).toBe(3)
@@ -266,7 +250,7 @@ describe('a disk that does not work', () => {
   test('a snapshot that cannot be written leaves the journal, which has every change', async () => {
     const daemon = await start()
     await daemon.put(state(1, 1, Buffer.from('old')))
-    const works = await whileFiles('utimes', full) // only the snapshot sets its time
+    const works = whileDisk('utimes', full) // only the snapshot sets its time
     await daemon.put(state(1, 2), true)
     await eventually(() => { expect(counts.snapshot.failed).toBe(1) })
     await daemon.put(state(2, 1))
@@ -289,7 +273,7 @@ describe('a disk that does not work', () => {
     }
     expect(counts.snapshot.written).toBeGreaterThan(3)
     expect(most).toBeLessThan(5 * 1024 * 1024)
-    const works = await whileFiles('utimes', full)
+    const works = whileDisk('utimes', full)
     for (let revision = 41; revision <= 80; revision++) {
       await daemon.put(large(revision))
       expect(bytes()).toBeLessThan(7 * 1024 * 1024)
@@ -297,6 +281,212 @@ describe('a disk that does not work', () => {
     works()
     expect(log.at(-1)).toMatchObject({ err: { message: 'the journal is too long, because no snapshot could be written' } })
     expect(await found()).toEqual(new Map())
+  })
+})
+
+describe('work on a disk that fails or hangs for a time', () => {
+  const gone = (code: string) => Promise.reject(Object.assign(new Error(code), { code }))
+  /** Holds the operations that match, until it is called. */
+  function hold(matches: (operation: Operation, file: string) => boolean): () => void {
+    const held = Promise.withResolvers<undefined>()
+    around = async (operation, file, run) => {
+      if (matches(operation, file)) await held.promise
+      return run()
+    }
+    return () => {
+      around = asItIs
+      held.resolve(undefined)
+    }
+  }
+  const messages = () => log.map(({ msg }) => msg.split(':')[0])
+  const LOST = 'the view cannot be kept on disk'
+
+  test('a first snapshot that fails leaves no file open, and none on the disk', async () => {
+    const open = new Set<string>()
+    around = (operation, file, run) => {
+      if (operation === 'create') open.add(file)
+      if (operation === 'close') open.delete(file)
+      return operation === 'utimes' ? gone('ENOSPC') : run()
+    }
+    const daemon = await start()
+    await daemon.put(state(1, 1))
+    await eventually(() => { expect([[...open], readdirSync(directory)]).toEqual([[], []]) })
+    expect(messages()).toEqual([LOST])
+  })
+
+  test('E3: a journal whose creation takes too long is removed before the next change, or ends the attempt', async () => {
+    const first = await start()
+    await first.put(state(1, 1))
+    await first.persistence.stop()
+    for (const [operation, ending] of [['create', '.tmp'], ['rename', '.tmp'], ['syncDirectory', '']] as const) {
+      log = []
+      const daemon = await start({ timeoutMs: 150 })
+      await daemon.put(state(2, 1))
+      const failed = counts.snapshot.failed
+      const release = hold((name, file) => name === operation && file.includes('view.journal.') && file.endsWith(ending))
+      await daemon.put(state(2, 2, Buffer.from('new')), true) // its fold begins a journal
+      await eventually(() => { expect(counts.snapshot.failed).toBe(failed + 1) })
+      const change = daemon.put(state(1, 2))
+      release()
+      await change
+      await daemon.put(state(1, 3))
+      expect(await found()).toEqual(daemon.view)
+      expect(messages()).toEqual(['the snapshot cannot be written'])
+      await daemon.persistence.stop()
+      expect(await found()).toEqual(daemon.view)
+    }
+  })
+
+  test('E3: what hung when the files were given up writes nothing later', async () => {
+    const first = await start()
+    await first.put(state(1, 1))
+    await first.persistence.stop()
+    rmSync(path)
+    const daemon = await start({ timeoutMs: 100, retryMs: 50 })
+    for (let seed = 1; seed <= 40; seed++) daemon.view.set(state(seed, 1).instance.id, state(seed, 1))
+    const release = hold((operation) => operation === 'makeDirectory')
+    await daemon.put(state(1, 2))
+    release()
+    for (let seed = 1; seed <= 40; seed++) await daemon.put(state(seed, 3))
+    await eventually(() => { expect(existsSync(path)).toBe(true) })
+    expect(await found()).toEqual(daemon.view)
+    expect(messages().filter((message) => message === LOST)).toHaveLength(1)
+  })
+
+  test('E3: the files are deleted at once, though a slow fold is under way', async () => {
+    const daemon = await start({ timeoutMs: 150 })
+    await daemon.put(state(1, 1, Buffer.from('old')))
+    const release = hold((operation) => operation === 'utimes' || operation === 'datasync')
+    await daemon.put(state(1, 2), true)
+    await daemon.put(state(1, 3))
+    expect([readdirSync(directory).filter((name) => !name.endsWith('.tmp')), messages()]).toEqual([[], [LOST]])
+    release()
+    await daemon.persistence.stop()
+    expect(await found()).toEqual(daemon.view)
+  })
+
+  test('a slow disk does not cost the snapshot of another owner, nor the next attempt', async () => {
+    const first = await start()
+    await first.put(state(1, 1))
+    await first.persistence.stop()
+    const before = readFileSync(path)
+    const other = { ...OWNER, hypervisor: 'hv2' }
+    const daemon = await start({ owner: other, timeoutMs: 100, retryMs: 30 })
+    const release = hold((operation, file) => operation === 'rename' && file === path)
+    await daemon.put(state(2, 1))
+    release()
+    await eventually(() => { expect(log.at(-1)?.msg).toBe('the snapshot can be written again') })
+    expect(readFileSync(`${path}.previous`)).toEqual(before)
+    expect(readdirSync(directory).filter((name) => /^view\.journal\.\d+\.previous$/.test(name))).toHaveLength(1)
+    await daemon.put(state(2, 2))
+    expect(byId((await read(PLAIN, other)).instances)).toEqual(daemon.view)
+  })
+
+  test('a fold that cannot begin leaves the files, which are appended to', async () => {
+    const daemon = await start({ retryMs: 20 })
+    await daemon.put(state(1, 1, Buffer.from('old')))
+    around = (operation, _file, run) => operation === 'create' ? gone('ENOSPC') : run()
+    await daemon.put(state(1, 2), true)
+    await eventually(() => { expect(counts.snapshot.failed).toBeGreaterThan(2) })
+    await daemon.put(state(2, 1))
+    expect(await found()).toEqual(daemon.view)
+    expect(messages()).toEqual(['the snapshot cannot be written'])
+    around = asItIs
+    await eventually(() => { expect(log.at(-1)?.msg).toBe('the snapshot can be written again') })
+    expect(await found()).toEqual(daemon.view)
+  })
+
+  test('a disk that hangs has at most three operations, delays no further change, and is logged once', async () => {
+    const daemon = await start({ timeoutMs: 100, retryMs: 10 })
+    await daemon.put(state(1, 1))
+    let waiting = 0
+    const held = Promise.withResolvers<undefined>()
+    around = async (_operation, _file, run) => {
+      waiting += 1
+      await held.promise
+      return run()
+    }
+    await daemon.put(state(1, 2))
+    const { length } = log
+    for (let revision = 3; revision <= 60; revision++) {
+      await daemon.put(state(1, revision), true)
+      daemon.persistence.confirmed()
+    }
+    expect(waiting).toBeLessThanOrEqual(3)
+    expect([length, log.length]).toEqual([2, 2]) // that it is lost, and that it cannot be deleted
+    around = asItIs
+    held.resolve(undefined)
+    await daemon.persistence.stop()
+    expect(await found()).toEqual(daemon.view)
+  })
+
+  test('retries on a full disk leave nothing behind', async () => {
+    const daemon = await start({ retryMs: 5 })
+    await daemon.put(state(1, 1))
+    let writes = 0
+    around = (operation, _file, run) => {
+      if (operation !== 'writeFile') return run()
+      writes += 1
+      return gone('ENOSPC')
+    }
+    await daemon.put(state(1, 2))
+    await eventually(() => { expect(writes).toBeGreaterThan(6) })
+    around = asItIs
+    await daemon.persistence.stop()
+    expect(readdirSync(directory).toSorted()).toEqual([expect.stringMatching(/^view\.journal\.\d+$/), 'view.snapshot'])
+    expect(messages()).toEqual([LOST, 'the snapshot can be written again'])
+  })
+
+  test('the first snapshot may take longer than a change waits for the disk, if it makes progress', async () => {
+    const daemon = await start({ timeoutMs: 400 })
+    for (let seed = 1; seed <= 12; seed++) daemon.view.set(state(seed, 1).instance.id, state(seed, 1, Buffer.alloc(300_000)))
+    around = async (operation, file, run) => {
+      if (operation === 'writeFile' && file.includes('snapshot')) await new Promise((resolve) => { setTimeout(resolve, 80) })
+      return run()
+    }
+    await daemon.put(state(1, 2))
+    expect([messages(), existsSync(path)]).toEqual([[], true])
+    expect(await found()).toEqual(daemon.view)
+  })
+})
+
+describe('a state directory with files that do not fit', () => {
+  test.each([0, 100])('E3: with a further journal of %d bytes nothing is served, and later changes are', async (bytes) => {
+    const daemon = await start()
+    await daemon.put(state(1, 1))
+    await daemon.persistence.stop()
+    writeFileSync(join(directory, 'view.journal.9'), Buffer.alloc(bytes))
+    expect(await found()).toEqual(new Map())
+    expect(log.at(-1)?.reason).toMatch(/^its journal is torn/)
+    const next = await start()
+    await next.put(state(1, 2))
+    expect(await found()).toEqual(next.view)
+  })
+
+  test('E3: journals need not have consecutive numbers, but none may be missing', async () => {
+    const daemon = await start()
+    await daemon.put(state(1, 1))
+    const next = await start({ restored: { ...await read(), generation: 7 } })
+    await next.put(state(1, 1))
+    await next.put(state(1, 2))
+    const third = await start()
+    await third.put(state(1, 3))
+    expect(await found()).toEqual(third.view)
+    rmSync(join(directory, 'view.journal.8'))
+    expect(await found()).toEqual(new Map())
+    expect(log.at(-1)?.reason).toMatch(/^its journals do not belong together/)
+  })
+
+  test('a start goes on with a directory in the place of a journal', async () => {
+    mkdirSync(join(directory, 'view.journal.5'))
+    expect(await read()).toMatchObject({ instances: [], generation: 5 })
+    expect(log).toHaveLength(1)
+    rmSync(join(directory, 'view.journal.5'), { recursive: true })
+    const daemon = await start()
+    await daemon.put(state(1, 1))
+    mkdirSync(join(directory, 'view.journal.5'))
+    expect(await found()).toEqual(new Map())
+    expect(existsSync(path)).toBe(true)
   })
 })
 

@@ -9,7 +9,8 @@ import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { RECORD_FORM } from '../../../src/metadata/instance.ts'
 import { sha256 } from '../../../src/metadata/user-data.ts'
-import { JournalWriter } from '../../../src/view/journal.ts'
+import { DISK } from '../../../src/view/disk.ts'
+import { JournalWriter } from '../../../src/view/journal-writer.ts'
 import { restoreView } from '../../../src/view/restore.ts'
 import { writeSnapshot, type SnapshotContent } from '../../../src/view/snapshot.ts'
 import { journalPath, snapshotPath, type StateKeys } from '../../../src/view/state-files.ts'
@@ -42,9 +43,9 @@ const INSTANCES: Assembled[] = Array.from({ length: 200 }, (_, i) => ({
 /** Writes a snapshot, and its journal without changes. */
 async function written(cipher?: RecordCipher, content: Partial<SnapshotContent> = {}): Promise<void> {
   const keys = keysOf(cipher)
-  const journal = await JournalWriter.create(journalPath(path, 1), { owner: OWNER, keys, generation: 1, after: undefined })
+  const journal = await JournalWriter.create(DISK, journalPath(path, 1), { owner: OWNER, keys, generation: 1, after: undefined, isWanted: () => true })
   await journal.close()
-  await writeSnapshot(path, { owner: OWNER, keys, instances: INSTANCES, asOf: new Date(), isWhole: true, journal: journal.start, ...content })
+  await writeSnapshot(DISK, path, { owner: OWNER, keys, instances: INSTANCES, asOf: new Date(), isWhole: true, journal: journal.start, ...content }, () => { /* nobody waits */ })
 }
 
 beforeEach(() => {

@@ -1,0 +1,21 @@
+/** Bounds how long a change waits for the disk. */
+
+/** Settles as `work` does, but rejects when it takes longer than `timeoutMs`. With `steps`, the time starts again as long as that number grows. */
+export async function inTime<T>(work: Promise<T>, timeoutMs: number, steps: () => number = () => 0): Promise<T> {
+  let timer: NodeJS.Timeout | undefined
+  const tooLate = new Promise<never>((_resolve, reject) => {
+    const wait = (seen: number) => {
+      timer = setTimeout(() => {
+        const now = steps()
+        if (now > seen) wait(now)
+        else reject(new Error(`the disk did not answer within ${String(timeoutMs)} ms`))
+      }, timeoutMs)
+    }
+    wait(steps())
+  })
+  try {
+    return await Promise.race([work, tooLate])
+  } finally {
+    clearTimeout(timer)
+  }
+}

@@ -3,7 +3,7 @@
  * checks that all three need. Pure: opens and reads nothing. IMDS_HYPERVISOR is not among them, because only the daemon needs it.
  */
 import { isName } from '../metadata/identifiers.ts'
-import { fileFaults, parseStoreUrl, STORE_URL_FORMS, type FileStore, type RedisFiles, type RedisStore } from './url.ts'
+import { fileFaults, hasPassword, parseStoreUrl, STORE_URL_FORMS, type FileStore, type RedisFiles, type RedisStore } from './url.ts'
 
 /** The most that IMDS_USER_DATA_MAX_BYTES can be set to, for a daemon. */
 export const USER_DATA_MAX_BYTES_LIMIT = 16 * 1024 * 1024
@@ -47,6 +47,9 @@ export const STORE_SETTINGS = {
   },
 } as const satisfies Readonly<Record<keyof StoreSettings, Readonly<Record<'variable' | 'option' | 'flags' | 'help', string>>>>
 
+const PASSWORD_IN_URL = 'must not have a password in it, since other programs can read it: name its file in '
+  + `${STORE_SETTINGS.passwordFile.variable} (${STORE_SETTINGS.passwordFile.option})`
+
 /** What is wrong with a setting; `message` continues its name. */
 export interface SettingFault { readonly setting: keyof StoreSettings, readonly message: string }
 
@@ -57,6 +60,9 @@ export type ParsedStore =
 
 /** Parses the URL and checks the settings that belong to it. */
 export function parseStoreSettings({ url, region, recordKeysFile, ...files }: Partial<StoreSettings>): ParsedStore {
+  const regionFaults: SettingFault[] = region !== undefined && isName(region) ? []
+    : [{ setting: 'region', message: `${region === undefined || region === '' ? 'is not set' : `must be ${NAME_RULE}`}: Redis needs the name of the region` }]
+  if (url !== undefined && hasPassword(url)) return { ok: false, faults: [{ setting: 'url', message: PASSWORD_IN_URL }, ...regionFaults], kind: 'redis' }
   const store = url === undefined ? undefined : parseStoreUrl(url)
   if (store === undefined) {
     return { ok: false, faults: [{ setting: 'url', message: `${url === undefined ? 'is not set:' : 'must be'} ${STORE_URL_FORMS}` }], kind: undefined }
@@ -65,9 +71,7 @@ export function parseStoreSettings({ url, region, recordKeysFile, ...files }: Pa
     if (recordKeysFile === undefined) return { ok: true, value: store }
     return { ok: false, faults: [{ setting: 'recordKeysFile', message: 'is for Redis: records in files are not encrypted' }], kind: 'files' }
   }
-  const faults: SettingFault[] = fileFaults(store, files).map(({ file, message }) => ({ setting: file, message }))
-  if (region === undefined || region === '') faults.unshift({ setting: 'region', message: 'is not set: Redis needs the name of the region' })
-  else if (!isName(region)) faults.unshift({ setting: 'region', message: `must be ${NAME_RULE}: Redis needs the name of the region` })
+  const faults = [...regionFaults, ...fileFaults(store, files).map(({ file, message }) => ({ setting: file, message }))]
   return faults.length > 0 ? { ok: false, faults, kind: 'redis' } : { ok: true, value: { ...store, region: region ?? '' } }
 }
 

@@ -25,8 +25,6 @@ export interface RedisStore {
   readonly tls: boolean
   readonly nodes: readonly Node[]
   readonly username: string | undefined
-  /** Visible in the environment: prefer the file. */
-  readonly password: string | undefined
   /** The number of the database; always 0 unless `standalone`. */
   readonly database: number
   /** The primary's name in the Sentinels; undefined in other shapes. */
@@ -49,7 +47,12 @@ export interface RedisFiles {
   readonly keyFile?: string | undefined
 }
 
-/** Parses the URL of a store; undefined for any other text. */
+/** True if the URL of a Redis has a password in it. Other programs can read URLs in the environment and in arguments, so it belongs into a file. */
+export function hasPassword(url: string): boolean {
+  return /^rediss?(?:-sentinel|-cluster)?:\/\/[^/?#:]*:[^/?#]+@/.test(url)
+}
+
+/** Parses the URL of a store; undefined for any other text, and for a URL with a password. */
 export function parseStoreUrl(url: string): RedisStore | FileStore | undefined {
   if (!url.startsWith('file:')) return parseRedisUrl(url)
   const directory = url.startsWith('file://') ? pathOfFileUrl(url) : url.slice('file:'.length)
@@ -76,18 +79,17 @@ function parseNode(text: string, defaultPort: number): Node | undefined {
 }
 
 function parseRedisUrl(url: string): RedisStore | undefined {
-  const match = /^(?<scheme>rediss?)(?:-(?<shape>sentinel|cluster))?:\/\/(?:(?<user>[^/?#:]*)(?::(?<password>[^/?#]*))?@)?(?<nodes>[^/?#@]+)(?:\/(?<path>[^/?#]*))?$/.exec(url)
+  const match = /^(?<scheme>rediss?)(?:-(?<shape>sentinel|cluster))?:\/\/(?:(?<user>[^/?#:]*):?@)?(?<nodes>[^/?#@]+)(?:\/(?<path>[^/?#]*))?$/.exec(url)
   if (match?.groups === undefined) return undefined
-  const { scheme, shape = 'standalone', user, password, nodes: list = '', path = '' } = match.groups
+  const { scheme, shape = 'standalone', user, nodes: list = '', path = '' } = match.groups
   const nodes = list.split(',').map((text) => parseNode(text, shape === 'sentinel' ? 26379 : 6379))
   if (nodes.includes(undefined) || (shape === 'standalone' && nodes.length > 1)) return undefined
-  const decoded = decode([user, password, path])
+  const decoded = decode([user, path])
   if (decoded === undefined) return undefined
   if (shape === 'standalone' ? !/^\d{0,5}$/.test(path) : (shape === 'sentinel') !== (path !== '')) return undefined
   return {
     kind: 'redis', shape: shape as RedisStore['shape'], tls: scheme === 'rediss', nodes: nodes as Node[],
-    username: decoded[0], password: decoded[1],
-    database: shape === 'standalone' ? Number(path) : 0, master: shape === 'sentinel' ? decoded[2] : undefined,
+    username: decoded[0], database: shape === 'standalone' ? Number(path) : 0, master: shape === 'sentinel' ? decoded[1] : undefined,
   }
 }
 

@@ -7,7 +7,7 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import t from 'tap'
 import { run } from '../support/programs/processes.ts'
-import { IMDSD, programEnvironment } from '../support/programs/imds.ts'
+import { IMDS_API, IMDSCTL, IMDSD, programEnvironment } from '../support/programs/imds.ts'
 import { anAuthority } from '../support/redis/tls.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 
@@ -82,6 +82,16 @@ t.test('--check names every fault of variables and files, exits with 78 and prin
   t.match(faults((await check(pair(expired.certFile, expired.keyFile))).stderr), [/^IMDS_REDIS_CERT_FILE .*expired.pem expired on .* GMT$/])
   writeFileSync(at('cut.pem'), readFileSync(one.certFile, 'utf8').replace(/\n[^\n]+\n-----END/, '\n-----END'))
   t.match(faults((await check(pair(at('cut.pem'), one.keyFile))).stderr), [/^IMDS_REDIS_CERT_FILE .* has a certificate that cannot be parsed, number 1$/])
+})
+
+t.test('a password in the URL of the store is refused by all programs and never printed', async (t) => {
+  const env = { IMDS_STORE: 'redis://imds:S3CRET@127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', IMDS_STATE_DIR: t.testdir(), IMDS_API_DATABASE: 'postgres://imds@127.0.0.1:1/imds' }
+  const refusal = / must not have a password in it, since other programs can read it: name its file in IMDS_REDIS_PASSWORD_FILE/
+  for (const [status, ...command] of [[78, IMDSD], [78, IMDSD, '--check'], [78, IMDS_API], [69, IMDSCTL, 'list'], [69, IMDSCTL, '--store', env.IMDS_STORE, 'list']] as const) {
+    const ended = await run([process.execPath, ...command], { env: { ...programEnvironment(), ...env } })
+    t.match(ended, { status, stderr: refusal }, command.join(' '))
+    t.notMatch(`${ended.stdout.toString()}${ended.stderr}`, 'S3CRET')
+  }
 })
 
 t.test('--check names the files and directories that this user may not read or write', async (t) => {

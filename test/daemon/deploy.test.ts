@@ -13,6 +13,7 @@ import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startRedis } from '../support/redis/redis.ts'
+import { SECRET, urlAs } from '../support/redis/shapes.ts'
 import { exchange } from '../support/fixtures/socket.ts'
 
 interface Alert { readonly alert: string, readonly expr: string, readonly labels: { severity: string }, readonly annotations: { summary: string, description: string } }
@@ -106,7 +107,7 @@ t.test('the Redis user of the example environment has every permission that the 
   }
   await publish('srv-aaaaa', '10.0.0.2/30')
   const daemon = await startDaemon({
-    IMDS_STORE: redis.url.replace('//', `//${new URL(envFile['IMDS_STORE']!).username}:secret@`),
+    IMDS_STORE: urlAs(new URL(envFile['IMDS_STORE']!).username, redis), IMDS_REDIS_PASSWORD_FILE: SECRET.passwordFile!,
     IMDS_REGION: envFile['IMDS_REGION']!, IMDS_HYPERVISOR: envFile['IMDS_HYPERVISOR']!, IMDS_LISTEN: '127.0.0.1:0,[::1]:0',
   })
   t.teardown(() => daemon.stop())

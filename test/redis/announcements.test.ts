@@ -5,7 +5,7 @@ import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { sentBy, startRedis, type TestRedis } from '../support/redis/redis.ts'
-import { aStore, record } from '../support/redis/shapes.ts'
+import { aStore, record, SECRET, urlAs } from '../support/redis/shapes.ts'
 
 const KEYS = keysOf('gb1')
 const LONG = Buffer.alloc(32 * 1024 * 1024, 'x')
@@ -55,7 +55,7 @@ t.test('a long announcement is not read: it stops neither publishes nor the list
 
 t.test('without the new rights a publisher publishes without warnings, and the list names the right', async (t) => {
   await redis.client.call('ACL', 'SETUSER', 'earlier', 'on', '>secret', '~*', '&*', '+@all', '-scan', '-getrange', '-memory', '-hstrlen')
-  const store = await aStore(t, redis.url.replace('//', '//earlier:secret@'))
+  const store = await aStore(t, urlAs('earlier', redis), SECRET)
   await redis.client.set(KEYS.announcement('hv1'), '{}')
   t.same([await unannounced(store, 1), await unannounced(store, 2, 'hv2')], [[], []])
   await t.rejects(store.hypervisors(), /give it \+scan /)

@@ -8,7 +8,7 @@ import { openStore } from '../../src/store/open.ts'
 import { until, type TestDaemon } from '../support/programs/daemon.ts'
 import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { sentBy, startRedis, type TestRedis } from '../support/redis/redis.ts'
-import { aDaemon, aStore, connected, record, serves } from '../support/redis/shapes.ts'
+import { aDaemon, aStore, connected, record, SECRET, serves, urlAs } from '../support/redis/shapes.ts'
 
 t.setTimeout(120_000)
 
@@ -138,11 +138,10 @@ t.test('with the Redis users of an earlier version, daemons and publishers work 
   const publisherRules = '~imds:{gb1}* resetchannels &imds:{gb1}:notices:* nocommands +eval +evalsha +get +set +del +exists +hget +hgetall +hmget +hset +hdel +zadd +zrem +zrangebylex +zrevrangebylex +publish +psubscribe +time +info +client|setname'
   await redis.client.call('ACL', 'SETUSER', 'imds-hv1', 'on', '>secret', 'resetkeys', ...daemonRules.split(' '))
   await redis.client.call('ACL', 'SETUSER', 'imds-publisher', 'on', '>secret', 'resetkeys', ...publisherRules.split(' '))
-  const as = (user: string) => redis.url.replace('//', `//${user}:secret@`)
   const recordKeysFile = join(t.testdir({ keys: keyLines('k1') }), 'keys')
-  const store = await openStore({ url: as('imds-publisher'), region: 'gb1', recordKeysFile })
+  const store = await openStore({ url: urlAs('imds-publisher', redis), region: 'gb1', recordKeysFile, ...SECRET })
   t.teardown(() => store.close())
-  const daemon = await aDaemon(t, as('imds-hv1'), {}, { IMDS_RECORD_KEYS_FILE: recordKeysFile, IMDS_RESYNC_SECONDS: '1' })
+  const daemon = await aDaemon(t, urlAs('imds-hv1', redis), SECRET, { IMDS_RECORD_KEYS_FILE: recordKeysFile, IMDS_RESYNC_SECONDS: '1' })
   await store.put(record(1), Buffer.from('one'))
   await serves(daemon, 1)
   t.match([await store.seal('srv-n1'), (await store.list()).length], [{ kind: 'sealed' }, 1])

@@ -8,7 +8,7 @@ import { until } from '../support/programs/daemon.ts'
 import { run } from '../support/programs/processes.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
-import { aDaemon, aStore, connected, record, serves } from '../support/redis/shapes.ts'
+import { aDaemon, aStore, connected, record, SECRET, serves, urlAs } from '../support/redis/shapes.ts'
 
 t.setTimeout(120_000)
 
@@ -76,7 +76,7 @@ t.test('daemons announce themselves when they connect and periodically, and stay
 
 t.test('a daemon that may not announce itself serves its guests and logs the reason once', async (t) => {
   await redis.client.call('ACL', 'SETUSER', 'reader', 'on', '>secret', '~*', '&*', '+@all', '-set')
-  const daemon = await aDaemon(t, redis.url.replace('//', '//reader:secret@'))
+  const daemon = await aDaemon(t, urlAs('reader', redis), SECRET)
   const store = await aStore(t, redis.url)
   t.match(await store.put(record(1)), { kind: 'published', unannounced: ['hv1'] })
   await serves(daemon, 1)

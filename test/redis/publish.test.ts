@@ -12,6 +12,7 @@ import { startDaemon, until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
+import { SECRET, urlAs } from '../support/redis/shapes.ts'
 
 const KEYS = keysOf('gb1')
 const nic = (address: string, network = 'default') => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', network, ipv4Addresses: [address] }]
@@ -237,7 +238,7 @@ t.test('a watcher that lost its connection reports the instances that changed me
   await store.put(anInstance())
   await store.put(anInstance({ id: 'srv-same', interfaces: nic('10.0.0.6/30') }))
   await redis.client.call('ACL', 'SETUSER', 'watcher', 'on', '>secret', 'allkeys', 'allchannels', '+@all')
-  const watcher = await openStore({ url: redis.url.replace('//', '//watcher:secret@'), region: 'gb1' })
+  const watcher = await openStore({ url: urlAs('watcher', redis), region: 'gb1', ...SECRET })
   t.teardown(() => watcher.close())
   const reported = new Set<string>()
   t.teardown(await watcher.watch((id) => { reported.add(id) }))

@@ -11,7 +11,7 @@ import { until } from '../support/programs/daemon.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
-import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, reasons, record, serves } from '../support/redis/shapes.ts'
+import { aDaemon, aStore, connected, guestsWithoutPause, logsReason, reasons, record, SECRET, serves, urlAs } from '../support/redis/shapes.ts'
 
 const KEYS = keysOf('gb1')
 const ACL = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll('>PASSWORD', '>secret')
@@ -24,11 +24,10 @@ async function aRedisWithUsers(t: Test): Promise<TestRedis> {
 }
 
 const IPV6 = { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv6Addresses: ['fd00::2/64'] }] }
-const as = (redis: TestRedis, user: string) => redis.url.replace('//', `//${user}:secret@`)
 
 /** Runs commands, each with its arguments as one text, as a user. Returns those that Redis refuses. */
 async function refused(t: Test, redis: TestRedis, user: string, commands: readonly string[]): Promise<string[]> {
-  const client = new Redis(as(redis, user), { enableReadyCheck: false })
+  const client = new Redis(redis.url, { username: user, password: 'secret', enableReadyCheck: false })
   t.teardown(() => { client.disconnect() })
   const answers = await Promise.all(commands.map(async (command) => {
     const [name, ...args] = command.split(' ')
@@ -39,11 +38,11 @@ async function refused(t: Test, redis: TestRedis, user: string, commands: readon
 
 t.test('with the users of deploy/redis.acl all functions work, and Redis refuses no command', async (t) => {
   const redis = await aRedisWithUsers(t)
-  const store = await aStore(t, as(redis, 'imds-publisher'))
+  const store = await aStore(t, urlAs('imds-publisher', redis), SECRET)
   for (const n of ['3', '4']) { // several instances are loaded with other commands than one instance
     await store.put(record(1, { id: `srv-n${n}`, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:f0', ipv4Addresses: [`10.0.1.${n}/24`] }] }))
   }
-  const daemon = await aDaemon(t, as(redis, 'imds-hv1'), {}, { IMDS_RESYNC_SECONDS: '1' })
+  const daemon = await aDaemon(t, urlAs('imds-hv1', redis), SECRET, { IMDS_RESYNC_SECONDS: '1' })
   const prefix = { id: 'int-b', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['10.0.0.2/30'], ipv6Prefixes: ['2a02:1348:178:1::/64'] }
   const first = record(1)
   await store.put({ ...first, interfaces: [...first['interfaces'] as object[], prefix] }, Buffer.from('one'))
@@ -55,7 +54,7 @@ t.test('with the users of deploy/redis.acl all functions work, and Redis refuses
   await until(async () => (await store.hypervisors()).length === 1, 'the daemon to announce itself')
   const file = t.testdir({ 'record.json': JSON.stringify(record(3)), keys: `new:${Buffer.alloc(32, 7).toString('base64')}` })
   const imdsctl = async (...args: string[]) => {
-    const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, '--store', as(redis, 'imds-publisher'), '--region', 'gb1', ...args], { env: programEnvironment() })
+    const { status, stdout, stderr } = await run([process.execPath, IMDSCTL, '--store', urlAs('imds-publisher', redis), '--password-file', SECRET.passwordFile!, '--region', 'gb1', ...args], { env: programEnvironment() })
     t.equal(status, 0, `${args.join(' ')}: ${stderr}`)
     return stdout.toString()
   }
@@ -89,16 +88,16 @@ t.test('the control plane\'s user may publish to its region and nothing else', a
     'get other', 'set imds:{gb2} 1', 'publish imds:{gb2}:notices:hv1 x', 'publish other x', `subscribe ${KEYS.notices('hv1')}`, 'psubscribe *', 'shutdown', 'script flush',
   ]
   t.same(await refused(t, redis, 'imds-publisher', forbidden), forbidden)
-  const otherRegion = await openStore({ url: as(redis, 'imds-publisher'), region: 'gb2' }).then(() => 'opened', (error: unknown) => String(error))
+  const otherRegion = await openStore({ url: urlAs('imds-publisher', redis), region: 'gb2', ...SECRET }).then(() => 'opened', (error: unknown) => String(error))
   t.match(otherRegion, /NOPERM/)
 })
 
 t.test('a daemon that no record names tells which hypervisors the region has, if its user may ask', async (t) => {
   const redis = await aRedisWithUsers(t)
-  const store = await aStore(t, as(redis, 'imds-publisher'))
+  const store = await aStore(t, urlAs('imds-publisher', redis), SECRET)
   const other = (n: number, revision: number, ...hypervisors: string[]) => record(revision, { id: `srv-n${String(n)}`, hypervisors, interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [`10.0.0.${String(n)}/24`] }] })
   await redis.client.set(KEYS.region, '1700000000')
-  const daemon = await aDaemon(t, as(redis, 'imds-hv1'), {}, { IMDS_RESYNC_SECONDS: '1' })
+  const daemon = await aDaemon(t, urlAs('imds-hv1', redis), SECRET, { IMDS_RESYNC_SECONDS: '1' })
   const readiness = async () => JSON.parse((await daemon.operator('/readyz')).body.toString()) as { ready: boolean, hint?: string }
   await until(async () => (await readiness()).ready, 'readiness')
   t.equal((await readiness()).hint, undefined, 'a region without records')
@@ -122,7 +121,7 @@ t.test('the daemon logs a missing permission once and retries until it is grante
     ['resetkeys', '~imds:{gb1}*', /NOPERM.*key/],
   ] as const) {
     await redis.client.call('ACL', 'SETUSER', 'imds-hv1', change)
-    const daemon = await aDaemon(t, as(redis, 'imds-hv1'), {}, {}, ['sh', '-c', 'exec "$@" 2>> "$0"', errors])
+    const daemon = await aDaemon(t, urlAs('imds-hv1', redis), SECRET, {}, ['sh', '-c', 'exec "$@" 2>> "$0"', errors])
     await logsReason(daemon, reason)
     await redis.client.call('ACL', 'SETUSER', 'imds-hv1', back)
     await connected(daemon)
@@ -133,7 +132,7 @@ t.test('the daemon logs a missing permission once and retries until it is grante
 
 t.test('a missing permission is reported as the ACL rule that grants it', async (t) => {
   const redis = await aRedisWithUsers(t)
-  const store = await aStore(t, as(redis, 'imds-publisher'))
+  const store = await aStore(t, urlAs('imds-publisher', redis), SECRET)
   await store.put(record(1)) // the first publish sends the script itself
   for (const [change, back, use, rule] of [
     ['-hgetall', '+hgetall', () => store.list(), /give it \+hgetall \(deploy\/redis\.acl/], ['-psubscribe', '+psubscribe', () => store.watch(() => { /* refused */ }), /give it \+psubscribe /],
@@ -151,9 +150,8 @@ t.test('a password that changes at run time is read again: guests notice nothing
   const redis = await aRedisWithUsers(t)
   const directory = t.testdirName
   for (const file of ['daemon', 'publisher']) writeFileSync(`${directory}/${file}`, 'secret\n')
-  const url = redis.url.replace('//', '//imds-hv1@')
-  const daemon = await aDaemon(t, url, { passwordFile: `${directory}/daemon` })
-  const store = await aStore(t, redis.url.replace('//', '//imds-publisher@'), { passwordFile: `${directory}/publisher` })
+  const daemon = await aDaemon(t, urlAs('imds-hv1', redis), { passwordFile: `${directory}/daemon` })
+  const store = await aStore(t, urlAs('imds-publisher', redis), { passwordFile: `${directory}/publisher` })
   await store.put(record(1))
   await serves(daemon, 1)
   const guests = guestsWithoutPause(t, daemon)

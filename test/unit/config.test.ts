@@ -114,6 +114,7 @@ describe('a configuration is refused', () => {
     ['with a path of the operators\' socket that is too long', { ...REDIS, IMDS_OPERATOR_SOCKET: `/${'x'.repeat(107)}` }, /^IMDS_OPERATOR_SOCKET must be/],
     ['with a list of networks that has an address', { ...REDIS, IMDS_OPERATOR_ALLOW: '10.0.0.1' }, /IMDS_OPERATOR_ALLOW "10.0.0.1" is not a network/],
     ['with a relative file URL', { IMDS_STORE: 'file:' }, /IMDS_STORE must be/],
+    ['with a password in the URL', { ...REDIS, IMDS_STORE: 'redis://imds:secret@r' }, /^IMDS_STORE must not have a password in it, .*: name its file in IMDS_REDIS_PASSWORD_FILE \(--password-file\)$/],
     ['with Sentinels and no name of the primary', { ...REDIS, IMDS_STORE: 'redis-sentinel://s1,s2' }, /IMDS_STORE must be .*redis-sentinel:\/\/HOST\[:PORT\],HOST\[:PORT\]\/MASTER/],
     ['with an authority and no TLS', { ...REDIS, IMDS_REDIS_CA_FILE: '/ca.pem' }, /IMDS_REDIS_CA_FILE is for TLS/],
     ['with a certificate without its key', { ...REDIS, IMDS_STORE: 'rediss://r', IMDS_REDIS_CERT_FILE: '/c.pem' }, /IMDS_REDIS_CERT_FILE also needs the file of its private key/],

@@ -34,11 +34,6 @@ const SENTINEL_INTERVAL_MS = 5000
 /** The nodes of a Cluster may disagree about a slot just after it moved. More redirections than these are a loop. */
 const MOST_REDIRECTIONS = 5
 
-/** Returns the URL without its password, for logs. */
-export function describeUrl(url: string): string {
-  return url.replace(/^([^/]*\/\/[^/:]*):[^/]*@/, '$1:***@')
-}
-
 /**
  * Connects to the server that has the region with this key (keys.ts, `instances`), and checks it as `check` does. With Sentinel, the connection
  * ends when the primary is replaced. Rejects with the reason of every server that was tried.
@@ -59,8 +54,8 @@ export async function connectToRegion(settings: RedisSettings, key: string, name
 
 /** Connects to one server. Rejects with the reason. */
 export async function connectTo(settings: RedisSettings, node: Node, name: string): Promise<Connection> {
-  const { username, password, database } = storeOf(settings)
-  const secret = settings.passwordFile === undefined ? password : readSecretFile(settings.passwordFile)
+  const { username, database } = storeOf(settings)
+  const secret = settings.passwordFile === undefined ? undefined : readSecretFile(settings.passwordFile)
   // Without a password no AUTH is sent, and Redis would refuse the commands of its default user.
   if (username !== undefined && secret === undefined) throw new Error(`the store's URL names the user ${username}, and there is no password: ${PASSWORD_REMEDY}`)
   const credentials = { ...username !== undefined && { username }, ...secret !== undefined && { password: secret } }

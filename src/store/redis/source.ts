@@ -9,7 +9,7 @@
 import type { Redis } from 'ioredis'
 import { ipv6Digits } from '../../metadata/address.ts'
 import { formatTooLong as formatUserDataTooLong } from '../../metadata/user-data.ts'
-import { again, attempt, check, close, connectTo, connectToRegion, describeUrl, isDenied, reasonOf, redirection, type Connection, type RedisSettings } from './connection.ts'
+import { again, attempt, check, close, connectTo, connectToRegion, isDenied, reasonOf, redirection, type Connection, type RedisSettings } from './connection.ts'
 import { sampleHypervisors } from './hypervisor-sample.ts'
 import { ANNOUNCEMENT_SECONDS, keysOf } from './keys.ts'
 import { checkIndex, DIGEST_MAX_BYTES, formatTooLong, ID_MAX_BYTES, lengthCommands, lengthsOf, type Lengths } from './lengths.ts'
@@ -72,7 +72,7 @@ class RedisSource implements Source {
   #session: Session | undefined
 
   constructor({ settings, region, hypervisor, cipher, userDataMaxBytes, announcement }: RedisSourceParts) {
-    this.description = describeUrl(settings.url)
+    this.description = settings.url
     this.#settings = settings
     this.#keys = keysOf(region)
     this.#hypervisor = hypervisor

@@ -34,6 +34,14 @@ export async function aDaemon(t: Test, url: string, files: RedisFiles = {}, env:
   return daemon
 }
 
+/** The file of the password `secret`, which the Redis users of the tests have. */
+export const SECRET: RedisFiles = { passwordFile: new URL('password', import.meta.url).pathname }
+
+/** The URL of a Redis with the name of a user. */
+export function urlAs(user: string, { url }: { readonly url: string }): string {
+  return url.replace('//', `//${user}@`)
+}
+
 /** The announcement of a source without a daemon. */
 export const ANNOUNCEMENT: Announcement = { state: () => ({ version: '0', instances: 0 }), failed: () => { /* not tested */ } }
 

@@ -30,6 +30,11 @@ describe('settings are refused, with the setting at fault', () => {
   })
 })
 
+test('invariant 9: a URL with a password is refused without repeating it, with the remedy', () => {
+  const parsed = parseStoreSettings({ url: 'rediss://imds:S3CRET@r', region: 'g b' })
+  expect(parsed.ok ? 'ok' : formatSettingFaults(parsed.faults)).toMatch(/^url \(--store, IMDS_STORE\) must not have a password in it, since other programs can read it: name its file in IMDS_REDIS_PASSWORD_FILE \(--password-file\); region .* must be one word/)
+})
+
 test('a fault is reported by all three names of its setting: field, option and variable', () => {
   expect(formatSettingFaults([{ setting: 'url', message: 'is not set' }, { setting: 'recordKeysFile', message: 'is for Redis' }]))
     .toBe('url (--store, IMDS_STORE) is not set; recordKeysFile (--record-keys, IMDS_RECORD_KEYS_FILE) is for Redis')

@@ -1,17 +1,17 @@
 import { describe, expect, test } from 'vitest'
-import { fileFaults, parseStoreUrl, type RedisFiles, type RedisStore } from '../../../src/store/url.ts'
+import { fileFaults, hasPassword, parseStoreUrl, type RedisFiles, type RedisStore } from '../../../src/store/url.ts'
 
 describe('a Redis URL names its deployment shape', () => {
   test.each<[string, object]>([
     ['redis://r', { shape: 'standalone', tls: false, master: undefined, nodes: [{ host: 'r', port: 6379 }], database: 0 }],
     ['redis://127.0.0.1:1/', { nodes: [{ host: '127.0.0.1', port: 1 }], database: 0 }],
-    ['rediss://imds:p%40ss@[fd00::1]:7000/3', { tls: true, nodes: [{ host: 'fd00::1', port: 7000 }], username: 'imds', password: 'p@ss', database: 3 }],
-    ['redis://:a:b@c@r', { username: undefined, password: 'a:b@c', nodes: [{ host: 'r', port: 6379 }] }],
+    ['rediss://im%40ds@[fd00::1]:7000/3', { tls: true, nodes: [{ host: 'fd00::1', port: 7000 }], username: 'im@ds', database: 3 }],
     ['redis-sentinel://s1,s2:1,[fd00::1]/main', { shape: 'sentinel', nodes: [{ host: 's1', port: 26379 }, { host: 's2', port: 1 }, { host: 'fd00::1', port: 26379 }], master: 'main', database: 0 }],
     ['rediss-sentinel://imds@s1/a%20b', { shape: 'sentinel', tls: true, username: 'imds', master: 'a b' }],
     ['redis-cluster://imds@n1,n2:7000', { shape: 'cluster', username: 'imds', nodes: [{ host: 'n1', port: 6379 }, { host: 'n2', port: 7000 }] }],
     ['rediss-cluster://n1', { shape: 'cluster', tls: true, database: 0, master: undefined }],
-    ['redis://:@r', { username: undefined, password: undefined }],
+    ['redis://:@r', { username: undefined }],
+    ['redis://imds:@r', { username: 'imds', nodes: [{ host: 'r', port: 6379 }] }],
   ])('%s', (url, store) => { expect(parseStoreUrl(url)).toMatchObject({ kind: 'redis', ...store }) })
 })
 
@@ -20,6 +20,12 @@ test.each([
   'redis-cluster://a,', 'redis-sentinel://a,b', 'redis-sentinel://a/b/c', 'redis+sentinel://a/b', 'file:', 'xredis://r', 'redis://r/file:',
   'file://other-host/store', 'file:///a%2Fb', '',
 ])('%s is not a store', (url) => { expect(parseStoreUrl(url)).toBeUndefined() })
+
+test.each(['redis://imds:secret@r', 'rediss://:a:b@c@r:1/3', 'redis-sentinel://imds:secret@s1,s2:1/main', 'rediss-cluster://imds:p%40ss@n1', 'redis://imds:secret@not a host'])('%s has a password, so it is no store', (url) => {
+  expect([hasPassword(url), parseStoreUrl(url)]).toEqual([true, undefined])
+})
+
+test.each(['redis://imds@r', 'redis://:@r', 'redis-sentinel://s1:1,s2:2/main@1', 'file:a:b@c', ''])('%s has no password', (url) => { expect(hasPassword(url)).toBe(false) })
 
 test.each([
   ['file:/var/lib/imds/store', '/var/lib/imds/store'],

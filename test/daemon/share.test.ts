@@ -27,7 +27,7 @@ t.before(async () => {
     await store.put(anInstance({ id: `srv-${String(i)}`, interfaces: [nic] }), Buffer.alloc(256 * 1024, 'x'))
   }
   daemon = await startDaemon({ IMDS_STORE: url, IMDS_GUEST_BURST: '600', IMDS_GUEST_CONNECTIONS: '16', IMDS_USER_DATA_MAX_BYTES: '1000000' })
-  await until(async () => (await daemon.get(ID, FLOODER)).status === 200, 'the instances')
+  for (const address of [FLOODER, OTHER]) await until(async () => (await daemon.get(ID, address)).status === 200, `the instance of ${address}`)
 })
 t.teardown(() => daemon.stop())
 

@@ -208,7 +208,7 @@ t.test('a password from a file, over TLS that verifies the server', { skip: with
 
   for (const [what, changed, reason] of [
     ['a wrong password', { IMDS_API_DATABASE_PASSWORD_FILE: authority.caFile }, 'password authentication failed for user "imds"'],
-    ['a file that is missing', { IMDS_API_DATABASE_PASSWORD_FILE: `${directory}/x` }, `ENOENT: no such file or directory, open '${directory}/x'`],
+    ['a file that is missing', { IMDS_API_DATABASE_PASSWORD_FILE: `${directory}/x` }, `${directory}/x cannot be read: ENOENT`],
     ['no TLS', { IMDS_API_DATABASE: postgres.url }, 'no pg_hba.conf entry for host "127.0.0.1", user "imds", database "postgres", no encryption'],
     ['another authority', { IMDS_API_DATABASE: verified.replace(authority.caFile, stranger.caFile) }, 'unable to verify the first certificate'],
     ['another name', { IMDS_API_DATABASE: verified.replace('127.0.0.1', 'localhost') }, 'Hostname/IP does not match certificate\'s altnames: Host: localhost. is not'],

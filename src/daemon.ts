@@ -27,6 +27,7 @@ import { listen, listenAt, maxConnections, maxOperatorConnections, StartFailure 
 import { isOneAddress } from './metadata/address.ts'
 import { restoreView, type Restored } from './view/restore.ts'
 import { DISK } from './view/disk.ts'
+import { lockState } from './view/state-lock.ts'
 import { snapshotPath, type StateKeys, type StateOwner } from './view/state-files.ts'
 import type { Announcement } from './store/redis/source.ts'
 import { onlyIds } from './store/only-ids.ts'
@@ -42,6 +43,8 @@ const LIMITS = '/proc/self/limits'
 
 /** How long a change waits for the disk. A busy disk needs a second. */
 const DISK_TIMEOUT_MS = 5_000
+/** How long a start waits for a daemon with the same state directory to end: a stop takes 1.5 s, and a fold. */
+const LOCK_WAIT_MS = 5_000
 /** The pause after the disk has failed. */
 const DISK_RETRY_MS = 30_000
 
@@ -59,16 +62,21 @@ export interface Daemon {
 
 /**
  * Starts a daemon. It answers guests at once from its snapshot; a guest that is not in the snapshot gets 503 until the store has answered.
- * Rejects when a listener cannot be opened, and leaves nothing running.
+ * Rejects when a listener cannot be opened or another daemon has the state directory, and leaves nothing running.
  */
 export async function startDaemon(config: Config, log: Logger): Promise<Daemon> {
   const now = () => performance.now()
-  const guestSide = await startGuestSide(config, log, now)
-  await turn()
+  const lock = await lockState(config.stateDirectory, LOCK_WAIT_MS, log)
   try {
-    return await startBackground(config, log, now, guestSide)
+    const guestSide = await startGuestSide(config, log, now)
+    await turn()
+    const daemon = await startBackground(config, log, now, guestSide).catch(async (error: unknown) => {
+      await guestSide.stop()
+      throw error
+    })
+    return { ...daemon, stop: () => daemon.stop().finally(() => { lock.close() }) }
   } catch (error) {
-    await guestSide.stop()
+    lock.close()
     throw error
   }
 }

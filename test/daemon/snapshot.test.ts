@@ -7,7 +7,7 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore, type Publisher } from '../../src/store/open.ts'
-import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { runDaemon, startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
@@ -90,7 +90,7 @@ t.test('a torn snapshot is deleted and not served: 503 until the store answers',
   t.teardown(() => second.stop())
   t.equal((await second.get(ID)).status, 503)
   matchAll(t, second.log.filter(({ msg }) => msg.includes('snapshot')), [{ level: 'warn', msg: /rejected and deleted/, reason: /torn/ }])
-  t.strictSame(readdirSync(dirname(host.path)), ['token-key'])
+  t.strictSame(readdirSync(dirname(host.path)), ['token-key', 'view.lock'])
 })
 
 t.test('the snapshot of another hypervisor is not served and stays: with the right name it is served again', async (t) => {
@@ -117,4 +117,22 @@ t.test('a clean stop writes the latest change to the snapshot', async (t) => {
   await once(daemon.process, 'exit')
   t.match(readFileSync(host.path, 'latin1'), /latest/)
   await daemon.stop()
+})
+
+t.test('a second daemon with the same state directory is refused, and leaves the files of the first', async (t) => {
+  const host = await aHost(t)
+  const first = await startDaemon(host.env)
+  t.teardown(() => first.stop())
+  await host.store.put(local(1))
+  await until(async () => (await first.get(ID)).status === 200, 'the instance')
+  writeFileSync(`${host.path}.2.tmp`, 'a start deletes it')
+  const { status, stdout } = await runDaemon({ ...host.env, IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0' })
+  t.equal(status, 1)
+  t.match(stdout, `IMDS_STATE_DIR: another imdsd uses ${dirname(host.path)}`)
+  t.ok(existsSync(`${host.path}.2.tmp`))
+
+  await kill(first)
+  const next = await startDaemon(host.env)
+  t.teardown(() => next.stop())
+  t.match(next.log.find(({ msg }) => msg === 'listening'), { fromSnapshot: 1 })
 })

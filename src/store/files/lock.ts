@@ -20,12 +20,15 @@ const NOT_A_DATABASE = 26
 /** A lock; held until it is closed or the process ends. */
 export interface Lock { close(): void }
 
-/** Takes the lock at `path`, and creates its file if it is missing. Waits for up to `waitMs`, then rejects. */
+/** Another process, or another part of this one, has the lock. */
+export class LockHeld extends Error {}
+
+/** Takes the lock at `path`, and creates its file if it is missing. Waits for up to `waitMs`, then rejects with a LockHeld. */
 export async function takeLock(path: string, waitMs = WAIT_MS): Promise<Lock> {
   for (const deadlineMs = performance.now() + waitMs; ;) {
     const lock = tryLock(path)
     if (lock !== undefined) return lock
-    if (performance.now() > deadlineMs) throw new Error(`another writer has held ${path} for ${String(waitMs / 1000)} s, or this file system has no locks`)
+    if (performance.now() > deadlineMs) throw new LockHeld(`another writer has held ${path} for ${String(waitMs / 1000)} s, or this file system has no locks`)
     await sleep(10 + Math.random() * 20)
   }
 }

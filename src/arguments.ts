@@ -8,7 +8,7 @@ import type { Output } from './runtime/output.ts'
 import { VERSION } from './version.ts'
 
 /** The parsed arguments. */
-export interface Arguments { readonly demo?: boolean, readonly check?: boolean, readonly environmentFile?: string }
+export interface Arguments { readonly demo?: boolean, readonly check?: boolean, readonly connect?: boolean, readonly environmentFile?: string }
 
 const EX_USAGE = 64
 
@@ -23,6 +23,7 @@ export async function parseArguments(argv: readonly string[], output: Output): P
     .version(VERSION, '-V, --version', 'print the version')
     .option('--demo', 'serve one made-up instance on 127.0.0.1, from a temporary directory')
     .addOption(new Option('--check', 'check the configuration and every file that it names, without listening, connecting or writing').conflicts('demo'))
+    .option('--connect', 'with --check: also try the store and the rights of its user; nothing is written')
     .option('--environment-file <file>', 'with --check: read the variables of this file, as systemd does, in place of /etc/imds/imds.env')
     .helpOption('-h, --help', 'print this text')
     .addHelpText('after', `
@@ -30,10 +31,11 @@ Environment variables, with their defaults (docs/configuration.md describes them
 ${variables.join('\n')}
 
 Exit statuses:
-  0   stopped by SIGTERM or SIGINT; with --check: the configuration is valid
+  0   stopped by SIGTERM or SIGINT; with --check: the configuration is valid, and with --connect: the store can be used
   1   the service cannot continue: the last line of the log says why
   64  wrong usage
   66  the file in --environment-file cannot be read
+  69  with --check --connect: the configuration is valid, but the store cannot be used
   70  this Node.js is too old
   74  with --check or --help: the output was lost, because it cannot be written
   78  the configuration is invalid: standard error names every variable at fault`)
@@ -41,7 +43,8 @@ Exit statuses:
     .exitOverride()
     .action((unknown: string[]) => {
       if (unknown.length > 0) program.error(`error: unknown argument '${unknown.join(' ')}'`)
-      const { check, environmentFile } = program.opts<Arguments>()
+      const { check, connect, environmentFile } = program.opts<Arguments>()
+      if (connect === true && check !== true) program.error('error: --connect is for --check: the daemon always connects')
       if (environmentFile !== undefined && check !== true) program.error('error: --environment-file is for --check: the daemon has the variables of its environment')
     })
   try {

@@ -1,11 +1,11 @@
 /**
  * imdsd --check: checks a configuration without listening, connecting or writing. It checks the variables, that the user of the service can read the
- * files that they name, and that these are valid. systemd reads credentials as root.
+ * files that they name, and that these are valid. systemd reads credentials as root. (With --connect, store/probe.ts tries the store afterwards.)
  */
 import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
 import { closeSync, constants, existsSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { parseConfig, settingOf, type ConfigFault, type Variable } from './config.ts'
+import { parseConfig, settingOf, type ConfigFault, type StoreConfig, type Variable } from './config.ts'
 import { enabledNetworks } from './runtime/systemd.ts'
 import { unreadable } from './runtime/secret-file.ts'
 import { asUser } from './runtime/as-user.ts'
@@ -16,8 +16,8 @@ import { parseStoreUrl } from './store/url.ts'
 /** open(2): Linux's flag for an unnamed file in a directory, O_DIRECTORY included. */
 const O_TMPFILE = 0o20200000
 
-/** The result of a check. `notes` are warnings. */
-export interface Checked { readonly faults: readonly ConfigFault[], readonly notes: readonly string[] }
+/** The result of a check. `notes` are warnings. `store`: the store to use; undefined if there are faults. */
+export interface Checked { readonly faults: readonly ConfigFault[], readonly notes: readonly string[], readonly store: StoreConfig | undefined }
 
 type Environment = Readonly<Record<string, string | undefined>>
 
@@ -38,10 +38,11 @@ export function checkService(env: Environment, environmentFile: string | undefin
   const unit = readUnit(IMDS_SERVICE.name)
   const service = readServiceEnvironment(IMDS_SERVICE, unit, environmentFile, env, env['IMDS_STORE'] !== undefined)
   const user = process.getuid?.() === 0 ? unit?.user : undefined
-  const { faults, notes } = checkConfiguration(service.variables, nowMs, { user, credentials: service.credentials, stateDirectory: unit?.stateDirectory })
+  const runner = { user, credentials: service.credentials, stateDirectory: unit?.stateDirectory }
+  const { faults, notes, store } = checkConfiguration(service.variables, nowMs, runner)
   const sources = service.files.length > 0 ? [`variables from ${service.files.join(', ')}`] : []
   const files = [...service.credentials].map((path) => `credential ${path}, which systemd reads as root`)
-  return { faults, notes: [...sources, ...files, ...user === undefined ? [] : [`files checked as user ${user}, as in ${IMDS_SERVICE.name}`], ...service.notes, ...notes] }
+  return { faults, store, notes: [...sources, ...files, ...user === undefined ? [] : [`files checked as user ${user}, as in ${IMDS_SERVICE.name}`], ...service.notes, ...notes] }
 }
 
 /** Checks a configuration for a runner, at a time (milliseconds since 1970). */
@@ -57,7 +58,7 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Runn
     if (!existsSync(store.directory)) notes.push(`IMDS_STORE: ${store.directory} does not exist yet; the first publish creates it`)
     else faults.push(...asRunner(() => accessFaults('IMDS_STORE', store.directory, 'read', who)))
   }
-  return { faults, notes }
+  return { faults, notes, store: parsed.ok && faults.length === 0 ? parsed.value.store : undefined }
 }
 
 function redisFaults(env: Environment, nowMs: number, readText: (path: string) => string): ConfigFault[] {

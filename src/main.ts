@@ -1,14 +1,15 @@
 /**
  * The entry of imdsd: reads arguments and environment, starts the daemon, handles signals, and sets the exit status.
  *
- * Exit status: 0 after SIGTERM or SIGINT; 1 if the service cannot continue; 64 (EX_USAGE of sysexits.h) for wrong arguments and 78 (EX_CONFIG) for an
- * invalid configuration, before anything listens. (dist/main.js ends with 70 if Node.js is too old: rolldown.config.js.) With `--demo`: a store with one
- * instance for 127.0.0.1 unless the environment names another store, and readable log lines on a terminal.
+ * Exit status: 0 after SIGTERM or SIGINT; 1 if the service cannot continue; of sysexits.h 64 (EX_USAGE) for wrong arguments, 69 (EX_UNAVAILABLE) if
+ * --check --connect cannot use the store, and 78 (EX_CONFIG) for an invalid configuration, before anything listens. (dist/main.js ends with 70 if Node.js
+ * is too old: rolldown.config.js.) With `--demo`: a store with one instance for 127.0.0.1 unless the environment names another store, and readable log
+ * lines on a terminal.
  */
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Arguments } from './arguments.ts'
-import { Failure } from './runtime/failure.ts'
+import { EXIT, Failure } from './runtime/failure.ts'
 import { missingFile } from './runtime/missing-file.ts'
 import type { Output } from './runtime/output.ts'
 import { parseConfig, type ConfigFault } from './config.ts'
@@ -83,7 +84,7 @@ async function readArguments(): Promise<Arguments> {
   const { Output } = await import('./runtime/output.ts')
   const output = new Output('imds', process.stdout, process.stderr, (status) => process.exit(status))
   const parsed = await (await import('./arguments.ts')).parseArguments(process.argv, output)
-  if (parsed.check === true) process.exit(await output.finish(await check(output, parsed.environmentFile).catch((error: unknown) => failed(output, error))))
+  if (parsed.check === true) process.exit(await output.finish(await check(output, parsed).catch((error: unknown) => failed(output, error))))
   return parsed
 }
 
@@ -95,12 +96,19 @@ function failed(output: Output, error: unknown): number {
 }
 
 /** Runs `--check`: prints what it finds, and returns the exit status. */
-async function check(output: Output, environmentFile: string | undefined): Promise<number> {
+async function check(output: Output, { environmentFile, connect }: Arguments): Promise<number> {
   output.use({ json: false, continues: true })
   const { checkService } = await import('./check.ts')
-  const { faults, notes } = checkService(process.env, environmentFile, Date.now())
+  const { faults, notes, store } = checkService(process.env, environmentFile, Date.now())
   for (const note of notes) console.error(`note: ${note}`)
-  if (faults.length > 0) printFaults(faults)
-  else output.print('imds: the configuration is valid')
-  return faults.length > 0 ? EX_CONFIG : 0
+  if (store === undefined) {
+    printFaults(faults)
+    return EX_CONFIG
+  }
+  output.print('imds: the configuration is valid')
+  if (connect !== true) return EXIT.done
+  const { findings, problems } = await (await import('./store/probe.ts')).probeStore(store)
+  for (const finding of findings) output.print(`imds: the store: ${finding}`)
+  for (const problem of problems) output.warn(`the store cannot be used: ${problem}`)
+  return problems.length > 0 ? EXIT.unavailable : EXIT.done
 }

@@ -2,19 +2,22 @@
  * The entry of imds-api: reads arguments and environment, runs a command, handles signals, and sets the exit status.
  *
  * Exit status: 0 after SIGTERM or SIGINT, or when a command has succeeded; 1 if it failed or the service cannot go on; of sysexits.h 64 (EX_USAGE) for
- * wrong arguments, 74 (EX_IOERR) if the output of a command was lost, and 78 (EX_CONFIG) for a bad configuration or region file.
+ * wrong arguments, 69 (EX_UNAVAILABLE) if --check --connect cannot use the store or the database, 74 (EX_IOERR) if the output of a command was lost, and
+ * 78 (EX_CONFIG) for a bad configuration or region file.
  */
 import { Command } from 'commander'
 import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { buildLog, standardOutput } from '../log.ts'
-import { Failure } from '../runtime/failure.ts'
+import { EXIT, Failure } from '../runtime/failure.ts'
 import { StartFailure } from '../runtime/listen.ts'
 import { isJournal } from '../runtime/log-output.ts'
 import { Output } from '../runtime/output.ts'
 import { IMDS_API_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
 import { superviseBy } from '../runtime/systemd.ts'
 import { readUnit } from '../runtime/unit-file.ts'
+import { probeStore, storeOfPublisher } from '../store/probe.ts'
+import type { StoreSettings } from '../store/settings.ts'
 import { VERSION } from '../version.ts'
 import { startApi } from './api.ts'
 import { API_SETTINGS, parseApiConfig, type ApiConfig } from './config.ts'
@@ -40,6 +43,7 @@ const program = new Command('imds-api')
   .version(VERSION, '-V, --version', 'print the version')
   .helpOption('-h, --help', 'print this text')
   .option('--check', 'compare the tables of the database with this version, and change nothing')
+  .option('--connect', 'with --check: also try the store and the rights of its user; nothing is written')
   .option('--environment-file <file>', 'read the variables of this file, as systemd does. Default for commands: /etc/imds/imds-api.env')
   .addHelpText('after', `
 The secret of an account's first API client comes from the region file (secret_file). Clients that are created later have none: POST
@@ -49,8 +53,12 @@ Environment variables, with their defaults (docs/configuration.md describes them
 ${Object.entries(API_SETTINGS).map(([name, value]) => `  ${name.padEnd(30)}${value ?? ''}`.trimEnd()).join('\n')}`)
   .showHelpAfterError('(imds-api --help lists the commands)')
   .exitOverride()
-  .hook('preAction', () => { output.use({ json: false, continues: true }) })
-  .action(async (options: { check?: boolean }) => { await (options.check === true ? check() : serve()) })
+  .hook('preAction', (_program, command) => {
+    output.use({ json: false, continues: true })
+    const { check, connect } = program.opts<{ check?: boolean, connect?: boolean }>()
+    if (connect === true && (check !== true || command !== program)) program.error('error: --connect is for --check: the service always connects')
+  })
+  .action(async (options: { check?: boolean, connect?: boolean }) => { await (options.check === true ? check(options.connect === true) : serve()) })
 program.command('apply').argument('<file>', 'the region file').description('bring the database to what a region file says')
   .option('--dry-run', 'print the difference and change nothing').option('--prune', 'delete what the file does not have')
   .action(async (file: string, options: { dryRun?: boolean, prune?: boolean }) => { await apply(file, options.dryRun === true, options.prune === true) })
@@ -121,16 +129,35 @@ async function openForCommand(settings: DatabaseSettings): Promise<Database> {
   return openDatabase(settings, true, (error) => { output.warn(error.message) })
 }
 
-async function check(): Promise<void> {
-  const { config: { database: settings } } = readConfig()
+async function check(connects: boolean): Promise<void> {
+  const { config } = readConfig()
+  const ofStore = connects ? await checkStore(config.store) : EXIT.done
+  const ofTables = await checkTables(config.database).catch((error: unknown) => {
+    const found = report(error)
+    return connects && error instanceof StartFailure ? EXIT.unavailable : found
+  })
+  status = Math.max(ofStore, ofTables)
+}
+
+/** Prints what it finds in the store, and returns the exit status. */
+async function checkStore(settings: StoreSettings): Promise<number> {
+  const { findings, problems } = await probeStore(storeOfPublisher(settings))
+  for (const finding of findings) output.print(`the store: ${finding}`)
+  for (const problem of problems) output.warn(`the store cannot be used: ${problem}`)
+  return problems.length > 0 ? EXIT.unavailable : EXIT.done
+}
+
+/** Prints how the tables differ from those of this version, and returns the exit status. */
+async function checkTables(settings: DatabaseSettings): Promise<number> {
   if (!databaseExists(settings)) throw new Failure(1, 'there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it')
   const database = await openForCommand(settings)
   const { missing, unknown } = await compareMigrations(database.tables)
   await database.close()
   for (const name of missing) output.print(`missing: ${name} (the next start applies it)`)
   for (const name of unknown) output.print(`unknown: ${name} (of a later version)`)
-  status = missing.length + unknown.length > 0 ? 1 : 0
-  if (status === 0) output.print('the tables are those of this version')
+  if (missing.length + unknown.length > 0) return 1
+  output.print('the tables are those of this version')
+  return EXIT.done
 }
 
 async function apply(path: string, isDryRun: boolean, prune: boolean): Promise<void> {

@@ -28,7 +28,7 @@ test('no argument is needed; --demo and --check ask for one thing each', async (
   expect(await Promise.all([[], ['--demo'], ['--check']].map((args) => parseArguments(['node', 'imdsd', ...args], OUTPUT)))).toEqual([{}, { demo: true }, { check: true }])
 })
 
-test.each(['--demo --check', '--dmeo', 'start', '--check=yes', '--demo now'])('%s is wrong usage: exit status 64, and a hint at --help', async (line) => {
+test.each(['--demo --check', '--dmeo', 'start', '--check=yes', '--connect', '--demo now'])('%s is wrong usage: exit status 64, and a hint at --help', async (line) => {
   const { status, printed } = await ended(...line.split(' '))
   expect(status).toBe(64)
   expect(printed).toMatch(/^error: [^]*--help lists the options/)
@@ -40,5 +40,5 @@ test('--help lists every variable with its default, and every exit status', asyn
   const { status, printed } = await ended('--help')
   expect(status).toBe(0)
   for (const [name, value] of Object.entries(SETTINGS)) expect(printed.split('\n').map((line) => line.trim().split(/ {2,}/))).toContainEqual(value === undefined || value === '' ? [name] : [name, value])
-  for (const exit of ['0', '1', '64', '74', '78']) expect(printed).toMatch(new RegExp(`\\n  ${exit} +\\S`))
+  for (const exit of ['0', '1', '64', '69', '74', '78']) expect(printed).toMatch(new RegExp(`\\n  ${exit} +\\S`))
 })

@@ -5,6 +5,7 @@
  * change. Tokens, keys and user-data are never logged (invariant 9); the redaction below is a second barrier.
  */
 import { pino, type DestinationStream, type Logger } from 'pino'
+import { escapeControls, escapeJsonLine } from './runtime/escape.ts'
 import { isJournal, LogOutput, neverBlock } from './runtime/log-output.ts'
 
 /** The values of IMDS_LOG_LEVEL. */
@@ -22,6 +23,7 @@ export function buildLog(level: LogLevel, destination: DestinationStream): Logge
     base: {},
     timestamp: pino.stdTimeFunctions.isoTime,
     formatters: { level: (label) => ({ level: label }) },
+    hooks: { streamWrite: escapeJsonLine },
     redact: { paths: SECRETS.flatMap((name) => [name, `*.${name}`]), censor: '[redacted]' },
   }, destination)
 }
@@ -52,7 +54,7 @@ export function standardOutput(journalStream: string | undefined): DestinationSt
 
 /** Standard output for a person at a terminal. Loads the formatter only here, because a daemon does not need it. */
 export async function terminalOutput(): Promise<DestinationStream> {
-  const [{ prettyFactory }, { escapeControls }] = await Promise.all([import('pino-pretty'), import('./runtime/output.ts')])
+  const { prettyFactory } = await import('pino-pretty')
   const format = prettyFactory({ translateTime: 'SYS:HH:MM:ss', singleLine: true })
   const output = standardOutput(undefined)
   return { write: (line) => { output.write(format(mapTexts(line, escapeControls))) } }

@@ -10,7 +10,8 @@ import { getExplanation, valueOf } from '../operator/client.ts'
 import { waitForInstance } from '../operator/wait.ts'
 import { openStore, type Published, type Publisher, type SealResult, type StoreSettings } from '../store/open.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
-import { escapeControls, type Output } from '../runtime/output.ts'
+import { escapeControls } from '../runtime/escape.ts'
+import type { Output } from '../runtime/output.ts'
 
 /** What every command that needs a store gets. */
 export interface Context { readonly store: StoreSettings, readonly output: Output }

@@ -8,6 +8,7 @@
  */
 import type { Writable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
+import { escapeControls } from './escape.ts'
 import { EXIT } from './failure.ts'
 
 /** A stream of the process. */
@@ -90,12 +91,4 @@ async function written(stream: Stream): Promise<void> {
     })
   }
   await setImmediate()
-}
-
-/** Escapes control characters as JSON does, so that the text of a JSON document stays one. `keepsLines`: except tab and newline. */
-export function escapeControls(text: string, keepsLines = false): string {
-  // eslint-disable-next-line no-control-regex
-  return text.replace(/[\u0000-\u001f\u007f-\u009f]/g, (one) => {
-    return keepsLines && (one === '\n' || one === '\t') ? one : `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`
-  })
 }

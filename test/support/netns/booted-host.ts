@@ -101,7 +101,9 @@ if [ "$dist" ]; then
   touch opt/imds/bin/node
   mount --bind $node opt/imds/bin/node
   cp $repository/package.json opt/imds/lib/node_modules/imds
-  mount --bind $dist opt/imds/lib/node_modules/imds/dist
+  cp -a $dist/. opt/imds/lib/node_modules/imds/dist
+  chmod +x opt/imds/lib/node_modules/imds/dist/bin/* # as npm does
+  for command in imdsd imdsctl imds-api; do ln -s ../lib/node_modules/imds/dist/bin/$command opt/imds/bin/$command; done
   mount --bind $repository/node_modules opt/imds/lib/node_modules/imds/node_modules
 fi
 

@@ -25,6 +25,7 @@ import type { AddressWatch } from './runtime/addresses.ts'
 import { formatHostPort, type HostPort } from './runtime/host-port.ts'
 import { listen, listenAt, maxConnections, maxOperatorConnections, StartFailure } from './runtime/listen.ts'
 import { isOneAddress } from './metadata/address.ts'
+import { DEFAULT_NETWORK } from './metadata/identifiers.ts'
 import { restoreView, type Restored } from './view/restore.ts'
 import { DISK } from './view/disk.ts'
 import { lockState } from './view/state-lock.ts'
@@ -130,13 +131,13 @@ async function startGuestSide(config: Config, log: Logger, now: () => number): P
   }
 }
 
-/** Warns if IMDS_LISTEN names other addresses than the sockets that systemd passed. */
-function warnOfOverruled({ overruledListen }: Config, guests: readonly GuestPlace[], log: Logger): void {
+/** Warns if IMDS_LISTEN names other addresses or networks than the sockets that systemd passed. An address without a network may be that of any. */
+function warnOfOverruled({ overruledListen = [] }: Config, guests: readonly GuestPlace[], log: Logger): void {
   const format = (place: GuestPlace) => `${place.network}=${formatHostPort(place)}`
-  const ignored = overruledListen?.map(format) ?? []
-  const sockets = new Set(guests.map(format))
-  if (ignored.every((one) => sockets.has(one))) return
-  log.warn({ ignored, sockets: [...sockets] }, 'IMDS_LISTEN is ignored: an enabled systemd socket unit says where to listen. Change its ListenStream=, or disable it')
+  const isServed = ({ network, host, port }: GuestPlace) =>
+    guests.some((one) => one.host === host && one.port === port && (network === one.network || network === DEFAULT_NETWORK))
+  if (overruledListen.every(isServed)) return
+  log.warn({ ignored: overruledListen.map(format), sockets: guests.map(format) }, 'IMDS_LISTEN is ignored: an enabled systemd socket unit says where to listen. Change its ListenStream=, or disable it')
 }
 
 /** Loads and starts everything else, in steps. Guests are answered between two steps. */

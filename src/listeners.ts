@@ -35,11 +35,11 @@ export function parseListeners(
     return listener ?? { network: DEFAULT_NETWORK, host: '', port: 0 }
   })
   if (listed.length === 0) fault('names no address')
-  const fixed = listed.filter(({ port }) => port !== 0).map(({ host, port }) => `${host} ${String(port)}`)
-  if (new Set(fixed).size < fixed.length) fault('names one address and port twice')
 
   const sockets = passed.map(({ fd, name }): GuestListener => ({ fd, network: UNNAMED.test(name) ? DEFAULT_NETWORK : name }))
   if (sockets.length === 0 && enabled.length === 0) {
+    const fixed = listed.filter(({ port }) => port !== 0).map(({ host, port }) => `${host} ${String(port)}`)
+    if (new Set(fixed).size < fixed.length) fault('names one address and port twice')
     // Who connects over loopback is a process of this machine, so networks there separate nobody.
     if (!isFirewallRequired && !listed.every(({ host }) => isLoopback(host))) refuseSeveral(listed, 'names', fault)
     return { listen: listed, overruledListen: undefined, unserved: [] }

@@ -251,7 +251,7 @@ async function existing(publisher: Publisher, id: string): Promise<Published> {
 
 /** Throws a usage Failure if the text is not an id. */
 export function checkId(id: string): void {
-  if (!isId(id)) throw new Failure(EXIT.usage, `"${id}" is not ${ID_RULE}`)
+  if (!isId(id)) throw new Failure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
 }
 
 /** An outcome as `--json` prints it. */

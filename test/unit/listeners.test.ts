@@ -36,6 +36,12 @@ test('while a network has an enabled socket, IMDS_LISTEN is not used, even if no
   expect(listeners('red=10.0.0.1:80,blue=10.0.0.2:80', { enabled: ['red'] }).faults).toEqual([])
 })
 
+test('one address and port of two networks is a fault only if IMDS_LISTEN is used', () => {
+  const places = 'red=169.254.169.254:80,blue=169.254.169.254:80' // the addresses of the sockets of both, as the firewall agent needs them
+  expect(listeners(places, {}, true).faults).toEqual(['names one address and port twice'])
+  expect(listeners(places, { passed, enabled: ['blue', 'red'] }).faults).toEqual([])
+})
+
 test('beside an enabled socket of a network, the socket of another unit is not used', () => {
   const sockets = [{ fd: 3, name: 'imds.socket' }, { fd: 4, name: 'red' }]
   expect(listeners(LISTEN, { passed: sockets, enabled: ['red'] }, true)).toMatchObject({ networks: ['red'], faults: [], unserved: [

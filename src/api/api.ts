@@ -189,7 +189,10 @@ function readTls(files: ApiConfig['computeListener']['tls']): ApiServerSettings[
 
 function openAuditOrFail(file: string | undefined, log: Logger): AuditStream {
   try {
-    return openAudit(file, (error) => { log.error({ reason: error.message }, 'an audit line cannot be written: it is written with a later one, unless 1 MiB of lines wait') })
+    const problem = file === undefined
+      ? 'an audit line cannot be written to standard error: it is lost'
+      : 'an audit line cannot be written: it is written with a later one, unless 1 MiB of lines wait'
+    return openAudit(file, (error) => { log.error({ reason: error.message }, problem) })
   } catch (error) {
     throw new StartFailure(`IMDS_API_AUDIT_FILE cannot be opened: ${(error as Error).message}`, { cause: error })
   }

@@ -5,26 +5,42 @@
 import { closeSync, openSync } from 'node:fs'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { pino, type DestinationStream } from 'pino'
+import { LogOutput, neverBlock } from '../runtime/log-output.ts'
 import type { Caller } from './auth/account-choice.ts'
 
 /** Where the lines go. `reopen` opens the file again by its name, for a log rotation. It returns why it cannot: then lines go to the old file. */
 export interface AuditStream extends DestinationStream { reopen(): Error | undefined }
 
 const STANDARD_ERROR = 2
+/** The most bytes of lines that wait for the reader of standard error: about 30,000 lines. */
+const MAX_WAITING_BYTES = 8 << 20
 /** Methods that change nothing. */
 export const READS: readonly string[] = ['GET', 'HEAD', 'OPTIONS']
 
 /**
- * Opens standard error, or appends to a file. A line is written before the response is sent. One that cannot be written waits in memory, and `failed` is
- * called.
+ * Opens a file to append to, or standard error, which is flushed at exit. A line is written before the response is sent. `failed` is called for a line that
+ * cannot be written: one for a file waits in memory, one for standard error is lost.
  */
 export function openAudit(file: string | undefined, failed: (error: Error) => void): AuditStream {
-  const stream = pino.destination({ dest: file ?? STANDARD_ERROR, sync: true, maxLength: 1 << 20 })
+  if (file !== undefined) return auditToFile(file, failed)
+  neverBlock(STANDARD_ERROR, () => process.stderr)
+  const output = auditTo(STANDARD_ERROR, failed)
+  process.on('exit', () => { output.flushSync() })
+  return { write: (line) => { output.write(line) }, reopen: () => undefined }
+}
+
+/** The output of audit lines to a file descriptor that does not block: what its reader is too slow for waits, and above 8 MiB is dropped and counted. */
+export function auditTo(fd: number, failed: (error: Error) => void): LogOutput {
+  return new LogOutput(fd, (lines) => {
+    const line = { level: 'error', time: new Date().toISOString(), lines, msg: 'audit lines were lost, because the reader of standard error did not keep up' }
+    return `${JSON.stringify(line)}\n`
+  }, { maxWaitingBytes: MAX_WAITING_BYTES, failed })
+}
+
+function auditToFile(file: string, failed: (error: Error) => void): AuditStream {
+  const stream = pino.destination({ dest: file, sync: true, maxLength: 1 << 20 })
   stream.on('error', failed)
-  return {
-    write: (line) => { stream.write(line) },
-    reopen: () => file === undefined ? undefined : reopen(stream, file),
-  }
+  return { write: (line) => { stream.write(line) }, reopen: () => reopen(stream, file) }
 }
 
 /**

@@ -1,5 +1,6 @@
 /** The audit lines: who changed what. */
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, symlinkSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { closeSync, constants, existsSync, mkdirSync, openSync, readFileSync, readSync, renameSync, rmSync, symlinkSync, writeSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
 import { ADA, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
@@ -109,4 +110,26 @@ t.test('lines that wait for a full disk are in the new file after SIGHUP, in the
 
 t.test('a file that cannot be opened refuses the start, and names the variable', async (t) => {
   await t.rejects(startImdsApi(t, { IMDS_API_AUDIT_FILE: '/nonexistent/audit' }), /IMDS_API_AUDIT_FILE cannot be opened.*ENOENT/)
+})
+
+t.test('while nobody reads standard error, changes are made, and their lines arrive once it is read', async (t) => {
+  const fifo = join(t.testdir(), 'stderr')
+  execFileSync('mkfifo', [fifo])
+  const fd = openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK)
+  t.teardown(() => { closeSync(fd) })
+  const api = await startImdsApi(t, { IMDS_API_AUDIT_FILE: '' }, undefined, fd)
+  const filler = Buffer.alloc(1 << 12, '\n')
+  t.throws(() => { for (;;) writeSync(fd, filler) }, { code: 'EAGAIN' }, 'the pipe is full')
+  const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
+  const create = async () => (await (await fetch(`${api.baseUrl}/1.0/cloud_ips`, { method: 'POST', headers: { authorization } })).json() as { id: string }).id
+  const ids = [await create(), await create(), await create()]
+  let text = ''
+  const read = () => {
+    const chunk = Buffer.alloc(1 << 17)
+    text += chunk.toString('utf8', 0, readSync(fd, chunk))
+  }
+  read()
+  t.equal(await api.stop(), 0) // the lines are flushed at the exit
+  read()
+  t.strictSame(text.trim().split('\n').map((line) => (JSON.parse(line) as { id: string }).id), ids)
 })

@@ -13,7 +13,6 @@ const OF_THE_REPOSITORY = ['docs.test.ts', 'layers.test.ts', 'mirror.test.ts']
  * that use them.
  */
 const ELSEWHERE: Readonly<Record<string, string>> = {
-  'api/audit.ts': 'api/audit',
   'api/api.ts': 'api/program',
   'api/auth/account-choice.ts': 'api/account-choice',
   'api/auth/bearer.ts': 'api/tokens',

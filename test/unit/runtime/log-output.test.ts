@@ -1,34 +1,19 @@
-import { execFileSync } from 'node:child_process'
-import { closeSync, constants, fstatSync, mkdtempSync, openSync, readFileSync, readSync, rmSync } from 'node:fs'
+import { closeSync, fstatSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
 import { isJournal, LogOutput } from '../../../src/runtime/log-output.ts'
+import { aPipe } from '../../support/programs/pipe.ts'
 
 /** An output into a pipe that nobody reads, and a function that reads what is in the pipe. */
-function aPipe() {
-  const directory = mkdtempSync(join(tmpdir(), 'imds-log-'))
-  const fifo = join(directory, 'fifo')
-  execFileSync('mkfifo', [fifo])
-  const fd = openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK)
-  onTestFinished(() => {
-    closeSync(fd)
-    rmSync(directory, { recursive: true })
-  })
-  const read = () => {
-    const chunk = Buffer.alloc(1 << 17)
-    try {
-      return chunk.toString('latin1', 0, readSync(fd, chunk))
-    } catch {
-      return '' // EAGAIN: nothing is in the pipe now
-    }
-  }
+function anUnreadOutput() {
+  const { fd, read } = aPipe()
   return { output: new LogOutput(fd, (count) => `lost ${String(count)}\n`), read }
 }
 
 test('while nobody reads, 1 MiB of lines waits; further lines are dropped and counted', async () => {
-  const { output, read } = aPipe()
+  const { output, read } = anUnreadOutput()
   const lines = Array.from({ length: 3_000 }, (_, i) => `${String(i).padStart(999, 'x')}\n`)
   for (const line of lines) output.write(line)
   let text = ''
@@ -43,7 +28,7 @@ test('while nobody reads, 1 MiB of lines waits; further lines are dropped and co
 })
 
 test('a flush ends although nobody reads', () => {
-  const { output, read } = aPipe()
+  const { output, read } = anUnreadOutput()
   output.write('x'.repeat(100_000))
   output.flushSync()
   expect(read()).toHaveLength(1 << 16)

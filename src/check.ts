@@ -50,7 +50,7 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Runn
   const who = runner.user === undefined ? 'this user' : `user ${runner.user}`
   const asRunner = <T>(use: () => T): T => runner.user === undefined ? use() : asUser(runner.user, use)
   const readText = (path: string) => runner.credentials.has(path) ? readFileSync(path, 'utf8') : asRunner(() => readFileSync(path, 'utf8'))
-  const parsed = parseConfig(env, { passed: [], enabled: enabledNetworks() }, readText)
+  const parsed = parseConfig(env, { passed: [], ...asRunner(() => enabledNetworks()) }, readText)
   const notes = parsed.ok && parsed.unknown.length > 0 ? [`unknown variables, which are ignored: ${parsed.unknown.join(', ')}`] : []
   const faults = [...parsed.ok ? [] : parsed.faults, ...redisFaults(env, nowMs, readText), ...asRunner(() => stateFaults(env, runner.stateDirectory, who))]
   const store = parseStoreUrl(settingOf(env, 'IMDS_STORE') ?? '')

@@ -27,7 +27,7 @@ const REMEDY = 'enable imds-network@NETWORK.socket for each network, which binds
 
 /** Parses `places`, the parts of IMDS_LISTEN. `isSet`: whether an operator has set that variable. `fault` reports what is wrong with it. */
 export function parseListeners(
-  places: readonly string[], isSet: boolean, { passed, enabled }: SystemdSockets, isFirewallRequired: boolean, fault: (message: string) => void,
+  places: readonly string[], isSet: boolean, { passed, enabled, faults = [] }: SystemdSockets, isFirewallRequired: boolean, fault: (message: string) => void,
 ): GuestListeners {
   const listed = places.map((text) => {
     const listener = parseGuestListener(text)
@@ -35,6 +35,7 @@ export function parseListeners(
     return listener ?? { network: DEFAULT_NETWORK, host: '', port: 0 }
   })
   if (listed.length === 0) fault('names no address')
+  for (const message of faults) fault(message)
 
   const sockets = passed.map(({ fd, name }): GuestListener => ({ fd, network: UNNAMED.test(name) ? DEFAULT_NETWORK : name }))
   if (sockets.length === 0 && enabled.length === 0) {

@@ -29,7 +29,7 @@ const args = process.argv.length > 2 ? await readArguments() : {}
 const demo = args.demo === true ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
 const env = demo?.env ?? process.env
 const passed = inheritedSockets(env, process.pid)
-const parsed = parseConfig(env, { passed, enabled: demo === undefined ? enabledNetworks() : [] }, (path) => readFileSync(path, 'utf8'))
+const parsed = parseConfig(env, { passed, ...demo === undefined ? enabledNetworks() : { enabled: [] } }, (path) => readFileSync(path, 'utf8'))
 if (!parsed.ok) {
   demo?.clean()
   printFaults(parsed.faults)

@@ -10,8 +10,11 @@ import type { Logger } from 'pino'
 /** A listening socket that systemd passed to the daemon: its file descriptor and the FileDescriptorName= of its unit. */
 export interface InheritedSocket { readonly fd: number, readonly name: string }
 
-/** What systemd says about sockets: those that it passed, and the networks whose imds-network@NETWORK.socket is enabled. */
-export interface SystemdSockets { readonly passed: readonly InheritedSocket[], readonly enabled: readonly string[] }
+/**
+ * What systemd says about sockets: those that it passed, and the networks whose imds-network@NETWORK.socket is enabled. `faults`: why it is not known
+ * which networks these are.
+ */
+export interface SystemdSockets { readonly passed: readonly InheritedSocket[], readonly enabled: readonly string[], readonly faults?: readonly string[] }
 
 /** Without systemd. */
 export const NO_SOCKETS: SystemdSockets = { passed: [], enabled: [] }
@@ -28,17 +31,20 @@ export function inheritedSockets(env: Readonly<Record<string, string | undefined
   return Array.from({ length: Number(env['LISTEN_FDS'] ?? 0) }, (_, i) => ({ fd: FIRST_FD + i, name: names[i] ?? '' }))
 }
 
-/** The networks whose imds-network@NETWORK.socket is enabled on this machine, whether or not it runs. Throws if a directory cannot be read. */
-export function enabledNetworks(directories: readonly string[] = WANTS): string[] {
-  return [...new Set(directories.flatMap(namesIn).flatMap((name) => /^imds-network@(.+)\.socket$/.exec(name)?.[1] ?? []))].sort()
+/** The networks whose imds-network@NETWORK.socket is enabled on this machine, whether or not it runs. */
+export function enabledNetworks(directories: readonly string[] = WANTS): Pick<SystemdSockets, 'enabled' | 'faults'> {
+  const faults: string[] = []
+  const names = directories.flatMap((directory) => namesIn(directory, (message) => { faults.push(message) }))
+  return { enabled: [...new Set(names.flatMap((name) => /^imds-network@(.+)\.socket$/.exec(name)?.[1] ?? []))].sort(), faults }
 }
 
-function namesIn(directory: string): string[] {
+function namesIn(directory: string, fault: (message: string) => void): string[] {
   try {
     return readdirSync(directory)
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return []
-    throw error
+    const { code, message } = error as NodeJS.ErrnoException
+    if (code !== 'ENOENT') fault(`may be replaced by a unit that is enabled in ${directory}, which cannot be read: ${code === 'EACCES' ? `EACCES; run chmod 755 ${directory}` : message}`)
+    return []
   }
 }
 

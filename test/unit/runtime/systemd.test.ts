@@ -1,4 +1,5 @@
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
@@ -24,12 +25,42 @@ test('sockets in the environment that belong to another process are ignored', ()
   expect(inheritedSockets({}, 7)).toEqual([])
 })
 
-test('the networks whose socket unit is enabled are read from the links that systemctl makes', () => {
+const SYSTEMD = new URL('../../../src/runtime/systemd.ts', import.meta.url).href
+/** Prints the enabled networks as a user without root's rights. */
+const WITHOUT_ROOT = `
+  const [, url, directory] = process.argv
+  const { enabledNetworks } = await import(url)
+  if (process.getuid() === 0) process.setuid(65534)
+  console.log(JSON.stringify(enabledNetworks([directory])))`
+
+/** A directory in place of /etc and its kin, which the test removes. */
+function aDirectory(): string {
   const directory = mkdtempSync(join(tmpdir(), 'imds-wants-'))
   onTestFinished(() => { rmSync(directory, { recursive: true }) })
+  return directory
+}
+
+test('the networks whose socket unit is enabled are read from the links that systemctl makes', () => {
+  const directory = aDirectory()
   const wants = ['etc', 'run'].map((name) => join(directory, name))
-  expect(enabledNetworks(wants)).toEqual([])
+  expect(enabledNetworks(wants)).toEqual({ enabled: [], faults: [] })
   for (const path of wants) mkdirSync(path)
   for (const name of ['etc/imds-network@red.socket', 'run/imds-network@red.socket', 'run/imds-network@a-b.socket', 'etc/imds.socket']) symlinkSync('/nowhere', join(directory, name))
-  expect(enabledNetworks(wants)).toEqual(['a-b', 'red'])
+  expect(enabledNetworks(wants)).toEqual({ enabled: ['a-b', 'red'], faults: [] })
+})
+
+test('a directory of enabled units that may not be read is a fault of the configuration, with its remedy', () => {
+  const wants = join(aDirectory(), 'imds.service.wants')
+  mkdirSync(wants, 0o000)
+  const networks = JSON.parse(execFileSync(process.execPath, ['--input-type=module', '--eval', WITHOUT_ROOT, SYSTEMD, wants], { encoding: 'utf8' })) as ReturnType<typeof enabledNetworks>
+  chmodSync(wants, 0o700)
+  expect(parseConfig(FILES, { passed: [], ...networks })).toMatchObject({ ok: false, faults: [
+    { variable: 'IMDS_LISTEN', message: `may be replaced by a unit that is enabled in ${wants}, which cannot be read: EACCES; run chmod 755 ${wants}` },
+  ] })
+})
+
+test('something else in place of a directory of enabled units is a fault of the configuration', () => {
+  const file = join(aDirectory(), 'imds.service.wants')
+  writeFileSync(file, '')
+  expect(enabledNetworks([file])).toMatchObject({ enabled: [], faults: [expect.stringContaining('ENOTDIR')] })
 })

@@ -71,10 +71,11 @@ export class Catalog {
     for (const line of lines) this.#apply(line)
     const files = performance.now() >= this.#surveyAtMs ? await this.#files() : undefined
     const pending = [...files ?? []].filter(([, endings]) => endings.includes('.pending')).map(([id]) => id)
+    const written = isWhole ? [] : lines.map(([id]) => id) // by a writer that may have been killed before it removed its pending file
     const applied: string[] = []
-    for (const id of new Set([...this.#begun, ...pending])) if (await recovery?.apply(id) === true) applied.push(id)
+    for (const id of new Set([...this.#begun, ...pending, ...written])) if (await recovery?.apply(id) === true) applied.push(id)
     if (files !== undefined) await this.#survey(applied.length === 0 ? files : await this.#files(), recovery !== undefined)
-    else for (const id of this.#begun) await this.look(id)
+    else for (const id of new Set([...this.#begun, ...applied])) await this.look(id)
     this.#begun.clear()
     if (recovery === undefined) return
     await this.save()

@@ -313,6 +313,16 @@ describe('a tombstone', () => {
   })
 })
 
+test('a pending file that a killed writer left after its last line of the ledger is removed by the next write', async () => {
+  const { directory, store } = await aStore()
+  await store.put(other(1)) // surveys: the next survey is due in a second
+  const remove = (path: string) => path.endsWith('.pending') ? Promise.reject(new Error('killed')) : FILE_SYSTEM.remove(path)
+  await expect(openFilePublisher(directory, 16_384, { ...FILE_SYSTEM, remove }, Date.now).put(anInstance())).rejects.toThrow('killed')
+  expect(readdirSync(directory)).toContain(`${ID}.pending`)
+  await store.put(other(2))
+  expect(readdirSync(directory)).not.toContain(`${ID}.pending`)
+})
+
 test('a dry run writes nothing: no directory, lock or ledger, and finishes no change of others', async () => {
   const directory = join(aDirectory(), 'none')
   const store = await openStore({ url: `file:${directory}` })

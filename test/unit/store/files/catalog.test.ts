@@ -313,7 +313,7 @@ describe('a tombstone', () => {
   })
 })
 
-test('a pending file that a killed writer left after its last line of the ledger is removed by the next write', async () => {
+test('a pending file of a writer killed just before it removed it is removed by the next write', async () => {
   const { directory, store } = await aStore()
   await store.put(other(1)) // surveys: the next survey is due in a second
   const remove = (path: string) => path.endsWith('.pending') ? Promise.reject(new Error('killed')) : FILE_SYSTEM.remove(path)

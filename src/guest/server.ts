@@ -38,12 +38,17 @@ const LIMITS = {
 /** Builds the server of one listener. It does not listen yet. */
 export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
   const { network, rules, meter, refusalLog, log } = parts
-  const directory = directoryFor(listenerHost, parts.directory)
+  let host: string | undefined
+  const directory = directoryFor(() => host, parts.directory)
   const guard = new ConnectionGuard({ ...parts, directory })
   const responder = new Responder({ guard, meter, refusalLog, log })
   const targets = new Targets()
 
   const server = buildFastify(guard)
+  server.server.once('listening', () => { // kept, since a server that stops has no address any more, and still answers
+    const place = server.server.address()
+    host = typeof place === 'string' ? undefined : place?.address
+  })
   server.addHook('onRequest', serve)
   server.all('/', () => undefined) // never reached: `serve` responds
   return server
@@ -64,11 +69,6 @@ export function buildGuestServer(parts: GuestServerParts): FastifyInstance {
 
   function finish(exchange: Exchange): void {
     responder.respond(exchange, authorizeAndResolve(exchange))
-  }
-
-  function listenerHost(): string | undefined {
-    const place = server.server.address()
-    return typeof place === 'string' ? undefined : place?.address
   }
 
   /** Finds the instance of the peer. */

@@ -8,7 +8,7 @@
  * frames can be cut off at the end, but not changed, exchanged or left out. The first frame that is not complete or not authentic ends a journal.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
+import { closeSync, fdatasyncSync, fstatSync, openSync, readSync } from 'node:fs'
 import { json, Mismatch, Rejection, torn, Undecryptable } from './snapshot-input.ts'
 import type { JournalStart } from './snapshot.ts'
 import type { StateKeys } from './state-files.ts'
@@ -48,6 +48,7 @@ export interface Journal {
 export async function readJournal<T>(path: string, hypervisor: string, keys: StateKeys, use: (journal: Journal) => Promise<T>): Promise<T> {
   const fd = openSync(path, 'r')
   try {
+    fdatasyncSync(fd) // a killed daemon may have written more than it has flushed: what is served now must be there after a power failure too
     const frames = new Frames(fd, keys)
     const first = frames.next()
     if (first === undefined) throw new Mismatch('its journal is torn, or was written with another key of this hypervisor (IMDS_TOKEN_KEYS_FILE or token-key)')

@@ -81,6 +81,16 @@ t.test('a removed instance is removed from the snapshot and the journal too', as
   await until(() => !/S3CRET|srv-n1/.test(files()), 'the removal from the files', 60_000)
 })
 
+t.test('E3: a start does not serve a journal that it cannot flush: a power failure could cut it', async (t) => {
+  const host = await aHost(t)
+  await writeSnapshot(t, host) // the second instance is in the journal
+  await host.redis.kill()
+  const second = await startDaemon(host.env, ['strace', '--daemonize', '--follow-forks', '--inject=fdatasync:error=EIO', '--output=/dev/null'])
+  t.teardown(() => second.stop())
+  t.match(second.log.find(({ msg }) => msg.startsWith('the snapshot cannot be read')), { err: { code: 'EIO' } })
+  t.equal((await second.get(ID)).status, 503)
+})
+
 t.test('a torn snapshot is deleted and not served: 503 until the store answers', async (t) => {
   const host = await aHost(t)
   await writeSnapshot(t, host)

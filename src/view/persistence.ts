@@ -125,7 +125,7 @@ export class Persistence implements ChangeLog {
 
   /** The loop: brings a group of changes to the disk. Called while no other change waits to be applied. */
   async #write(changes: readonly Uint8Array[]): Promise<void> {
-    for (let report = this.#reports.shift(); report !== undefined; report = this.#reports.shift()) await report()
+    await this.#takeReports()
     const hasChanges = changes.length > 0
     if (this.#state.kind === 'idle' && (hasChanges || this.#isFoldWanted)) await this.#openFirst()
     if (this.#state.kind === 'resting' && this.#isFoldWanted) this.#openAgain()
@@ -138,13 +138,23 @@ export class Persistence implements ChangeLog {
     if (!hasChanges || epoch.isDropped) return
     try {
       if (isFirst && !epoch.isOnDisk) await epoch.folded()
-      if (epoch.isTooLong) await epoch.folded().catch(() => { /* reported */ })
-      if (epoch.isTooLong) throw new Error('the journal is too long, because no snapshot could be written')
+      if (epoch.isTooLong && !await this.#shorten(epoch)) return
       await epoch.append(changes)
       this.#parts.journalWrites.inc({ result: 'written' })
     } catch (error) {
       await this.#giveUp(epoch, error)
     }
+  }
+
+  /** Folds journals that are too long for another change, also if the last fold failed. False if the epoch was dropped. */
+  async #shorten(epoch: Epoch): Promise<boolean> {
+    await this.#backgroundEnded()
+    await this.#takeReports()
+    if (!epoch.isDropped && epoch.isTooLong) await this.#fold(epoch) // one that ran until now lacks what was appended meanwhile
+    let cause: unknown
+    await epoch.folded().catch((error: unknown) => { cause = error })
+    if (!epoch.isDropped && epoch.isTooLong) throw new Error('the journal is too long, because no snapshot could be written', { cause })
+    return !epoch.isDropped
   }
 
   /** idle -> kept, or clearing. */
@@ -279,12 +289,20 @@ export class Persistence implements ChangeLog {
     this.#background.add(reported)
   }
 
+  async #takeReports(): Promise<void> {
+    for (let report = this.#reports.shift(); report !== undefined; report = this.#reports.shift()) await report()
+  }
+
+  /** Resolves when the work in the background has ended. Rejects if the disk hangs. */
+  async #backgroundEnded(): Promise<void> {
+    await inTime(Promise.all(this.#background), this.#parts.timeoutMs, () => this.#state.kind === 'kept' ? this.#state.epoch.steps : 0)
+  }
+
   /** Resolves when nothing is under way. Rejects if the disk hangs. */
   async #quiet(): Promise<void> {
     await this.#queue.settled()
     while (this.#background.size > 0) {
-      const { timeoutMs } = this.#parts
-      await inTime(Promise.all(this.#background), timeoutMs, () => this.#state.kind === 'kept' ? this.#state.epoch.steps : 0)
+      await this.#backgroundEnded()
       await this.#queue.settled()
     }
   }

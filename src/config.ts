@@ -17,10 +17,9 @@ import { NAME_RULE, parseStoreSettings, redisFilesOf, STORE_SETTINGS, USER_DATA_
 import type { RedisFiles } from './store/url.ts'
 import { DEFAULT_OPERATOR_LISTEN, DEFAULT_OPERATOR_SOCKET } from './operator/paths.ts'
 import { DEFAULT_LISTEN } from './runtime/guest-listeners.ts'
-import { formatPlace, isLoopback, parseAddressPort, parseUnixSocket, UNIX_SOCKET_PATH_MAX_BYTES } from './runtime/host-port.ts'
+import { formatPlace, type HostPort, isLoopback, parseAddressPort, parseUnixSocket, UNIX_SOCKET_PATH_MAX_BYTES } from './runtime/host-port.ts'
 import { describeUnknown } from './runtime/nearest.ts'
 import { unreadable } from './runtime/secret-file.ts'
-import type { Listener } from './runtime/listen.ts'
 import { NO_SOCKETS, type SystemdSockets } from './runtime/systemd.ts'
 
 /** The store. `hypervisor` undefined: the daemon serves every record in the store. `recordKeys` undefined: records are plain. */
@@ -31,7 +30,7 @@ export type StoreConfig =
 /** The whole configuration of a daemon. */
 export interface Config extends GuestListeners {
   /** The operators' listener on TCP. */
-  readonly operator: Listener & { readonly allow: readonly string[] }
+  readonly operator: HostPort & { readonly allow: readonly string[] }
   /** The path of the operators' unix socket. */
   readonly operatorSocket: string
   readonly store: StoreConfig

@@ -5,9 +5,7 @@
  * second phase loads and starts everything else: the store, sync, the firewall, metrics and the operator server.
  */
 import { randomBytes } from 'node:crypto'
-import type { FastifyInstance } from 'fastify'
-import { existsSync, mkdirSync, readFileSync } from 'node:fs'
-import { dirname } from 'node:path'
+import { existsSync, readFileSync } from 'node:fs'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Config, StoreConfig } from './config.ts'
@@ -20,10 +18,11 @@ import { buildGuestServer } from './guest/server.ts'
 import { Shares, UNKNOWN_PEERS } from './guest/share.ts'
 import { Tokens, tokenTime } from './guest/token.ts'
 import type { Metrics } from './metrics.ts'
+import type { OperatorListener } from './operator/listener.ts'
 import type { OperatorParts } from './operator/server.ts'
 import type { AddressWatch } from './runtime/addresses.ts'
-import { formatHostPort, type HostPort } from './runtime/host-port.ts'
-import { listen, listenAt, maxConnections, maxOperatorConnections, StartFailure } from './runtime/listen.ts'
+import { formatHostPort, type HostPort, type UnixSocket } from './runtime/host-port.ts'
+import { listen, maxConnections, maxOperatorConnections, StartFailure } from './runtime/listen.ts'
 import { isOneAddress } from './metadata/address.ts'
 import { DEFAULT_NETWORK } from './metadata/identifiers.ts'
 import { restoreView, type Restored } from './view/restore.ts'
@@ -55,15 +54,15 @@ const ALL_ADDRESSES = 'IMDS_LISTEN: with IMDS_FIREWALL=required each listener ne
 export interface Daemon {
   /** The listeners of guests, in the order of the configuration. */
   readonly guests: readonly HostPort[]
-  /** The operators' listener on TCP. */
-  readonly operator: HostPort
+  /** The operators' listener on TCP; undefined if it could not open at the start. */
+  readonly operator: HostPort | undefined
   /** Stops accepting connections, completes the requests in flight, and disconnects from the store. */
   stop(): Promise<void>
 }
 
 /**
  * Starts a daemon. It answers guests at once from its snapshot; a guest that is not in the snapshot gets 503 until the store has answered.
- * Rejects when a listener cannot be opened or another daemon has the state directory, and leaves nothing running.
+ * Rejects when a guest listener cannot be opened or another daemon has the state directory, and leaves nothing running.
  */
 export async function startDaemon(config: Config, log: Logger): Promise<Daemon> {
   const now = () => performance.now()
@@ -157,32 +156,34 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
   clock.aheadMs(-(guestSide.restored.ageMs ?? 0))
   const { sync, persistence, firewall, viewAgeSeconds } = await buildFollowers(config, log, now, guestSide, source, metrics)
   const addresses = new AddressWatch(guests.map(({ host }) => host), log)
+  const operators = await buildOperatorSide({ config, log, now, view, guests, source, metrics, sync, firewall, addresses, viewAgeSeconds })
   metrics.readFrom({
     meter: guestSide.meter, instances: () => view.size, contested: () => view.contested().size, sync: () => sync.status(), viewAgeSeconds,
     firewall: () => firewall.status(), missingAddresses: () => addresses.missing().length, unservedNetworks: () => config.unserved.length,
+    closedOperatorListeners: () => operators.problems().length,
   })
-  const { tcp, socket } = await buildOperatorSide({ config, log, now, view, guests, source, metrics, sync, firewall, addresses, viewAgeSeconds })
 
   const clockChecks = setInterval(() => { clock.check() }, CHECK_INTERVAL_MS)
   const stop = async () => {
     clearInterval(clockChecks)
     addresses.stop()
     firewall.stop()
-    await Promise.all([guestSide.stop(), tcp.close(), socket.close()])
+    await Promise.all([guestSide.stop(), operators.tcp.stop(), operators.socket.stop()])
     await sync.stop()
     await persistence.stop()
   }
   try {
-    const operator = await listen(tcp, config.operator, 'IMDS_OPERATOR_LISTEN')
-    makeDirectoryOf(config.operatorSocket)
-    await listenAt(socket, [{ path: config.operatorSocket }], 'IMDS_OPERATOR_SOCKET')
+    await operators.tcp.start()
+    await operators.socket.start()
+    const operator = operators.tcp.place
+    const { host: address, port } = operator ?? config.operator
     const listeners = guests.map(({ network, host, port }) => ({ network, address: host, port }))
-    firewall.listens({ listeners, operator: { address: operator.host, port: operator.port }, limitedDscp: LIMITED_DSCP })
+    firewall.listens({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
     if (fromSnapshot > 0 && guestSide.restored.isWhole) firewall.isWhole()
     await addresses.start()
     sync.start()
     const recordKeys = keys.cipher?.names ?? []
-    log.info({ guests: guests.map(formatHostPort), operator: formatHostPort(operator), operatorSocket: config.operatorSocket, store: source.description, hypervisor, recordKeys, fromSnapshot }, 'listening')
+    log.info({ guests: guests.map(formatHostPort), operator: operator && formatHostPort(operator), operatorSocket: operators.socket.place?.path, store: source.description, hypervisor, recordKeys, fromSnapshot }, 'listening')
     return { guests, operator, stop }
   } catch (error) {
     await stop()
@@ -235,14 +236,18 @@ interface OperatorSideParts {
   readonly viewAgeSeconds: () => number
 }
 
-/** Builds the servers of the operator API: on TCP and on a unix socket. */
-async function buildOperatorSide(parts: OperatorSideParts): Promise<{ readonly tcp: FastifyInstance, readonly socket: FastifyInstance }> {
+/** The listeners of the operator API, and why those that are not open are not. */
+interface OperatorSide { readonly tcp: OperatorListener<HostPort>, readonly socket: OperatorListener<UnixSocket>, readonly problems: () => readonly string[] }
+
+/** Builds the listeners of the operator API. */
+async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
   const { config, log, now, view, guests, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
   const [
-    { buildSocketServer, buildTcpServer }, { explain }, { buildDiagnosis }, { buildLaunchGate, unreachableBy }, { buildReadiness }, { formatMissing },
+    { buildSocketServer, buildTcpServer }, { explain }, { buildDiagnosis }, { buildLaunchGate, unreachableBy },
+    { buildReadiness }, { formatMissing }, { OperatorListener },
   ] = await Promise.all([
     import('./operator/server.ts'), import('./operator/explain.ts'), import('./operator/diagnosis.ts'), import('./operator/launch-gate.ts'),
-    import('./operator/readiness.ts'), import('./runtime/addresses.ts'),
+    import('./operator/readiness.ts'), import('./runtime/addresses.ts'), import('./operator/listener.ts'),
   ])
   const networks = [...new Set(config.listen.map(({ network }) => network))]
   const unreachable = unreachableBy(guests, () => addresses.missing(), formatMissing)
@@ -252,21 +257,18 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<{ readonly t
     readiness: () => buildReadiness({
       sync: sync.status(), store: source.description, instances: view.size, contestedAddresses: view.contested().size,
       viewAgeSeconds: viewAgeSeconds(), firewall: firewall.status(),
-      listenerProblems: [...config.unserved.map(({ problem }) => problem), ...addresses.missing().map(formatMissing)],
+      listenerProblems: [...config.unserved.map(({ problem }) => problem), ...addresses.missing().map(formatMissing), ...problems()],
     }),
     launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
     explain: (network, address) => explain({ view, firewall, networks, unserved: config.unserved, diagnosis, unreachable }, network, address),
     diagnose: (id) => diagnosis.instance(id),
   }
   const most = maxOperatorConnections(readLimits())
-  return { tcp: buildTcpServer(operatorParts, { allow: config.operator.allow, most, now, log }), socket: buildSocketServer(operatorParts, most) }
-}
-
-/** Creates the directory of a unix socket if it is missing, for its owner and its group. If that fails, listening fails with the remedy. */
-function makeDirectoryOf(path: string): void {
-  try {
-    mkdirSync(dirname(path), { recursive: true, mode: 0o750 })
-  } catch { /* listening reports it */ }
+  const { allow, ...listener } = config.operator
+  const tcp = new OperatorListener<HostPort>({ server: buildTcpServer(operatorParts, { allow, most, now, log }), listener, variable: 'IMDS_OPERATOR_LISTEN', log })
+  const socket = new OperatorListener({ server: buildSocketServer(operatorParts, most), listener: { path: config.operatorSocket }, variable: 'IMDS_OPERATOR_SOCKET', log })
+  const problems = () => [tcp.problem, socket.problem].filter((problem) => problem !== undefined)
+  return { tcp, socket, problems }
 }
 
 function readLimits(): string {

@@ -8,13 +8,13 @@ import { join } from 'node:path'
 import { openStore } from './store/open.ts'
 
 /**
- * A prepared demo: its environment and its temporary directory. `announce` prints commands to try, given the listeners (`HOST:PORT`); `clean` deletes the
- * files.
+ * A prepared demo: its environment and its temporary directory. `announce` prints commands to try, given the listeners (`HOST:PORT`; `operator`
+ * undefined: it is not open); `clean` deletes the files.
  */
 export interface Demo {
   readonly env: Readonly<Record<string, string | undefined>>
   readonly directory: string
-  readonly announce: (guest: string, operator: string) => void
+  readonly announce: (guest: string, operator: string | undefined) => void
   readonly clean: () => void
 }
 
@@ -67,7 +67,7 @@ export async function prepareDemo(env: Readonly<Record<string, string | undefine
         `  curl ${base}/latest/meta-data/`,
         `  curl ${base}/latest/meta-data/public-keys/0/openssh-key`,
         `  curl ${base}/latest/user-data`,
-        `  curl http://${operator}/metrics`,
+        ...operator === undefined ? [] : [`  curl http://${operator}/metrics`],
         ...embedded ? [`  npm run -s imdsctl -- --store ${url} list`] : [],
       ]
       console.log(`\n${lines.join('\n')}\n`)

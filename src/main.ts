@@ -65,7 +65,7 @@ try {
   if (!stopping) {
     superviseBy(env, log)
     const [guest] = daemon.guests
-    if (guest !== undefined) demo?.announce(formatHostPort(guest), formatHostPort(daemon.operator))
+    if (guest !== undefined) demo?.announce(formatHostPort(guest), daemon.operator && formatHostPort(daemon.operator))
   }
 } catch (error) {
   const path = missingFile(error)

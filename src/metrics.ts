@@ -18,6 +18,7 @@ export interface MetricsSources {
   readonly firewall: () => { readonly required: boolean, readonly ageSeconds: number, readonly refused: number }
   readonly missingAddresses: () => number
   readonly unservedNetworks: () => number
+  readonly closedOperatorListeners: () => number
 }
 
 /** The registry, and the counters that other parts increment. `readFrom` declares the metrics that are read from `MetricsSources`. */
@@ -65,7 +66,9 @@ export function buildMetrics(): Metrics {
   for (const result of ['completed', 'failed', 'uninitialised'] as const) sync.resyncs.inc({ result }, 0)
   for (const reason of FAULT_REASONS) sync.recordFaults.inc({ reason }, 0)
 
-  const readFrom = ({ meter, instances, contested, sync: status, viewAgeSeconds, firewall, missingAddresses, unservedNetworks }: MetricsSources) => {
+  const readFrom = ({
+    meter, instances, contested, sync: status, viewAgeSeconds, firewall, missingAddresses, unservedNetworks, closedOperatorListeners,
+  }: MetricsSources) => {
     const gauge = (name: string, help: string, read: () => number) => new Gauge({ name, help, registers, collect() { this.set(read()) } })
     new Counter({
       name: 'imds_requests_total', help: 'Requests, by kind of path, method, status and reason ("served", or the reason of the refusal).', registers,
@@ -104,7 +107,7 @@ export function buildMetrics(): Metrics {
     gauge('imds_firewall_refused_interfaces', 'Interfaces without firewall rules, because nft refuses them. Their guests are kept out.', () => firewall().refused)
     gauge('imds_missing_addresses', 'Addresses of guest listeners that no interface of this hypervisor has. Guests cannot reach them.', missingAddresses)
     gauge('imds_unserved_networks', 'Networks with an enabled systemd socket that this daemon does not serve. Their guests get no response.', unservedNetworks)
-    gauge('imds_ready', '1 if /readyz is 200: the first full comparison with the store has completed, its records can be used, no address of a guest listener is missing, and every network is served.', () => Number(status().ready && missingAddresses() + unservedNetworks() === 0))
+    gauge('imds_ready', '1 if /readyz is 200: the first full comparison with the store has completed, its records can be used, no address of a guest listener is missing, every network is served, and both listeners of operators are open.', () => Number(status().ready && missingAddresses() + unservedNetworks() + closedOperatorListeners() === 0))
   }
   return { registry, sync, snapshotWrites, journalWrites, clockSetBacks, lookups, readFrom }
 }

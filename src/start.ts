@@ -36,10 +36,10 @@ async function startBoth(): Promise<void> {
 
   const daemon = spawn(process.execPath, [...DAEMON_OPTIONS, new URL('./main.ts', import.meta.url).pathname], { env: demo.env, stdio: ['ignore', 'pipe', 'inherit'] })
   const daemonEnded = once(daemon, 'exit')
-  const daemonListens = new Promise<{ guests: readonly string[], operator: string }>((resolve) => {
+  const daemonListens = new Promise<{ guests: readonly string[], operator: string | undefined }>((resolve) => {
     createInterface({ input: daemon.stdout }).on('line', (line) => {
       output.write(`${line}\n`)
-      const { msg, guests, operator } = JSON.parse(line) as { msg: string, guests: readonly string[], operator: string }
+      const { msg, guests, operator } = JSON.parse(line) as { msg: string, guests: readonly string[], operator?: string }
       if (msg === 'listening') resolve({ guests, operator })
     })
   })

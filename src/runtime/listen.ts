@@ -1,8 +1,9 @@
 /** Opens the sockets of a server, bounds its connections, and closes them gracefully. */
 import type { FastifyInstance } from 'fastify'
 import { once } from 'node:events'
-import { chmodSync, lstatSync, unlinkSync } from 'node:fs'
+import { chmodSync, lstatSync, statSync, unlinkSync } from 'node:fs'
 import { connect, Server } from 'node:net'
+import { dirname } from 'node:path'
 import { formatPlace, type HostPort, type Place } from './host-port.ts'
 
 /** Where to listen: a canonical address with a port (0: any free one), a unix socket, or a socket that systemd passed to this process. */
@@ -59,11 +60,21 @@ export async function listen(server: FastifyInstance, listener: Listener, variab
 /** Starts listening at several places. Rejects as `listen` does; `server.close` closes what is open then. */
 export async function listenAt(server: FastifyInstance, listeners: readonly Listener[], variable: string): Promise<Place[]> {
   const acceptors = listeners.map((_listener, i) => i === 0 ? server.server : acceptorFor(server.server))
-  server.addHook('preClose', () => drain(server.server, acceptors))
-  await server.ready()
+  await prepare(server, acceptors)
   const places: Place[] = []
   for (const [i, listener] of listeners.entries()) places.push(await open(acceptors[i]!, listener, variable))
   return places
+}
+
+/** Returns a function that starts listening. It rejects as `listen` does, and may be called again then. */
+export async function opener(server: FastifyInstance, listener: Listener, variable: string): Promise<() => Promise<Place>> {
+  await prepare(server, [server.server])
+  return () => open(server.server, listener, variable)
+}
+
+async function prepare(server: FastifyInstance, acceptors: readonly Server[]): Promise<void> {
+  server.addHook('preClose', () => drain(server.server, acceptors))
+  await server.ready()
 }
 
 /** Accepts connections for an HTTP server at one more place. */
@@ -78,6 +89,7 @@ async function open(acceptor: Server, listener: Listener, variable: string): Pro
     await once(acceptor, 'listening')
     if (listener.path !== undefined) chmodSync(listener.path, SOCKET_MODE)
   } catch (error) {
+    if (acceptor.listening) Server.prototype.close.call(acceptor)
     const { code } = error as NodeJS.ErrnoException
     const where = listener.fd === undefined ? formatPlace(listener) : `the socket from systemd (file descriptor ${String(listener.fd)})`
     throw new StartFailure(`${variable}: cannot listen on ${where}: ${remedy(code, variable, listener.path !== undefined) ?? (error as Error).message}`, { cause: error })
@@ -87,7 +99,10 @@ async function open(acceptor: Server, listener: Listener, variable: string): Pro
   return address ? { host: address.address, port: address.port } : { host: '', port: 0 }
 }
 
-/** Removes a socket on which nothing listens: a process that was killed has left it. */
+/**
+ * Removes a socket on which nothing listens: a process that was killed has left it. One that this user may not connect to, such as that of a daemon that
+ * ran as root, is removed from a directory of this user.
+ */
 async function removeLeftSocket(path: string): Promise<void> {
   const file = lstatSync(path, { throwIfNoEntry: false })
   if (file === undefined) return
@@ -98,7 +113,7 @@ async function removeLeftSocket(path: string): Promise<void> {
     client.once('error', (error: NodeJS.ErrnoException) => { resolve(error.code) })
   })
   client.destroy()
-  if (code === 'ECONNREFUSED') unlinkSync(path)
+  if (code === 'ECONNREFUSED' || (code === 'EACCES' && statSync(dirname(path)).uid === process.geteuid?.())) unlinkSync(path)
 }
 
 /**
@@ -123,7 +138,8 @@ function remedy(code: string | undefined, variable: string, isUnix: boolean): st
     case 'EADDRNOTAVAIL': return variable === 'IMDS_LISTEN'
       ? 'this hypervisor does not have the address; imds-address.service adds it'
       : `no interface of this machine has the address: correct it, or unset ${variable} to use its default`
-    case 'EADDRINUSE': return 'another program listens there already'
+    case 'EADDRINUSE': return `another program listens there already: end it, or correct ${variable}`
+    case 'EROFS': return 'its directory must exist and be writable, and its file system is read-only'
     case 'EACCES': return isUnix ? 'its directory must exist, and this user must be able to write to it' : 'a port below 1024 needs CAP_NET_BIND_SERVICE'
     default: return undefined
   }

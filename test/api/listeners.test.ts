@@ -77,7 +77,7 @@ t.test('a place that cannot be used is named with the remedy, and nothing keeps 
   t.teardown(() => { other.close() })
   writeFileSync(file, 'text')
   for (const [path, reason] of [
-    [live, `unix:${live}: another program listens there already`], [file, `unix:${file}: a file that is no socket has this name: remove it, or choose another name`],
+    [live, `unix:${live}: another program listens there already: end it, or correct IMDS_API_LISTEN`], [file, `unix:${file}: a file that is no socket has this name: remove it, or choose another name`],
     [join(directory, 'x/y'), `unix:${directory}/x/y: its directory must exist, and this user must be able to write to it`],
   ] as const) {
     const server = buildServer({ tls: undefined, trustedProxies: [], unreadable: () => { /* not counted */ }, log: pino({ level: 'silent' }) })

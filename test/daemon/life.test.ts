@@ -142,7 +142,7 @@ t.test('a second npm start on a terminal names the address in use, without a sta
   t.teardown(() => { blocker.close() })
   const demo = onTerminal(demoOn((blocker.address() as { port: number }).port, 0))
   t.equal(await demo.status, 1)
-  matchAll(t, demo.lines, [/ FATAL: could not start {"reason":"IMDS_LISTEN: cannot listen on 127\.0\.0\.1:\d+: another program listens there already"}$/])
+  matchAll(t, demo.lines, [/ FATAL: could not start {"reason":"IMDS_LISTEN: cannot listen on 127\.0\.0\.1:\d+: another program listens there already: end it, or correct IMDS_LISTEN"}$/])
 })
 
 t.test('a daemon whose log cannot be written, because the disk is full, still serves guests', async (t) => {

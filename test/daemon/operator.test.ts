@@ -3,14 +3,15 @@
  */
 import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { writeFileSync } from 'node:fs'
+import { chownSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
 import { ID_RULE } from '../../src/metadata/identifiers.ts'
 import { openStore } from '../../src/store/open.ts'
 import { request, startDaemon, until } from '../support/programs/daemon.ts'
-import { must, run } from '../support/programs/processes.ts'
+import { must, run, startChild, type Child } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { exchange } from '../support/fixtures/socket.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
@@ -90,6 +91,59 @@ t.test('idle connections of operators leave guests and Prometheus served, with f
     t.same(new Set(statuses().slice(1)), new Set(['HTTP/1.1 503']), 'the daemon holds the text of one response at most')
     t.same(await isServed(), [200, 200])
   })
+})
+
+/** Starts a process that listens, given the arguments of `listen` in JavaScript. Its first value is its port, if it has one. */
+async function aListener(where: string): Promise<Child> {
+  return startChild([process.execPath, '-e', `
+    const server = require('node:net').createServer().listen(${where}, () => console.log('up', server.address().port))
+    process.stdin.resume().on('end', () => process.exit())`])
+}
+
+t.test('while another process has the operators\' port, guests are served; it opens once that has ended', async (t) => {
+  const other = await aListener('0, `127.0.0.1`')
+  t.teardown(() => other.stop())
+  const place = `127.0.0.1:${other.readyValue}`
+  const daemon = await startDaemon({ IMDS_STORE: await aStore(t.testdir()), IMDS_OPERATOR_LISTEN: place })
+  t.teardown(() => daemon.stop())
+  await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
+  const problem = `IMDS_OPERATOR_LISTEN: cannot listen on ${place}: another program listens there already: end it, or correct IMDS_OPERATOR_LISTEN`
+  const { status, body } = await daemon.operator('/readyz')
+  t.same([status, (JSON.parse(body.toString()) as { problem: string }).problem], [503, problem])
+  t.equal(await daemon.metric('imds_ready'), 0)
+  t.match(daemon.log.filter(({ level }) => level === 'error'), [{ reason: problem }])
+  t.notOk('operator' in daemon.log.find(({ msg }) => msg === 'listening')!, 'the log does not say that it listens there')
+  process.kill(other.pid, 'SIGKILL')
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'the listener to open')
+  t.equal((await request(Number(place.split(':')[1]), '/readyz')).status, 200)
+  t.match(daemon.log.at(-1), { level: 'info', place, msg: 'operators can connect now' })
+})
+
+t.test('while the operators\' socket cannot be opened, guests are served, and readyz on TCP says why', async (t) => {
+  const daemon = await startDaemon({ IMDS_STORE: await aStore(t.testdir()), IMDS_OPERATOR_SOCKET: '/proc/imds/operator.sock' })
+  t.teardown(() => daemon.stop())
+  await until(async () => (await daemon.get(ID)).status === 200, 'the instance')
+  const { status, body } = await request(daemon.operatorPort, '/readyz')
+  const problem = 'IMDS_OPERATOR_SOCKET: cannot listen on unix:/proc/imds/operator.sock: its directory must exist, and this user must be able to write to it'
+  t.same([status, (JSON.parse(body.toString()) as { problem: string }).problem], [503, problem])
+  t.match(daemon.log.filter(({ level }) => level === 'error'), [{ reason: problem }])
+  t.notOk('operatorSocket' in daemon.log.find(({ msg }) => msg === 'listening')!)
+  t.equal(await daemon.stop(), 0, 'a stop ends the retries')
+})
+
+t.test('a socket that another user has left is replaced, in a directory of the daemon\'s user', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
+  const directory = mkdtempSync(join(tmpdir(), 'imds-left-'))
+  t.teardown(() => { rmSync(directory, { recursive: true }) })
+  const path = join(directory, 'operator.sock')
+  const other = await aListener(`'${path}'`)
+  t.teardown(() => other.stop())
+  process.kill(other.pid, 'SIGKILL')
+  await other.ended
+  chownSync(path, 65_534, 65_534)
+  const plain = ['setpriv', '--bounding-set=-dac_override,-dac_read_search'] // root, for whom permissions hold
+  const daemon = await startDaemon({ IMDS_STORE: await aStore(join(directory, 'store')), IMDS_OPERATOR_SOCKET: path }, plain)
+  t.teardown(() => daemon.stop())
+  await until(async () => (await daemon.operator('/readyz')).status === 200, 'readiness')
 })
 
 t.test('an address outside of IMDS_OPERATOR_ALLOW is closed before it is read', { skip: withoutNamespaces() }, async (t) => {

@@ -83,6 +83,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'library.ts': 'daemon/life',
   'main.ts': 'daemon/life',
   'operator/client.ts': 'daemon/operator-client',
+  'operator/listener.ts': 'daemon/operator',
   'operator/paths.ts': 'unit/operator/server',
   'operator/wait.ts': 'daemon/operator-client',
   'runtime/addresses.ts': 'daemon/addresses',

@@ -47,12 +47,12 @@ const DROPPED = 'imds_connections_dropped_total{reason="descriptors"}'
 t.test('E3: on a full disk guests get changes, one warning is logged, and no older state is left for a start', { skip: withoutNamespaces() }, async (t) => {
   const host = await aHost(t, withSmallDisk)
   const { daemon, change } = host
-  t.equal((await must(inside(host, 'ls'))).toString(), 'token-key\nview.journal.1\nview.snapshot\n')
+  t.equal((await must(inside(host, 'ls'))).toString(), 'token-key\nview.journal.1\nview.lock\nview.snapshot\n')
   await run(inside(host, 'head -c 1M /dev/zero > filler'))
   while (await daemon.metric('imds_journal_writes_total{result="failed"}') === 0) await change() // the last page of the journal has room for some
   await change()
   t.equal(await daemon.metric('imds_journal_writes_total{result="failed"}'), 1)
-  t.same((await must(inside(host, 'ls'))).toString().split('\n'), ['filler', 'token-key', ''], 'neither the older state nor an incomplete file is left')
+  t.same((await must(inside(host, 'ls'))).toString().split('\n'), ['filler', 'token-key', 'view.lock', ''], 'neither the older state nor an incomplete file is left')
   await must(inside(host, 'rm filler'))
   daemon.process.kill('SIGTERM')
   await until(() => daemon.log.some(({ msg }) => msg === 'the snapshot can be written again'), 'the last write')

@@ -99,7 +99,7 @@ t.test('a daemon that cannot be reached or is too slow is a value, with the reme
   for (const operator of ['unix:operator.sock', 'unix:', 'https://127.0.0.1', 'a b']) t.match(await ask(operator), { kind: 'unreachable', reason: 'it is not unix:/ABSOLUTE/PATH or ADDRESS:PORT' }, operator)
 })
 
-t.test('a user outside of the group of the socket is told how to get access', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
+t.test('a user outside of the group of the socket gets an error that says how to get access', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
   const { unix, path } = await listening(t, () => [200, EXPLANATION])
   chmodSync(join(path, '..'), 0o755)
   const explain = async () => run(['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups', process.execPath, IMDSCTL, 'explain', '10.0.0.2', '--operator', unix], { env: programEnvironment() })

@@ -1,5 +1,5 @@
 /**
- * Values in Redis that are far too long: whoever reads them asks for their length first, so Redis never sends them.
+ * Values in Redis that are far too long: every reader asks for their length first, so Redis never sends them.
  */
 import { join } from 'node:path'
 import t, { type Test } from 'tap'

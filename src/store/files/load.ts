@@ -146,7 +146,7 @@ async function sha256Of(userData: Uint8Array | undefined): Promise<string | unde
   return userData && sha256InSlices(userData, new TurnBudget())
 }
 
-/** `rest`: a text that differs with what else the digest stands for: the user-data, or a file that was not read. */
+/** `rest`: a text that changes with the user-data, or with a file that was not read. */
 function digestOf(record: string | Uint8Array, rest: string | undefined): string {
   return createHash('sha256').update(record).update(rest ?? 'none').digest('hex')
 }

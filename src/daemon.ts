@@ -5,41 +5,28 @@
  * second phase loads and starts everything else: the store, sync, the firewall, metrics and the operator server.
  */
 import { randomBytes } from 'node:crypto'
-import { existsSync, readFileSync } from 'node:fs'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { Config, StoreConfig } from './config.ts'
 import type { Firewall } from './firewall/firewall.ts'
-import { RefusalLog } from './guest/refusal-log.ts'
-import { LIMITED_DSCP, limitHops } from './guest/hop-limit.ts'
-import type { Directory } from './guest/identify.ts'
-import { RequestMeter } from './guest/meter.ts'
-import { buildGuestServer } from './guest/server.ts'
-import { Shares, UNKNOWN_PEERS } from './guest/share.ts'
-import { Tokens, tokenTime } from './guest/token.ts'
+import { LIMITED_DSCP } from './guest/hop-limit.ts'
+import { startGuestSide, type GuestSide } from './guest-side.ts'
 import type { Metrics } from './metrics.ts'
 import type { OperatorListener } from './operator/listener.ts'
 import type { OperatorParts } from './operator/server.ts'
 import type { AddressWatch } from './runtime/addresses.ts'
 import { formatHostPort, type HostPort, type UnixSocket } from './runtime/host-port.ts'
-import { listen, maxConnections, maxOperatorConnections, StartFailure } from './runtime/listen.ts'
-import { isOneAddress } from './metadata/address.ts'
-import { DEFAULT_NETWORK } from './metadata/identifiers.ts'
-import { restoreView, type Restored } from './view/restore.ts'
+import { maxOperatorConnections, readLimits } from './runtime/listen.ts'
 import { DISK } from './view/disk.ts'
 import { lockState } from './view/state-lock.ts'
-import { snapshotPath, type StateKeys, type StateOwner } from './view/state-files.ts'
+import { snapshotPath } from './view/state-files.ts'
 import type { Announcement } from './store/redis/source.ts'
 import { onlyIds } from './store/only-ids.ts'
 import type { Source } from './store/source.ts'
-import { RecordCipher } from './store/crypto/record-cipher.ts'
+import type { RecordCipher } from './store/crypto/record-cipher.ts'
 import type { Sync } from './view/sync.ts'
-import { View } from './view/view.ts'
-import { ownTokenKey } from './guest/token-key.ts'
+import type { View } from './view/view.ts'
 import { VERSION } from './version.ts'
-
-/** The file that shows how many file descriptors this process may open. */
-const LIMITS = '/proc/self/limits'
 
 /** How long a change waits for the disk. A busy disk needs a second. */
 const DISK_TIMEOUT_MS = 5_000
@@ -47,8 +34,6 @@ const DISK_TIMEOUT_MS = 5_000
 const LOCK_WAIT_MS = 5_000
 /** The pause after the disk has failed. */
 const DISK_RETRY_MS = 30_000
-
-const ALL_ADDRESSES = 'IMDS_LISTEN: with IMDS_FIREWALL=required each listener needs a specific address, not 0.0.0.0 or ::, since the firewall rules name addresses'
 
 /** A running daemon. */
 export interface Daemon {
@@ -81,64 +66,6 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
   }
 }
 
-/** A listener of guests, with its actual address and port. */
-interface GuestPlace extends HostPort { readonly network: string }
-
-/** The guest side: the view, filled from the state directory, and the servers of guests. */
-interface GuestSide {
-  readonly view: View
-  readonly meter: RequestMeter
-  readonly keys: StateKeys
-  readonly restored: Omit<Restored, 'instances'>
-  readonly guests: readonly GuestPlace[]
-  /** Sets the function that looks up unknown peers. */
-  lookUpBy(ask: Directory['ask']): void
-  stop(): Promise<void>
-}
-
-async function startGuestSide(config: Config, log: Logger, now: () => number): Promise<GuestSide> {
-  const secrets = config.tokenKeys ?? [ownTokenKey(config.stateDirectory, log)]
-  const tokens = new Tokens(secrets, tokenTime(() => Date.now(), now))
-  const meter = new RequestMeter()
-  const view = new View(config.provider, now)
-  const owner = stateOwner(config.store)
-  const cipher = cipherOf(config.store)
-  const keys = { cipher, macKeys: cipher?.macKeys(owner.hypervisor ?? '') ?? secrets }
-  const { instances, ...restored } = await restoreView(snapshotPath(config.stateDirectory), owner, keys, config.snapshotMaxAgeMs, Date.now(), log)
-  for (const assembled of instances) view.replace(assembled)
-  let ask: Directory['ask'] = () => undefined
-  const directory: Directory = { find: (network, address) => view.find(network, address), ask: (network, address) => ask(network, address) }
-  const most = maxConnections(readLimits(), config.listen.length)
-  const shares = new Shares(config.share, UNKNOWN_PEERS)
-  const rules = { tokens, forwarded: config.forwarded, limitHops }
-  const refusalLog = new RefusalLog(log, now)
-  const servers = config.listen.map(({ network }) => buildGuestServer({ network, maxConnections: most, directory, shares, rules, meter, refusalLog, log }))
-  const stop = async () => { await Promise.all(servers.map((server) => server.close())) }
-  try {
-    const guests: GuestPlace[] = []
-    for (const [i, server] of servers.entries()) {
-      const listener = config.listen[i]!
-      guests.push({ network: listener.network, ...await listen(server, listener, 'IMDS_LISTEN') })
-    }
-    if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host))) throw new StartFailure(ALL_ADDRESSES)
-    warnOfOverruled(config, guests, log)
-    for (const { network, problem } of config.unserved) log.warn({ network }, problem)
-    return { view, meter, keys, restored, guests, lookUpBy: (by) => { ask = by }, stop }
-  } catch (error) {
-    await stop()
-    throw error
-  }
-}
-
-/** Warns if IMDS_LISTEN names other addresses or networks than the sockets that systemd passed. An address without a network may be that of any. */
-function warnOfOverruled({ overruledListen = [] }: Config, guests: readonly GuestPlace[], log: Logger): void {
-  const format = (place: GuestPlace) => `${place.network}=${formatHostPort(place)}`
-  const isServed = ({ network, host, port }: GuestPlace) =>
-    guests.some((one) => one.host === host && one.port === port && (network === one.network || network === DEFAULT_NETWORK))
-  if (overruledListen.every(isServed)) return
-  log.warn({ ignored: overruledListen.map(format), sockets: guests.map(format) }, 'IMDS_LISTEN is ignored: an enabled systemd socket unit says where to listen. Change its ListenStream=, or disable it')
-}
-
 /** Loads and starts everything else, in steps. Guests are answered between two steps. */
 async function startBackground(config: Config, log: Logger, now: () => number, guestSide: GuestSide): Promise<Daemon> {
   const { view, keys, guests } = guestSide
@@ -156,11 +83,11 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
   clock.aheadMs(-(guestSide.restored.ageMs ?? 0))
   const { sync, persistence, firewall, viewAgeSeconds } = await buildFollowers(config, log, now, guestSide, source, metrics)
   const addresses = new AddressWatch(guests.map(({ host }) => host), log)
-  const operators = await buildOperatorSide({ config, log, now, view, guests, source, metrics, sync, firewall, addresses, viewAgeSeconds })
+  const operators = await buildOperatorSide({ config, log, now, guestSide, source, metrics, sync, firewall, addresses, viewAgeSeconds })
   metrics.readFrom({
     meter: guestSide.meter, instances: () => view.size, contested: () => view.contested().size, sync: () => sync.status(), viewAgeSeconds,
     firewall: () => firewall.status(), missingAddresses: () => addresses.missing().length, unservedNetworks: () => config.unserved.length,
-    closedOperatorListeners: () => operators.problems().length,
+    listenerProblems: () => operators.listenerProblems().length,
   })
 
   const clockChecks = setInterval(() => { clock.check() }, CHECK_INTERVAL_MS)
@@ -198,12 +125,13 @@ async function buildFollowers(config: Config, log: Logger, now: () => number, gu
     import('./firewall/firewall.ts'), import('./view/sync.ts'), import('./view/peer-lookup.ts'), import('./view/persistence.ts'),
   ])
   const persistence = new Persistence({
-    disk: DISK, path: snapshotPath(config.stateDirectory), owner: stateOwner(config.store), keys, restored, maxAgeMs: config.snapshotMaxAgeMs,
+    disk: DISK, path: snapshotPath(config.stateDirectory), owner: guestSide.owner, keys, restored, maxAgeMs: config.snapshotMaxAgeMs,
     timeoutMs: DISK_TIMEOUT_MS, retryMs: DISK_RETRY_MS, asOfMs: Date.now() - (restored.ageMs ?? 0), instances: () => view.instances(),
     snapshotWrites: metrics.snapshotWrites, journalWrites: metrics.journalWrites, log,
   })
   const instances = () => view.instances().map(({ instance }) => instance)
-  const firewall = new Firewall({ ...config.firewall, instances, now, epoch: randomBytes(4).toString('hex'), log })
+  const epoch = randomBytes(4).toString('hex')
+  const firewall = new Firewall({ ...config.firewall, instances, now, epoch, firstApplied: () => { guestSide.admit() }, log })
   const sync = new Sync({
     source, view, changeLog: persistence, hypervisor: config.store.hypervisor, userDataMaxBytes: config.userDataMaxBytes, resyncMs: config.resyncMs,
     metrics: metrics.sync, log,
@@ -226,8 +154,7 @@ interface OperatorSideParts {
   readonly config: Config
   readonly log: Logger
   readonly now: () => number
-  readonly view: View
-  readonly guests: readonly GuestPlace[]
+  readonly guestSide: GuestSide
   readonly source: Source
   readonly metrics: Metrics
   readonly sync: Sync
@@ -236,12 +163,17 @@ interface OperatorSideParts {
   readonly viewAgeSeconds: () => number
 }
 
-/** The listeners of the operator API, and why those that are not open are not. */
-interface OperatorSide { readonly tcp: OperatorListener<HostPort>, readonly socket: OperatorListener<UnixSocket>, readonly problems: () => readonly string[] }
+/** The listeners of the operator API, and a sentence for each listener, of guests or operators, that does not answer. */
+interface OperatorSide {
+  readonly tcp: OperatorListener<HostPort>
+  readonly socket: OperatorListener<UnixSocket>
+  readonly listenerProblems: () => readonly string[]
+}
 
 /** Builds the listeners of the operator API. */
 async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
-  const { config, log, now, view, guests, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
+  const { config, log, now, guestSide, source, metrics, sync, firewall, addresses, viewAgeSeconds } = parts
+  const { view, guests, hold } = guestSide
   const [
     { buildSocketServer, buildTcpServer }, { explain }, { buildDiagnosis }, { buildLaunchGate, unreachableBy },
     { buildReadiness }, { formatMissing }, { OperatorListener },
@@ -257,31 +189,21 @@ async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide
     readiness: () => buildReadiness({
       sync: sync.status(), store: source.description, instances: view.size, contestedAddresses: view.contested().size,
       viewAgeSeconds: viewAgeSeconds(), firewall: firewall.status(),
-      listenerProblems: [...config.unserved.map(({ problem }) => problem), ...addresses.missing().map(formatMissing), ...problems()],
+      listenerProblems: listenerProblems(),
     }),
     launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
-    explain: (network, address) => explain({ view, firewall, networks, unserved: config.unserved, diagnosis, unreachable }, network, address),
+    explain: (network, address) => explain({ view, firewall, networks, unserved: config.unserved, hold, diagnosis, unreachable }, network, address),
     diagnose: (id) => diagnosis.instance(id),
   }
   const most = maxOperatorConnections(readLimits())
   const { allow, ...listener } = config.operator
   const tcp = new OperatorListener<HostPort>({ server: buildTcpServer(operatorParts, { allow, most, now, log }), listener, variable: 'IMDS_OPERATOR_LISTEN', log })
   const socket = new OperatorListener({ server: buildSocketServer(operatorParts, most), listener: { path: config.operatorSocket }, variable: 'IMDS_OPERATOR_SOCKET', log })
-  const problems = () => [tcp.problem, socket.problem].filter((problem) => problem !== undefined)
-  return { tcp, socket, problems }
-}
-
-function readLimits(): string {
-  return existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : ''
-}
-
-function stateOwner(store: StoreConfig): StateOwner {
-  const { hypervisor } = store
-  return store.kind === 'redis' ? { store: 'redis', region: store.region, hypervisor } : { store: `file:${store.directory}`, region: undefined, hypervisor }
-}
-
-function cipherOf(store: StoreConfig): RecordCipher | undefined {
-  return store.kind === 'files' || store.recordKeys === undefined ? undefined : new RecordCipher(store.recordKeys, store.region)
+  const listenerProblems = () => [
+    ...config.unserved.map(({ problem }) => problem), ...addresses.missing().map(formatMissing),
+    ...[hold(), tcp.problem, socket.problem].filter((problem) => problem !== undefined),
+  ]
+  return { tcp, socket, listenerProblems }
 }
 
 async function buildSource(store: StoreConfig, cipher: RecordCipher | undefined, userDataMaxBytes: number, announcement: Announcement): Promise<Source> {

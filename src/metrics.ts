@@ -18,7 +18,8 @@ export interface MetricsSources {
   readonly firewall: () => { readonly required: boolean, readonly ageSeconds: number, readonly refused: number }
   readonly missingAddresses: () => number
   readonly unservedNetworks: () => number
-  readonly closedOperatorListeners: () => number
+  /** Listeners of guests or operators that nobody can reach, or that answer nobody, with unserved networks and missing addresses. */
+  readonly listenerProblems: () => number
 }
 
 /** The registry, and the counters that other parts increment. `readFrom` declares the metrics that are read from `MetricsSources`. */
@@ -67,7 +68,7 @@ export function buildMetrics(): Metrics {
   for (const reason of FAULT_REASONS) sync.recordFaults.inc({ reason }, 0)
 
   const readFrom = ({
-    meter, instances, contested, sync: status, viewAgeSeconds, firewall, missingAddresses, unservedNetworks, closedOperatorListeners,
+    meter, instances, contested, sync: status, viewAgeSeconds, firewall, missingAddresses, unservedNetworks, listenerProblems,
   }: MetricsSources) => {
     const gauge = (name: string, help: string, read: () => number) => new Gauge({ name, help, registers, collect() { this.set(read()) } })
     new Counter({
@@ -107,7 +108,7 @@ export function buildMetrics(): Metrics {
     gauge('imds_firewall_refused_interfaces', 'Interfaces without firewall rules, because nft refuses them. Their guests are kept out.', () => firewall().refused)
     gauge('imds_missing_addresses', 'Addresses of guest listeners that no interface of this hypervisor has. Guests cannot reach them.', missingAddresses)
     gauge('imds_unserved_networks', 'Networks with an enabled systemd socket that this daemon does not serve. Their guests get no response.', unservedNetworks)
-    gauge('imds_ready', '1 if /readyz is 200: the first full comparison with the store has completed, its records can be used, no address of a guest listener is missing, every network is served, and both listeners of operators are open.', () => Number(status().ready && missingAddresses() + unservedNetworks() + closedOperatorListeners() === 0))
+    gauge('imds_ready', '1 if /readyz is 200: the first full comparison with the store has completed, its records can be used, no address of a guest listener is missing, every network is served, the firewall has applied its rules if only it separates networks, and both listeners of operators are open.', () => Number(status().ready && listenerProblems() === 0))
   }
   return { registry, sync, snapshotWrites, journalWrites, clockSetBacks, lookups, readFrom }
 }

@@ -25,6 +25,8 @@ export interface FirewallParts {
   readonly now: () => number
   /** Distinguishes the versions of this process from those of another. */
   readonly epoch: string
+  /** Called when the agent reports for the first time that it has applied rules of this process. */
+  readonly firstApplied: () => void
   readonly log: Pick<Logger, 'warn'>
 }
 
@@ -58,6 +60,7 @@ export class Firewall {
   /** The versions that were given to the agent, the newest last. If one is applied, it is the first. */
   #versions: Version[] = []
   #applied: Version | undefined
+  #wasApplied = false
   #refused: readonly FirewallRefusal[] = []
   #heardAtMs: number
   readonly #waiting = new Set<() => void>()
@@ -167,6 +170,9 @@ export class Firewall {
     }
     this.#applied = this.#versions[at]
     if (at > 0) this.#versions.splice(0, at)
+    if (this.#applied === undefined || this.#wasApplied) return
+    this.#wasApplied = true
+    this.#parts.firstApplied()
   }
 
   #newest(): FirewallDocument | undefined {

@@ -12,21 +12,22 @@ import type { Explanation } from './api.ts'
 import type { Diagnosis } from './diagnosis.ts'
 
 /**
- * The parts of an explanation. `networks`: those that this daemon serves; `unserved`: those that it should serve; `unreachable`: why a guest cannot
- * reach its listeners, or undefined.
+ * The parts of an explanation. `networks`: those that this daemon serves; `unserved`: those that it should serve; `hold`: why no guest is answered now, or
+ * undefined; `unreachable`: why a guest cannot reach its listeners, or undefined.
  */
 export interface ExplainParts {
   readonly view: View
   readonly firewall: Firewall
   readonly networks: readonly string[]
   readonly unserved: readonly { readonly network: string, readonly problem: string }[]
+  readonly hold: () => string | undefined
   readonly diagnosis: Diagnosis
   readonly unreachable: (instance: Instance) => string | undefined
 }
 
 /** Explains what a guest at an address would get. Undefined if `text` is not an address. */
 export async function explain(
-  { view, firewall, networks, unserved, diagnosis, unreachable }: ExplainParts, network: string, text: string,
+  { view, firewall, networks, unserved, hold, diagnosis, unreachable }: ExplainParts, network: string, text: string,
 ): Promise<Explanation | undefined> {
   const address = canonicalAddress(text)
   if (address === undefined) return undefined
@@ -34,6 +35,8 @@ export async function explain(
     const problem = unserved.find((one) => one.network === network)?.problem
     return { network, address, answer: 'no-listener', because: problem ?? `this daemon does not serve network ${network}; it serves ${networks.join(', ') || 'none'}` }
   }
+  const held = hold()
+  if (held !== undefined) return { network, address, answer: 'unknown-peer', status: statusOf('unknown-peer'), because: held }
   const found = view.find(network, address)
   const refusal = refusalOf(found, address)
   const answer = { network, address, answer: refusal ?? 'metadata', status: refusal === undefined ? 200 : statusOf(refusal) } as const

@@ -1,7 +1,7 @@
 /** Opens the sockets of a server, bounds its connections, and closes them gracefully. */
 import type { FastifyInstance } from 'fastify'
 import { once } from 'node:events'
-import { chmodSync, lstatSync, statSync, unlinkSync } from 'node:fs'
+import { chmodSync, existsSync, lstatSync, readFileSync, statSync, unlinkSync } from 'node:fs'
 import { connect, Server } from 'node:net'
 import { dirname } from 'node:path'
 import { formatPlace, type HostPort, type Place } from './host-port.ts'
@@ -11,6 +11,8 @@ export type Listener = Place & { readonly fd?: undefined } | { readonly fd: numb
 /** The service cannot start. The message names the variable and the remedy, so the log needs no stack trace. */
 export class StartFailure extends Error {}
 
+/** The file that shows how many file descriptors this process may open. */
+const LIMITS = '/proc/self/limits'
 /** File descriptors that connections of guests may not use: those of operators, and 128 for the rest. An idle daemon has about 30 open. */
 const RESERVED = 256
 /** The most connections of each of the operators' two listeners. */
@@ -27,10 +29,15 @@ const STOP_TIMEOUT_MS = 1_500
 /** Of a unix socket: its owner and its group may connect. */
 const SOCKET_MODE = 0o660
 
+/** The text of /proc/self/limits; empty if the system has none. */
+export function readLimits(): string {
+  return existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : ''
+}
+
 /**
- * The most connections of one guest listener, given the text of /proc/self/limits (empty if the system has none) and the number of
- * listeners. RESERVED descriptors stay for the store, the snapshot, operators and systemd's watchdog. Without this bound guests could use up
- * all descriptors, and Node closes a connection that it cannot accept without reporting it.
+ * The most connections of one guest listener, given the text of /proc/self/limits and the number of listeners. RESERVED descriptors stay for the
+ * store, the snapshot, operators and systemd's watchdog. Without this bound guests could use up all descriptors, and Node closes a connection that it
+ * cannot accept without reporting it.
  */
 export function maxConnections(limits: string, listeners: number): number {
   const most = descriptors(limits)

@@ -4,7 +4,7 @@
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'
 import { curl, OPERATOR, sendRaw, startFirewallHost, type FirewallHost } from '../support/netns/firewall-host.ts'
-import { must } from '../support/programs/processes.ts'
+import { must, startChild } from '../support/programs/processes.ts'
 import { SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 
 const skip = withoutNamespaces()
@@ -155,4 +155,39 @@ t.test('on a bridge, MAC and address are checked together for guests on the same
   const before = await host.counted('unknown_peers')
   t.not(await curl(alpha, ['--interface', bravo.address]), 200, 'an address of bravo with the MAC of alpha') // if bridges are filtered, the outcome is a reset
   t.ok(await host.counted('unknown_peers') > before)
+})
+
+t.test('E4, G2: if only the firewall separates networks, guests get 503 until its rules are applied', { skip }, async (t) => {
+  const [blueAddress] = OPERATOR.split(':') as [string]
+  const host = await startFirewallHost(t, { IMDS_LISTEN: `red=${SERVICE}:80,blue=${blueAddress}:80` })
+  const alpha = await host.addGuest('alpha')
+  const nic = (id: string, network: string) => [{ id, network, macAddress: alpha.macAddress, ipv4Addresses: [alpha.address] }]
+  await host.put(alpha, { interfaces: nic('int-alpha', 'red') })
+  await host.put(alpha, { id: 'srv-blue', interfaces: nic('int-blue', 'blue') }) // its guest has the same address, on a link that does not exist here
+  const asBlue = () => curl(alpha, [], `http://${blueAddress}/latest/meta-data/instance-id`)
+  const ready = async () => JSON.parse(await host.operator('/readyz')) as { ready: boolean, instances: number, problem?: string }
+  const explained = async () => (await host.imdsctl('explain', alpha.address, '--network', 'red')).stdout.toString()
+
+  await until(async () => (await ready()).instances === 2, 'both instances')
+  t.same([await curl(alpha), await asBlue()], [503, 503])
+  const held = /no guest is answered until imds-firewall has applied its rules .*systemctl enable --now imds-firewall/
+  t.match(await ready(), { ready: false, problem: held })
+  t.match(host.log().filter(({ level }) => level === 'warn').map(({ msg }) => msg), [held])
+  t.match(await explained(), held)
+
+  const open = await startChild([...alpha.within, process.execPath, '-e', `require('node:net').connect(80, '${blueAddress}', () => console.log('up'))`])
+  t.teardown(() => open.stop())
+  const connections = async () => (await must([...host.hypervisor.within, 'ss', '--no-header', '--tcp', 'state', 'established', 'sport', '=', ':80'])).toString()
+  t.not(await connections(), '')
+  await host.startFirewall()
+  await until(async () => (await ready()).ready, 'the rules of this daemon')
+  t.equal(await connections(), '', 'what was sent before the rules is not answered after them')
+  t.same([await curl(alpha), await asBlue()], [200, 'refused'])
+  t.match(await explained(), /metadata/)
+
+  await t.test('a new daemon waits for rules of its own, and needs nobody for that', async (t) => {
+    await host.restartDaemon()
+    await until(async () => await curl(alpha) === 200, 'the rules of the new daemon')
+    t.equal(await asBlue(), 'refused')
+  })
 })

@@ -22,7 +22,7 @@ test('the minimal configuration for Redis has the documented defaults', () => {
 test('every default of the configuration is the documented one, and nothing else is in it', () => {
   const parsed = parseConfig(REDIS)
   expect(parsed.ok && parsed.value).toStrictEqual({
-    listen: [{ network: 'default', host: '169.254.169.254', port: 80 }], overruledListen: undefined, unserved: [], operator: { host: '127.0.0.1', port: 9169, allow: [] },
+    listen: [{ network: 'default', host: '169.254.169.254', port: 80 }], overruledListen: undefined, unserved: [], needsFirewall: false, operator: { host: '127.0.0.1', port: 9169, allow: [] },
     operatorSocket: '/run/imds/operator.sock',
     store: {
       kind: 'redis', url: 'redis://r:6379', region: 'gb1', hypervisor: 'hv1', recordKeys: undefined,

@@ -73,6 +73,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/resources/users.ts': 'api/users',
   'cli/imdsctl.ts': 'daemon/programs',
   'daemon.ts': 'daemon/life',
+  'guest-side.ts': 'daemon/firewall',
   'firewall/agent/agent.ts': 'daemon/firewall-keeping',
   'firewall/agent/nft.ts': 'daemon/firewall-table',
   'firewall/agent/refused.ts': 'daemon/firewall-keeping',

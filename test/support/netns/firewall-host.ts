@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { openStore, type Publisher } from '../../../src/store/open.ts'
-import { startDaemon, until } from '../programs/daemon.ts'
+import { startDaemon, until, type LogLine } from '../programs/daemon.ts'
 import { must, run, type Ran } from '../programs/processes.ts'
 import { anInstance } from '../fixtures/instance.ts'
 import { makeHypervisor, SERVICE, type Guest, type Hypervisor } from './namespaces.ts'
@@ -45,6 +45,8 @@ export interface FirewallHost {
   /** The number of packets that a counter of the table has counted. */
   counted(counter: string): Promise<number>
   operator(path: string): Promise<string>
+  /** The log of the daemon. */
+  log(): readonly LogLine[]
   /** Starts the firewall agent and waits for its first output. `program` is another build of imdsctl. */
   startFirewall(env?: Readonly<Record<string, string>>, program?: string): Promise<Firewall>
 }
@@ -90,6 +92,7 @@ export async function startFirewallHost(t: Pick<Test, 'teardown'>, env: Readonly
   }
   return {
     hypervisor, store, put, operatorSocket, agentEnvironment, imdsctl, nft, operator,
+    log: () => daemon.log,
     restartDaemon: async () => {
       await daemon.stop()
       daemon = await start()

@@ -19,7 +19,8 @@ function report(applied?: string, refused: readonly FirewallRefusal[] = []) {
 function aFirewall(required = true, link = 'tap-{interfaceId}') {
   const instances = new Map<string, Instance>()
   const log: Record<string, unknown>[] = []
-  const firewall = new Firewall({ required, link, instances: () => instances.values(), now: () => Date.now(), epoch: 'e', log: pino({}, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } }) })
+  const firstApplied = vi.fn()
+  const firewall = new Firewall({ required, link, instances: () => instances.values(), now: () => Date.now(), epoch: 'e', firstApplied, log: pino({}, { write: (line: string) => { log.push(JSON.parse(line) as Record<string, unknown>) } }) })
   const put = (change: Record<string, unknown> = {}) => {
     const instance = parsed(anInstance(change))
     instances.set(instance.id, instance)
@@ -30,7 +31,7 @@ function aFirewall(required = true, link = 'tap-{interfaceId}') {
     firewall.listens(PLACES)
     firewall.isWhole()
   }
-  return { firewall, put, ready, log }
+  return { firewall, put, ready, log, firstApplied }
 }
 
 test('no document is sent before the daemon listens and its view is complete', async () => {
@@ -60,6 +61,18 @@ test('the gate stays closed until the rules of that record are applied', async (
   expect([firewall.holds(first) === undefined, firewall.holds(changed) === undefined]).toEqual([true, false])
   void firewall.next(report('e.2'))
   expect([firewall.holds(first) === undefined, firewall.holds(changed) === undefined]).toEqual([false, true])
+})
+
+test('it is reported once, and for good, that rules of this process were applied', () => {
+  const { firewall, put, ready, firstApplied } = aFirewall()
+  ready()
+  put()
+  for (const applied of [undefined, 'other.1', 'e.2']) void firewall.next(report(applied))
+  expect(firstApplied).not.toHaveBeenCalled()
+  void firewall.next(report('e.1'))
+  expect(firstApplied).toHaveBeenCalledOnce()
+  for (const applied of [undefined, 'e.1']) void firewall.next(report(applied))
+  expect(firstApplied).toHaveBeenCalledOnce()
 })
 
 test('an agent that has applied nothing, or another daemon\'s view, closes the gate again', async () => {

@@ -2,11 +2,11 @@
 import t from 'tap'
 import { digest } from '../../src/api/auth/secrets.ts'
 import { AccessTokens } from '../../src/api/auth/tokens.ts'
-import { CLIENT_OF, ONE, secretOf, STORAGE_CLIENT, TWO } from '../support/fixtures/region.ts'
+import { APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, STORAGE_CLIENT, TWO } from '../support/fixtures/region.ts'
 import { anApi, basic } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
-const api = await anApi(t, { accessTokenSeconds: 3600 })
+const api = await anApi(t, { accessTokenSeconds: 3600, region: aRegion({ applications: [{ id: APPLICATION, account: ONE, name: 'Dashboard', secret_file: `${APPLICATION}.secret` }] }) })
 const { tables } = api.database
 const JSON_TYPE = 'application/json'
 const FORM_TYPE = 'application/x-www-form-urlencoded'
@@ -117,6 +117,21 @@ t.test('every other mistake of a token request is 400 with the error of OAuth', 
   }
   t.match(await post('{"password":hunter2}', { type: JSON_TYPE }), { body: { error_description: 'the body is malformed: it is not JSON' } }, 'without a part of the password')
   t.match(await api.server.inject({ url: '/token' }), { statusCode: 405, headers: { allow: 'POST' } })
+})
+
+t.test('no flood of made-up names from a /48 takes back the limit of a real user or client', async (t) => {
+  const { grants } = api.auth
+  const asked = (credentials: { id: string, secret: string }, address: string, body: object) => grants.grant({ credentials, address, code: undefined, body })
+  const application = { id: APPLICATION, secret: secretOf(APPLICATION) }
+  const guesses = [
+    (address: string, secret: string) => asked({ id: CLIENT_OF[ONE], secret }, address, { grant_type: 'client_credentials' }),
+    (address: string, password: string) => asked(application, address, { grant_type: 'password', username: GRACE, password }),
+  ]
+  for (const guess of guesses) for (let i = 0; i < 100; i++) t.match(await guess(`2001:db8:1:${i.toString(16)}::1`, 'wrong'), { kind: 'wrong' })
+  for (let i = 0; i < 10_000; i += 100) {
+    await Promise.all(Array.from({ length: 100 }, (_, n) => asked({ id: `cli-${String(i + n)}`, secret: '' }, `2001:db8:2:${(i + n).toString(16)}::1`, {})))
+  }
+  for (const guess of guesses) t.match(await guess('2001:db8:3::1', 'wrong'), { kind: 'limited' })
 })
 
 t.test('a token works with the schemes Bearer and OAuth in any case, and its scopes are on every answer', async (t) => {

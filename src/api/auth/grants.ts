@@ -8,7 +8,7 @@ import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Change } from '../database/transaction.ts'
 import { isRefusal } from '../refusal.ts'
 import { formDecoded, type Credentials } from './basic.ts'
-import type { FailureLimit } from './failure-limit.ts'
+import type { FailureLimit, Subject } from './failure-limit.ts'
 import { splitCode, stepOfCode } from './one-time-password.ts'
 import { verifyPassword } from './password.ts'
 import { grantScopes, narrowScopes, SCOPES, type Scope } from './scopes.ts'
@@ -86,12 +86,12 @@ export class Grants {
   async #authenticate({ credentials, address }: TokenRequest): Promise<Client | TokenOutcome> {
     const { tables, limit } = this.#parts
     const { id, secret } = credentials ?? { id: '', secret: '' }
-    const subject = `client ${id}`
+    const subject: Subject = { kind: 'client', name: id }
     const seconds = limit.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
     const found = await findClient(tables, id)
     if (found === undefined || !(isSecret(secret, found.sha256) || isSecret(formDecoded(secret), found.sha256))) {
-      limit.failed(subject, address)
+      limit.failed(subject, address, found !== undefined)
       return credentials === undefined ? NO_CLIENT : WRONG_CLIENT
     }
     limit.succeeded(subject, address)
@@ -112,7 +112,7 @@ export class Grants {
     if (scopes === undefined) return WRONG_SCOPE
     const name = username.toLowerCase()
     const user = await findUser(this.#parts.tables, name)
-    const subject = `user ${user?.id ?? name}` // the id and the e-mail address of a user are one subject
+    const subject: Subject = { kind: 'user', name: user?.id ?? name } // the id and the e-mail address of a user are one subject
     const seconds = this.#parts.limit.waitSeconds(subject, request.address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
     return await this.#checks.run(() => this.#signIn(applicationId, user, subject, password, scopes, request)) ?? { kind: 'busy' }
@@ -120,14 +120,14 @@ export class Grants {
 
   /** Runs in the queue and checks the limit again, so guesses that were sent in parallel exceed the limit by one at most. */
   async #signIn(
-    applicationId: string, user: UserCredentials | undefined, subject: string, presented: string, scopes: readonly Scope[], request: TokenRequest,
+    applicationId: string, user: UserCredentials | undefined, subject: Subject, presented: string, scopes: readonly Scope[], request: TokenRequest,
   ): Promise<TokenOutcome> {
     const { tables, families, limit, now } = this.#parts
     const { address } = request
     const seconds = limit.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
     const failed = (outcome: TokenOutcome) => {
-      limit.failed(subject, address)
+      limit.failed(subject, address, user !== undefined)
       return outcome
     }
     const secret = user?.totpSecret

@@ -5,6 +5,7 @@
  */
 import { spawn } from 'node:child_process'
 import { readdirSync } from 'node:fs'
+import { join } from 'node:path'
 import type { Logger } from 'pino'
 
 /** A listening socket that systemd passed to the daemon: its file descriptor and the FileDescriptorName= of its unit. */
@@ -19,8 +20,9 @@ export interface SystemdSockets { readonly passed: readonly InheritedSocket[], r
 /** Without systemd. */
 export const NO_SOCKETS: SystemdSockets = { passed: [], enabled: [] }
 
-/** Where `systemctl enable`, with --runtime for the second, links the units that imds.service wants. systemd/imds.socket has the same paths. */
-const WANTS = ['/etc/systemd/system/imds.service.wants', '/run/systemd/system/imds.service.wants']
+/** Where units are, and the ends of the directories of links to the units that another unit wants or requires. systemd/imds.socket has the same paths. */
+export const UNIT_DIRECTORIES: readonly string[] = ['/etc', '/run', '/usr/local/lib', '/usr/lib'].map((root) => `${root}/systemd/system`)
+export const LINKS: readonly string[] = ['.wants', '.requires']
 
 const FIRST_FD = 3
 
@@ -31,10 +33,15 @@ export function inheritedSockets(env: Readonly<Record<string, string | undefined
   return Array.from({ length: Number(env['LISTEN_FDS'] ?? 0) }, (_, i) => ({ fd: FIRST_FD + i, name: names[i] ?? '' }))
 }
 
-/** The networks whose imds-network@NETWORK.socket is enabled on this machine, whether or not it runs. */
-export function enabledNetworks(directories: readonly string[] = WANTS): Pick<SystemdSockets, 'enabled' | 'faults'> {
+/**
+ * The networks whose imds-network@NETWORK.socket is enabled on this machine, whether or not it runs: any unit wants or requires it, by a link. (Wants= in the
+ * text of a unit is not seen.)
+ */
+export function enabledNetworks(directories: readonly string[] = UNIT_DIRECTORIES): Pick<SystemdSockets, 'enabled' | 'faults'> {
   const faults: string[] = []
-  const names = directories.flatMap((directory) => namesIn(directory, (message) => { faults.push(message) }))
+  const list = (directory: string) => namesIn(directory, (message) => { faults.push(message) })
+  const isOfLinks = (name: string) => LINKS.some((end) => name.endsWith(end))
+  const names = directories.flatMap((directory) => list(directory).filter(isOfLinks).flatMap((name) => list(join(directory, name))))
   return { enabled: [...new Set(names.flatMap((name) => /^imds-network@(.+)\.socket$/.exec(name)?.[1] ?? []))].sort(), faults }
 }
 

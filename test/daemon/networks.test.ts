@@ -136,6 +136,18 @@ t.test('E4: two links whose guests have the same address, each with its own sock
     t.same([await idOf(red), await idOf(blue)], ['srv-red', 'srv-blue'])
   })
 
+  await t.test('a socket that another unit wants replaces imds.socket too, even if it cannot listen', async (t) => {
+    await host.systemctl('disable', ...['red', 'blue', 'green'].map((network) => `imds-network@${network}.socket`))
+    await host.systemctl('add-wants', 'multi-user.target', 'imds-network@yellow.socket')
+    await boot('multi-user.target')
+    t.same(await listening(), [])
+    t.match(await ready(), { ready: false, problem: 'network yellow is not served' })
+    await host.systemctl('disable', 'imds-network@yellow.socket')
+    await host.systemctl('enable', 'imds-network@red.socket', 'imds-network@blue.socket')
+    await boot('multi-user.target')
+    t.same([await idOf(red), await idOf(blue)], ['srv-red', 'srv-blue'])
+  })
+
   await t.test('G3: a restart that adds a network fails no request on the other networks', async (t) => {
     const loads = await Promise.all(NETWORKS.map((network) => startLoad(guests[network], { clients: 2, keepAlive: false })))
     await Promise.all(loads.map((load) => load.more(100)))

@@ -1,10 +1,10 @@
 import { execFileSync } from 'node:child_process'
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { parseConfig } from '../../../src/config.ts'
-import { enabledNetworks, inheritedSockets } from '../../../src/runtime/systemd.ts'
+import { enabledNetworks, inheritedSockets, LINKS, UNIT_DIRECTORIES } from '../../../src/runtime/systemd.ts'
 
 const FILES = { IMDS_STORE: 'file:/srv/imds' }
 const listen = (names: string, enabled: readonly string[] = []) => {
@@ -33,7 +33,7 @@ const WITHOUT_ROOT = `
   if (process.getuid() === 0) process.setuid(65534)
   console.log(JSON.stringify(enabledNetworks([directory])))`
 
-/** A directory in place of /etc and its kin, which the test removes. */
+/** A directory in place of /etc/systemd/system and its kin, which the test removes. */
 function aDirectory(): string {
   const directory = mkdtempSync(join(tmpdir(), 'imds-wants-'))
   onTestFinished(() => { rmSync(directory, { recursive: true }) })
@@ -42,17 +42,28 @@ function aDirectory(): string {
 
 test('the networks whose socket unit is enabled are read from the links that systemctl makes', () => {
   const directory = aDirectory()
-  const wants = ['etc', 'run'].map((name) => join(directory, name))
-  expect(enabledNetworks(wants)).toEqual({ enabled: [], faults: [] })
-  for (const path of wants) mkdirSync(path)
-  for (const name of ['etc/imds-network@red.socket', 'run/imds-network@red.socket', 'run/imds-network@a-b.socket', 'etc/imds.socket']) symlinkSync('/nowhere', join(directory, name))
-  expect(enabledNetworks(wants)).toEqual({ enabled: ['a-b', 'red'], faults: [] })
+  const places = ['etc', 'run', 'usr'].map((name) => join(directory, name))
+  expect(enabledNetworks(places)).toEqual({ enabled: [], faults: [] })
+  for (const name of ['etc/imds.service.wants', 'run/imds.service.wants', 'run/imds.service.requires', 'usr/multi-user.target.wants', 'etc/imds.service.d']) mkdirSync(join(directory, name), { recursive: true })
+  for (const name of [
+    'etc/imds.service.wants/imds-network@red.socket', 'run/imds.service.wants/imds-network@red.socket', 'run/imds.service.requires/imds-network@a-b.socket', 'etc/imds.service.wants/imds.socket',
+    'usr/multi-user.target.wants/imds-network@blue.socket', 'etc/imds.service.d/imds-network@green.socket', 'etc/imds-network@yellow.socket',
+  ]) symlinkSync('/nowhere', join(directory, name))
+  expect(enabledNetworks(places)).toEqual({ enabled: ['a-b', 'blue', 'red'], faults: [] })
+})
+
+test('imds.socket does not start for the same links that replace IMDS_LISTEN', () => {
+  const unit = readFileSync(new URL('../../../systemd/imds.socket', import.meta.url), 'utf8')
+  const conditions = [...unit.matchAll(/^ConditionPathExistsGlob=!(.*)$/gm)].map(([, glob]) => glob)
+  expect(conditions).toEqual(UNIT_DIRECTORIES.flatMap((directory) => LINKS.map((kind) => `${directory}/*${kind}/imds-network@*.socket`)))
 })
 
 test('a directory of enabled units that may not be read is a fault of the configuration, with its remedy', () => {
-  const wants = join(aDirectory(), 'imds.service.wants')
+  const directory = aDirectory()
+  chmodSync(directory, 0o755)
+  const wants = join(directory, 'imds.service.wants')
   mkdirSync(wants, 0o000)
-  const networks = JSON.parse(execFileSync(process.execPath, ['--input-type=module', '--eval', WITHOUT_ROOT, SYSTEMD, wants], { encoding: 'utf8' })) as ReturnType<typeof enabledNetworks>
+  const networks = JSON.parse(execFileSync(process.execPath, ['--input-type=module', '--eval', WITHOUT_ROOT, SYSTEMD, directory], { encoding: 'utf8' })) as ReturnType<typeof enabledNetworks>
   chmodSync(wants, 0o700)
   expect(parseConfig(FILES, { passed: [], ...networks })).toMatchObject({ ok: false, faults: [
     { variable: 'IMDS_LISTEN', message: `may be replaced by a unit that is enabled in ${wants}, which cannot be read: EACCES; run chmod 755 ${wants}` },
@@ -60,7 +71,7 @@ test('a directory of enabled units that may not be read is a fault of the config
 })
 
 test('something else in place of a directory of enabled units is a fault of the configuration', () => {
-  const file = join(aDirectory(), 'imds.service.wants')
-  writeFileSync(file, '')
-  expect(enabledNetworks([file])).toMatchObject({ enabled: [], faults: [expect.stringContaining('ENOTDIR')] })
+  const directory = aDirectory()
+  writeFileSync(join(directory, 'imds.service.wants'), '')
+  expect(enabledNetworks([directory])).toMatchObject({ enabled: [], faults: [expect.stringContaining('ENOTDIR')] })
 })

@@ -177,44 +177,49 @@ async function followRedirections(settings: RedisSettings, first: Node, key: str
   }
 }
 
-/** What a Sentinel names. `epoch` grows with each failover, so of two answers the one with the higher epoch is newer. */
+/** What a Sentinel names. `epoch` grows with each failover. */
 interface Primary { readonly node: Node, readonly epoch: number }
 
 /**
- * Connects to the primary that the Sentinels name. The connection ends when a Sentinel reports a failover since then. The server itself may not know
- * of it, if the Sentinels cannot reach it: it still calls itself the primary, but gets no more publishes. A Sentinel that does not answer ends nothing.
+ * Connects to the primary that the Sentinels name. The connection ends when they name another one. The server itself may not know of the failover, if
+ * the Sentinels cannot reach it: it still calls itself the primary, but gets no more publishes. Sentinels that do not answer end nothing.
  */
 async function connectToPrimary(settings: RedisSettings, sentinels: readonly Node[], key: string, name: string): Promise<Connection & { role: string }> {
-  const { node, epoch } = await askSentinels(settings, sentinels, name)
-  const connection = await followRedirections(settings, node, key, name)
+  const primary = await askSentinels(settings, sentinels, name)
+  const connection = await followRedirections(settings, primary, key, name)
   const { promise: replaced, resolve: leave } = Promise.withResolvers<string>()
   let turn = 0
-  const timer = setInterval(() => {
-    askSentinel(settings, sentinels[turn++ % sentinels.length]!, name).then((now) => {
-      if (now.epoch <= epoch) return
-      leave(`a Sentinel reports a failover to ${formatHostPort(now.node)}`)
-      close(connection)
-    }, () => { /* the next one may answer */ })
-  }, SENTINEL_INTERVAL_MS)
+  const leaveFormerPrimary = async () => {
+    const { node } = await askSentinel(settings, sentinels[turn++ % sentinels.length]!, name)
+    if (isSame(node, primary)) return
+    const named = await askSentinels(settings, sentinels, name) // that one Sentinel may be outdated
+    if (isSame(named, primary)) return
+    leave(`the Sentinels report a failover to ${formatHostPort(named)}`)
+    close(connection)
+  }
+  const timer = setInterval(() => { leaveFormerPrimary().catch(() => { /* the next one may answer */ }) }, SENTINEL_INTERVAL_MS)
   void connection.closed.then(() => { clearInterval(timer) })
   return { ...connection, closed: Promise.race([replaced, connection.closed]) }
 }
 
 /**
- * Asks all Sentinels at once. Resolves with the newest answer as soon as more than half of them have answered, else with that of all that answer: a
- * Sentinel without contact to the others may name a former primary. Rejects with the reason of each if none answers.
+ * Asks all Sentinels at once. Resolves with the server that more than half of them name, as soon as they do. Otherwise, when all have answered or
+ * failed, with the server that most of them name, of two with equally many the one of the latest failover. A Sentinel without contact to the others
+ * may name a former primary, or one of another setup. Rejects with the reason of each if none answers.
  */
-async function askSentinels(settings: RedisSettings, sentinels: readonly Node[], name: string): Promise<Primary> {
+async function askSentinels(settings: RedisSettings, sentinels: readonly Node[], name: string): Promise<Node> {
   const answers: Primary[] = []
   const reasons: string[] = []
+  const votes = ({ node }: Primary) => answers.filter((other) => isSame(other.node, node)).length
   const { promise: enough, resolve } = Promise.withResolvers<undefined>()
   const asked = sentinels.map((sentinel) => askSentinel(settings, sentinel, name).then((answer) => {
-    if (answers.push(answer) > sentinels.length / 2) resolve(undefined)
+    answers.push(answer)
+    if (votes(answer) > sentinels.length / 2) resolve(undefined)
   }, (error: unknown) => { reasons.push(reasonAt(sentinel, sentinels, error)) }))
   await Promise.race([enough, Promise.all(asked)])
-  const [newest] = answers.sort((a, b) => b.epoch - a.epoch)
-  if (newest === undefined) throw new Error(reasons.sort().join('; '))
-  return newest
+  const [best] = answers.toSorted((a, b) => votes(b) - votes(a) || b.epoch - a.epoch)
+  if (best === undefined) throw new Error(reasons.sort().join('; '))
+  return best.node
 }
 
 async function askSentinel(settings: RedisSettings, sentinel: Node, name: string): Promise<Primary> {
@@ -222,16 +227,21 @@ async function askSentinel(settings: RedisSettings, sentinel: Node, name: string
   const { sentinelPasswordFile: file } = settings
   const connection = await dial(settings, sentinel, { connectionName: name, ...file !== undefined && { password: readSecretFile(file) } })
   try {
-    // The epoch first: if a failover comes between the two, the answer counts as the older one, and the connection ends soon.
+    // The epoch first: if a failover comes between the two, the answer counts as the older one.
     const [state, place] = await attempt(connection.redis, [['sentinel', 'master', master], ['sentinel', 'get-master-addr-by-name', master]])
     if (place === undefined) throw new Error(`this Sentinel knows no primary with the name ${master}`)
     for (const reply of [state, place]) if (reply instanceof Error) throw reply
     const [host, port] = place as [string, string]
     const fields = state as string[] // names and values in turn
-    return { node: { host, port: Number(port) }, epoch: Number(fields[fields.indexOf('config-epoch') + 1]) }
+    const epoch = fields.indexOf('config-epoch') + 1
+    return { node: { host, port: Number(port) }, epoch: epoch === 0 ? 0 : Number(fields[epoch]) }
   } finally {
     close(connection)
   }
+}
+
+function isSame(a: Node, b: Node): boolean {
+  return a.host === b.host && a.port === b.port
 }
 
 /** The reason of an error, with the server's name if there are several. */

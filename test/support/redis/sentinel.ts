@@ -17,8 +17,8 @@ export interface Watched {
   readonly url: string
   /** The two servers; the first is the primary at first. */
   readonly servers: readonly [TestRedis, TestRedis]
-  /** The server that a Sentinel considers the primary. */
-  primary(): Promise<TestRedis>
+  /** The server that all Sentinels consider the primary; undefined while they disagree. */
+  primary(): Promise<TestRedis | undefined>
   /** Requests a failover from one Sentinel. */
   failover(): Promise<void>
   /** Kills all Sentinels with SIGKILL. */
@@ -71,20 +71,23 @@ export async function startWatched(t: Test, password: string): Promise<Watched> 
     url: `redis-sentinel://${ports.map((port) => `127.0.0.1:${String(port)}`).join()}/main`,
     servers, killSentinels, restartSentinels,
     primary: async () => {
-      const [, port] = await clients[0]!.call('SENTINEL', 'GET-MASTER-ADDR-BY-NAME', 'main') as [string, string]
-      return servers.find((server) => server.port === Number(port))!
+      const named = await Promise.all(clients.map((client) => client.call('SENTINEL', 'GET-MASTER-ADDR-BY-NAME', 'main') as Promise<[string, string]>))
+      return servers.find((server) => named.every(([, port]) => server.port === Number(port)))
     },
     failover: async () => { await clients[0]!.call('SENTINEL', 'FAILOVER', 'main') },
   }
 }
 
-/** Starts a Sentinel that calls a server the primary `main`, whatever its role, and can never fail over: it needs a second one. Returns its URL. */
-export async function startMistakenSentinel(t: Test, port: number): Promise<string> {
+/**
+ * Starts a Sentinel that calls a server the primary `main`, whatever its role, and can never fail over: it needs a second one. `epoch` is that of the
+ * last failover that it knows. Returns its URL.
+ */
+export async function startMistakenSentinel(t: Test, port: number, epoch = 0): Promise<string> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-sentinel-'))
   t.teardown(() => { rmSync(directory, { recursive: true, force: true }) })
   const own = await freePort()
   const file = join(directory, 'sentinel.conf')
-  writeFileSync(file, configuration(own, port, directory, 'sentinels'))
+  writeFileSync(file, `${configuration(own, port, directory, 'sentinels')}sentinel config-epoch main ${String(epoch)}\n`)
   const child = spawn('redis-server', [file, '--sentinel'], { stdio: 'ignore' })
   t.teardown(async () => {
     if (child.exitCode === null && child.kill('SIGKILL')) await once(child, 'exit')

@@ -9,7 +9,7 @@ type Fault = NonNullable<FastifyError['validation']>[number] & { readonly parent
 
 /** The faults of a value that has another type or is not one of the allowed values. All other faults are of a value with the right type. */
 const OTHER_VALUE = ['type', 'const', 'enum']
-/** Faults that are read. A body of 256 KiB can have hundreds of thousands, and to read them all would block other requests for seconds. */
+/** Faults that are read. A body within its limits can have tens of thousands, and reading them all would block other requests. */
 const FAULTS_MAX = 1_000
 
 /**

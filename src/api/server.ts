@@ -10,7 +10,8 @@ import type { Socket } from 'node:net'
 import type { Logger } from 'pino'
 import { refuseOtherVersions } from '../runtime/http-version.ts'
 import { buildNetworkTest } from '../runtime/networks.ts'
-import { RefusedBody, takeBodies } from './body.ts'
+import { BODY_BYTES, BodyBudget } from './body-budget.ts'
+import { BODY_LIMIT, RefusedBody, takeBodies } from './body.ts'
 import { UNIX_PROXIES } from './config.ts'
 import { formatFaults } from './faults.ts'
 import { buildLazyCompilers } from './lazy-compilers.ts'
@@ -60,7 +61,8 @@ const NOT_HTTP = refuse('bad_request', 'the request is not HTTP/1.1')
 /** Builds a server without routes. */
 export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerSettings): ApiServer {
   const options = {
-    logger: false, requestTimeout: REQUEST_TIMEOUT_MS, return503OnClosing: false, clientErrorHandler: (error: NodeJS.ErrnoException, socket: Socket) => {
+    logger: false, bodyLimit: BODY_LIMIT, requestTimeout: REQUEST_TIMEOUT_MS, return503OnClosing: false,
+    clientErrorHandler: (error: NodeJS.ErrnoException, socket: Socket) => {
       const reason = refuseUnreadable(error, socket)
       if (reason === undefined) return
       unreadable(reason)
@@ -102,7 +104,7 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     this.respondedId = typeof id === 'string' ? id : undefined
     return this.code(status).send(result)
   })
-  takeBodies(server)
+  takeBodies(server, new BodyBudget(BODY_BYTES))
   const routes = new RouteTable()
   server.addHook('onRoute', ({ method, url }) => { routes.add(url, Array.isArray(method) ? method : [method]) })
   server.setNotFoundHandler((request, reply) => {

@@ -1,8 +1,11 @@
 /** Config maps: their forms, and data that comes back as it was sent. */
+import { once } from 'node:events'
+import { connect, type AddressInfo } from 'node:net'
 import t from 'tap'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { BASE_URL } from '../support/fixtures/representations.ts'
 import { anApi, type Method } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
 
 interface Body extends Record<string, unknown> { id: string }
 
@@ -84,6 +87,47 @@ t.test('data of 1,048,576 bytes is stored, also as escapes; one byte more is 422
   await send('DELETE', `config_maps/${id}`)
 })
 
+t.test('bodies that would block other requests are refused, whatever member they are in', async (t) => {
+  for (const [text, fault] of [
+    [`{"data":{},"x":${'['.repeat(3_600_000)}${']'.repeat(3_600_000)}}`, 'the body must have at most 100 levels of objects and arrays'],
+    [`{"data":{},"x":[${'0,'.repeat(3_000_000)}0]}`, 'the body must have at most 1064960 names, values and punctuation marks'],
+    [`{${Array.from({ length: 2_000 }, (_, i) => `"${String(i)}":0`).join(',')},"data":{}}`, 'the body must have at most 2000 elements in an array, or names in an object'],
+  ] as const) {
+    t.match(await send('POST', 'config_maps', text), { status: 422, text: JSON.stringify({ error_name: 'unprocessable_entity', errors: [fault] }) })
+  }
+})
+
+t.test('more than 16 MiB of bodies of an account are 503; others are served; a client that ends releases its own', async (t) => {
+  await api.server.listen({ host: '127.0.0.1', port: 0 })
+  const { port } = api.server.server.address() as AddressInfo
+  const open = (bearer: string, length: number) => {
+    const socket = connect(port, '127.0.0.1').setEncoding('utf8').on('error', () => { /* closed by this test */ })
+    socket.write(`POST /1.0/config_maps HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\nAuthorization: Bearer ${bearer}\r\nContent-Length: ${String(length)}\r\n\r\n`)
+    return socket
+  }
+  const text = Buffer.from(`{"data":{}${' '.repeat(3 << 20)}}`)
+  const post = async (bearer: string) => {
+    const socket = open(bearer, text.length)
+    socket.write(text) // a client that ends its side gets no response
+    return (await socket.toArray()).join('')
+  }
+  const unfinished = [7 << 20, 7 << 20].map((length) => {
+    const socket = open(token, length)
+    socket.write(Buffer.alloc(length - 1, ' '))
+    return socket
+  })
+  let refused = ''
+  await until(async () => (refused = await post(token)).startsWith('HTTP/1.1 503'), 'both bodies to arrive')
+  t.match(refused, /\r\nretry-after: 1\r\n[^]*"error_name":"service_unavailable","errors":\["the bodies of your other requests are too long: together they may have 16777216 bytes; try again"\]/i)
+  t.match(await post(await api.token(CLIENT_OF[TWO])), /^HTTP\/1\.1 200/)
+  for (const socket of unfinished) {
+    socket.destroy()
+    await once(socket, 'close')
+  }
+  await until(async () => (await post(token)).startsWith('HTTP/1.1 200'), 'the bytes to be released')
+  for (const account of [ONE, TWO] as const) for (const { id } of (await call('GET', 'config_maps', undefined, account)).body as unknown as Body[]) await call('DELETE', `config_maps/${id}`, undefined, account)
+})
+
 t.test('what is no config map is refused with every fault', async (t) => {
   t.strictSame(await call('POST', 'config_maps', {}), refused(422, 'unprocessable_entity', 'data is missing'))
   t.strictSame(await send('POST', 'config_maps', ''), { status: 422, type: 'application/json; charset=utf-8', text: '{"error_name":"unprocessable_entity","errors":["data is missing"]}' })
@@ -93,7 +137,7 @@ t.test('what is no config map is refused with every fault', async (t) => {
   const { body: { id } } = await call('POST', 'config_maps', { data: {} })
   t.strictSame(await call('PUT', `config_maps/${id}`, { name: 'x'.repeat(256), data: null }), refused(422, 'unprocessable_entity', 'name must have at most 255 characters', 'data must be an object'))
   const deep = `{"data":{"a":${'['.repeat(99)}${']'.repeat(99)}}}`
-  t.match(await send('POST', 'config_maps', deep), { status: 422, text: '{"error_name":"unprocessable_entity","errors":["data must have at most 99 levels of objects and arrays; it has 100"]}' })
+  t.match(await send('POST', 'config_maps', deep), { status: 422, text: '{"error_name":"unprocessable_entity","errors":["the body must have at most 100 levels of objects and arrays"]}' })
   t.match(await send('POST', 'config_maps', `{"data":{"a":${'['.repeat(3_000_000)}${']'.repeat(3_000_000)}}}`), { status: 422 })
   for (const text of ['{"data":', '[]]', 'data', '{"data":{},}', '\u{feff}\u{feff}{"data":{}}']) {
     t.match(await send('POST', 'config_maps', text), { status: 400, type: 'application/json; charset=utf-8', text: /^{"error_name":"bad_request"/ }, text)

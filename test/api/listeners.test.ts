@@ -177,7 +177,7 @@ t.test('a client that sends all of a body above the limit before it reads gets i
       let text = ''
       socket.setEncoding('utf8').on('data', (part: string) => { text += part })
       await once(socket, 'close')
-      t.match(text, /^HTTP\/1\.1 413 [^]*\r\n\r\n\{"error_name":"payload_too_large","errors":\["the body must be at most 262144 bytes"\]\}$/)
+      t.match(text, /^HTTP\/1\.1 413 [^]*\r\n\r\n\{"error_name":"payload_too_large","errors":\["the body must be at most 65536 bytes"\]\}$/)
     }
   }
   const socket = connect((places[0] as { port: number }).port, '127.0.0.1')

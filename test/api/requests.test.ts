@@ -80,7 +80,7 @@ t.test('a final slash does not matter', async (t) => {
   t.match(await api.call('POST', '/1.0/server_groups/', {}), { status: 202 })
 })
 
-t.test('malformed JSON is 400, another type of body 415, a body above 256 KiB 413', async (t) => {
+t.test('malformed JSON is 400, another type of body 415, a body above 64 KiB 413', async (t) => {
   for (const text of ['{', '{"name":}', 'nonsense', '\u{feff}{']) {
     t.match(await send('POST', '/1.0/server_groups', text, 'application/json'), { status: 400, body: { error_name: 'bad_request', errors: [/./] } }, text)
   }
@@ -90,7 +90,9 @@ t.test('malformed JSON is 400, another type of body 415, a body above 256 KiB 41
     t.match(await send('PUT', '/1.0/servers/srv-zzzzz', 'name=x', type), refused, type)
   }
   const long = JSON.stringify({ description: 'x'.repeat(1 << 18) })
-  t.match(await send('POST', '/1.0/server_groups', long, 'application/json'), { status: 413, body: { error_name: 'payload_too_large', errors: ['the body must be at most 262144 bytes'] } })
+  t.match(await send('POST', '/1.0/server_groups', long, 'application/json'), { status: 413, body: { error_name: 'payload_too_large', errors: ['the body must be at most 65536 bytes'] } })
+  t.match(await send('POST', '/1.0/servers', JSON.stringify({ image: 'img-none', description: 'x'.repeat(260_000) }), 'application/json'), { status: 422 }, 'a server may have a longer one')
+  t.match(await send('POST', '/1.0/servers', long, 'application/json'), { status: 413, body: { errors: ['the body must be at most 262144 bytes'] } })
   for (const type of ['application/json', 'text/plain']) t.match(await send('POST', '/1.0/nothing', '{', type), { status: 404 }, 'the body does not matter where there is no route')
 })
 

@@ -31,6 +31,7 @@ export function buildBearerCheck(tokens: AccessTokens): (request: FastifyRequest
     if (check?.kind !== 'valid') return sendUnauthenticated(reply, check === undefined ? MISSING : check.kind === 'expired' ? EXPIRED : UNKNOWN)
     const { identity } = check
     request.identity = identity
+    request.bodyOwner = identity.kind === 'client' ? identity.accountId : identity.userId
     void reply.header('X-Oauth-Scopes', formatScopes(identity.scopes))
     if (!identity.scopes.includes('infrastructure')) {
       void reply.header('WWW-Authenticate', 'Bearer error="insufficient_scope", scope="infrastructure"')

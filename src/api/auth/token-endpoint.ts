@@ -5,7 +5,7 @@
  */
 import type { FastifyError, FastifyReply } from 'fastify'
 import Type from 'typebox'
-import { BODY_LIMIT, RefusedBody, setBodyParsers } from '../body.ts'
+import { RefusedBody, setBodyParsers, shortJson } from '../body.ts'
 import { formatFaults } from '../faults.ts'
 import { refuse, statusOf, type RefusalName } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
@@ -31,7 +31,7 @@ const TokenResponse = Type.Object({
 /** Adds the route. Its body may also be a form. */
 export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeaders }: TokenEndpointParts): void {
   void server.register((scope: ApiServer, _options, done) => {
-    setBodyParsers(scope, BODY_LIMIT, { 'application/x-www-form-urlencoded': parseForm, 'application/json': parseSecretJson })
+    setBodyParsers(scope, { 'application/x-www-form-urlencoded': parseForm, 'application/json': shortJson(parseSecretJson) })
     scope.addHook('onRequest', (_request, reply, next) => {
       void reply.header('Cache-Control', 'no-store').header('Pragma', 'no-cache')
       next()

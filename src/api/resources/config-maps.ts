@@ -2,11 +2,11 @@
 import type { FastifyReply } from 'fastify'
 import type { Kysely } from 'kysely'
 import Type from 'typebox'
-import { JSON_BODIES, setBodyParsers } from '../body.ts'
+import { boundedJson, setBodyParsers } from '../body.ts'
 import { nextId } from '../database/allocate.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Reader } from '../database/transaction.ts'
-import { BODY_MAX_BYTES, parseData } from '../model/config-data.ts'
+import { BODY_BOUNDS, BODY_MAX_BYTES, dataFault, parseBody, type DataText } from '../model/config-data.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import { GivenName, head, listOf, representation, type Site } from './nested.ts'
@@ -23,7 +23,7 @@ const Params = Type.Object({ id: Type.String() })
 /** Adds the five endpoints. Their bodies may be longer than those of other routes. */
 export function addConfigMapRoutes(server: ApiServer, parts: ResourceParts): void {
   void server.register((maps: ApiServer, _options: object, done: () => void) => {
-    setBodyParsers(maps, BODY_MAX_BYTES, JSON_BODIES)
+    setBodyParsers(maps, { 'application/json': boundedJson(BODY_BOUNDS, parseBody) })
     addRoutes(maps, parts)
     done()
   })
@@ -38,10 +38,11 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
     send(reply, await load(tables, site, caller.accountId, params.id)))
 
   server.post('/config_maps', {
-    schema: { summary: 'Create a config map', tags: TAGS, body: Type.Object({ name: Name, data: Data }), response: { 200: ConfigMap } },
-  }, async ({ caller, body, bodyText }, reply) => {
-    const data = parseData(bodyText)
-    if (!data.ok) return reply.refuse(refuse('unprocessable_entity', data.fault))
+    schema: { summary: 'Create a config map', tags: TAGS, body: Type.Object({ name: Name, data: Data }), response: { 200: ConfigMap } }, bodyLimit: BODY_MAX_BYTES,
+  }, async ({ caller, body }, reply) => {
+    const data = body.data as DataText
+    const fault = dataFault(data)
+    if (fault !== undefined) return reply.refuse(refuse('unprocessable_entity', fault))
     return send(reply, await accounts.commit(caller.accountId, async (change) => {
       const id = await nextId(change, 'cfg')
       await change.insertInto('config_maps').values({ id, account_id: caller.accountId, name: body.name ?? '', data: data.text }).execute()
@@ -54,9 +55,11 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
       summary: 'Change a config map', description: 'Data replaces the whole map.', tags: TAGS, params: Params, body: Type.Object({ name: Name, data: Type.Optional(Data) }),
       response: { 200: ConfigMap },
     },
-  }, async ({ caller, params, body: { name, data: given }, bodyText }, reply) => {
-    const data = given === undefined ? undefined : parseData(bodyText)
-    if (data?.ok === false) return reply.refuse(refuse('unprocessable_entity', data.fault))
+    bodyLimit: BODY_MAX_BYTES,
+  }, async ({ caller, params, body }, reply) => {
+    const { name, data } = body as { readonly name?: string | null, readonly data?: DataText }
+    const fault = data && dataFault(data)
+    if (fault !== undefined) return reply.refuse(refuse('unprocessable_entity', fault))
     const values = { ...name !== undefined && { name: name ?? '' }, ...data !== undefined && { data: data.text } }
     return send(reply, await accounts.commit(caller.accountId, async (change) => {
       if (Object.keys(values).length > 0) {

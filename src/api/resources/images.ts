@@ -8,6 +8,7 @@
  */
 import type { Selectable } from 'kysely'
 import Type, { type Static } from 'typebox'
+import { LONG_BODY_LIMIT } from '../body.ts'
 import { requestAction, type ComputeMode } from '../database/compute-actions.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
@@ -37,7 +38,7 @@ export function addImageRoutes(server: ApiServer, { tables, accounts, site, comp
   server.get('/images/:id', { schema: { summary: 'Get an image', tags: TAGS, params: Params, response: { 200: Image } } }, async ({ caller, params: { id } }, reply) =>
     reply.respond(200, await load(tables, site, caller.accountId, id)))
 
-  server.put('/images/:id', { schema: { summary: 'Change an image of the account', tags: TAGS, params: Params, body: Update, response: { 200: Image } } }, async ({ caller, params, body }, reply) =>
+  server.put('/images/:id', { bodyLimit: LONG_BODY_LIMIT, schema: { summary: 'Change an image of the account', tags: TAGS, params: Params, body: Update, response: { 200: Image } } }, async ({ caller, params, body }, reply) =>
     reply.respond(200, await accounts.commit(caller.accountId, async (change) => {
       const image = await lockImage(change, caller.accountId, params.id)
       if (isRefusal(image)) return image

@@ -10,6 +10,7 @@ import type { InferResult, Selectable } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { SERVER_GROUPS_MAX, TagsSchema } from '../../metadata/schema.ts'
+import { LONG_BODY_LIMIT } from '../body.ts'
 import { requestAction } from '../database/compute-actions.ts'
 import { createServer } from '../database/create-server.ts'
 import { markChanged } from '../database/outbox.ts'
@@ -85,7 +86,7 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
   server.get('/servers/:id', { schema: { summary: 'Get a server', tags: TAGS, params: Params, response: { 200: Server } } }, async ({ caller, params }, reply) =>
     reply.respond(200, await load(tables, site, caller.accountId, params.id)))
 
-  server.post('/servers', { schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } } }, async ({ caller, body }, reply) =>
+  server.post('/servers', { bodyLimit: LONG_BODY_LIMIT, schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } } }, async ({ caller, body }, reply) =>
     reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
       const id = refuseSchedule(body) ?? await createServer(change, compute, caller.accountId, {
         image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: body.user_data ?? null,
@@ -96,7 +97,7 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
       return isRefusal(id) ? id : load(change, site, caller.accountId, id)
     })))
 
-  server.put('/servers/:id', { schema: { summary: 'Change a server', tags: TAGS, params: Params, body: Update, response: { 200: Server } } }, async ({ caller, params, body }, reply) =>
+  server.put('/servers/:id', { bodyLimit: LONG_BODY_LIMIT, schema: { summary: 'Change a server', tags: TAGS, params: Params, body: Update, response: { 200: Server } } }, async ({ caller, params, body }, reply) =>
     reply.respond(200, await accounts.commit(caller.accountId, async (change) => {
       const current = await lockServer(change, caller.accountId, params.id)
       if (isRefusal(current)) return current

@@ -56,6 +56,19 @@ test('a compressed body is refused', async () => {
 
 test('a body above the limit is refused with the limit', async () => {
   const bodyOf = (bytes: number) => `{"name":"${'x'.repeat(bytes - 11)}"}`
-  expect(await send(bodyOf(262_144))).toMatchObject({ status: 200 })
-  expect(await send(bodyOf(262_145))).toMatchObject(refused(413, 'the body must be at most 262144 bytes'))
+  expect(await send(bodyOf(65_536))).toMatchObject({ status: 200 })
+  expect(await send(bodyOf(65_537))).toMatchObject(refused(413, 'the body must be at most 65536 bytes'))
+})
+
+test('a body with too many levels, tokens or elements is refused before it is parsed', async () => {
+  const list = (elements: number) => `{"x":[${Array.from({ length: elements }, () => '0').join(',')}]}`
+  expect(await send(`{"x":${'['.repeat(99)}${']'.repeat(99)}}`)).toMatchObject({ status: 200 })
+  expect(await send(`{"x":${'['.repeat(30_000)}`)).toMatchObject(refused(422, 'the body must have at most 100 levels of objects and arrays'))
+  expect(await send(list(2_000))).toMatchObject({ status: 200 })
+  expect(await send(list(2_001))).toMatchObject(refused(422, 'the body must have at most 2000 elements in an array, or names in an object'))
+  expect(await send(`{"x":[${Array.from({ length: 20 }, () => list(1_000)).join(',')}]}`)).toMatchObject(refused(422, 'the body must have at most 32768 names, values and punctuation marks'))
+})
+
+test('a body null is refused, with and without white space', async () => {
+  for (const text of ['null', ' null\n']) expect(await send(text)).toMatchObject(refused(400, 'the body must be a JSON object; it is null'))
 })

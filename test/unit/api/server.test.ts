@@ -35,7 +35,7 @@ test('all faults of a body are named, one a place; a union names its alternative
 })
 
 test('the first faults of a body with very many are named', async () => {
-  const { status, body } = await post(JSON.stringify({ name: '', list: Array.from({ length: 80_000 }, () => ({})) }))
+  const { status, body } = await post(JSON.stringify({ name: '', list: Array.from({ length: 2_000 }, () => ({})) }))
   expect([status, (body as { errors: string[] }).errors.slice(-2)]).toEqual([422, ['list.99.port is missing', 'and more']])
 })
 

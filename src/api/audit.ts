@@ -14,6 +14,8 @@ export interface AuditStream extends DestinationStream { reopen(): Error | undef
 const STANDARD_ERROR = 2
 /** The most bytes of lines that wait for the reader of standard error: about 30,000 lines. */
 const MAX_WAITING_BYTES = 8 << 20
+/** Of a new audit file: it has the names of users and the addresses of clients. */
+const MODE = 0o600
 /** Methods that change nothing. */
 export const READS: readonly string[] = ['GET', 'HEAD', 'OPTIONS']
 
@@ -38,7 +40,7 @@ export function auditTo(fd: number, failed: (error: Error) => void): LogOutput {
 }
 
 function auditToFile(file: string, failed: (error: Error) => void): AuditStream {
-  const stream = pino.destination({ dest: file, sync: true, maxLength: 1 << 20 })
+  const stream = pino.destination({ dest: file, sync: true, maxLength: 1 << 20, mode: MODE })
   stream.on('error', failed)
   return { write: (line) => { stream.write(line) }, reopen: () => reopen(stream, file) }
 }
@@ -49,7 +51,7 @@ function auditToFile(file: string, failed: (error: Error) => void): AuditStream 
  */
 function reopen(stream: ReturnType<typeof pino.destination>, file: string): Error | undefined {
   try {
-    closeSync(openSync(file, 'a'))
+    closeSync(openSync(file, 'a', MODE))
     stream.reopen()
     return undefined
   } catch (error) {

@@ -9,6 +9,7 @@ import { Command } from 'commander'
 import { readFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { buildLog, standardOutput } from '../log.ts'
+import { becomeOwnerOf } from '../runtime/become-owner.ts'
 import { EXIT, Failure } from '../runtime/failure.ts'
 import { StartFailure } from '../runtime/listen.ts'
 import { isJournal } from '../runtime/log-output.ts'
@@ -124,8 +125,9 @@ async function serve(): Promise<void> {
   })
 }
 
-/** Opens the database for a command. */
+/** Opens the database for a command. Root becomes the owner of its directory, so whatever only root may read must be read before. */
 async function openForCommand(settings: DatabaseSettings): Promise<Database> {
+  if (settings.kind === 'embedded') becomeOwnerOf(settings.stateDirectory)
   return openDatabase(settings, true, (error) => { output.warn(error.message) })
 }
 

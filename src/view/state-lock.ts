@@ -5,14 +5,18 @@
 import { accessSync, constants, mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Logger } from 'pino'
+import { otherOwnerOf } from '../runtime/become-owner.ts'
 import { StartFailure } from '../runtime/listen.ts'
 import type { Lock } from '../store/files/lock.ts'
 
 /**
  * Takes the lock, and creates the directory if it is missing. Waits for up to `waitMs` for a daemon that is stopping, then rejects with a StartFailure.
- * A directory that cannot be written has no lock: nothing in it is served or written.
+ * A directory that cannot be written has no lock: nothing in it is served or written. Root gets no directory of another user, who could put links there
+ * that lead root to any file.
  */
 export async function lockState(stateDirectory: string, waitMs: number, log: Logger): Promise<Lock> {
+  const owner = otherOwnerOf(stateDirectory)
+  if (owner !== undefined) throw new StartFailure(`IMDS_STATE_DIR: ${stateDirectory} belongs to the user with the id ${String(owner.uid)}: run imdsd as that user, not as root`)
   const { LockHeld, takeLock } = await import('../store/files/lock.ts')
   const path = join(stateDirectory, 'view.lock')
   try {

@@ -1,6 +1,6 @@
 /** The audit lines: who changed what. */
 import { execFileSync } from 'node:child_process'
-import { closeSync, constants, existsSync, mkdirSync, openSync, readFileSync, readSync, renameSync, rmSync, symlinkSync, writeSync } from 'node:fs'
+import { closeSync, constants, existsSync, mkdirSync, openSync, readFileSync, readSync, renameSync, rmSync, statSync, symlinkSync, writeSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
 import { ADA, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
@@ -48,13 +48,15 @@ t.test('the lines are in IMDS_API_AUDIT_FILE before the response, and in a new f
   const idsIn = (path: string) => readFileSync(path, 'utf8').trimEnd().split('\n').map((line) => (JSON.parse(line) as { id: string }).id)
   const first = await create()
   t.strictSame(idsIn(file), [first])
+  t.equal(statSync(file).mode & 0o777, 0o600, 'only its owner reads it, whatever the umask')
   renameSync(file, join(dirname(file), 'audit.1'))
   api.process.kill('SIGHUP')
   await until(async () => {
     await create()
-    return readFileSync(file, { encoding: 'utf8', flag: 'a+' }) !== ''
+    return existsSync(file) && readFileSync(file, 'utf8') !== ''
   }, 'a line in the new file')
   t.equal(idsIn(join(directory, 'audit.1'))[0], first)
+  t.equal(statSync(file).mode & 0o777, 0o600)
 })
 
 t.test('after SIGHUP without a file to open, the lines go to the old one, and the log has the reason', async (t) => {

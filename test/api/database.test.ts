@@ -1,5 +1,5 @@
 /** The database of imds-api: the embedded server over its life, migrations, and a server by URL. */
-import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { chmodSync, cpSync, existsSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import pg from 'pg'
@@ -10,7 +10,7 @@ import { anApi, startImdsApi, startProcess, writeRegion, type TestImdsApi } from
 import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { startPostgres, withoutPostgres } from '../support/programs/postgres.ts'
-import { run } from '../support/programs/processes.ts'
+import { run, startChild } from '../support/programs/processes.ts'
 import { anAuthority } from '../support/redis/tls.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname
@@ -43,6 +43,16 @@ t.test('the embedded server', async (t) => {
     first.process.kill('SIGKILL')
     await until(() => first.process.signalCode !== null, 'imds-api to be killed')
     t.ok(isAlive(server), 'PostgreSQL is left')
+    await t.test('a process that is not this PostgreSQL gets no signal, whatever postmaster.pid says', async (t) => {
+      const other = await startChild(['sh', '-c', 'echo up; exec cat']) // a signal would end it
+      t.teardown(() => other.stop())
+      const file = join(data, 'postmaster.pid')
+      const text = readFileSync(file, 'utf8')
+      writeFileSync(file, text.replace(/^\d+/, String(other.pid)))
+      t.match(await command('--check'), { status: 0 })
+      t.ok(isAlive(other.pid))
+      writeFileSync(file, text)
+    })
     const second = await startProcess(t, env)
     t.equal(postgresOf(data), server, 'the same server')
     t.same(await serverIds(second), [id])
@@ -60,6 +70,18 @@ t.test('the embedded server', async (t) => {
   t.test('a command without imds-api starts the server and stops it again', async (t) => {
     t.match(await command('--check'), { status: 0 })
     t.strictSame(processesWith(data), [])
+  })
+
+  t.test('the log of PostgreSQL is a new file: a link in its place leads to no other file', async (t) => {
+    const [target, log] = [join(temporary(t, 'imds-target-', 0o711), 'private'), join(data, '../log')]
+    writeFileSync(target, 'private', { mode: 0o600 })
+    const { uid } = statSync(target)
+    rmSync(log)
+    symlinkSync(target, log)
+    t.match(await command('--check'), { status: 0 })
+    t.equal(readFileSync(target, 'utf8'), 'private')
+    t.match(statSync(target), { uid })
+    t.ok(lstatSync(log).isFile())
   })
 
   t.test('when PostgreSQL ends, imds-api ends too, and says where its log is', async (t) => {

@@ -3,7 +3,7 @@
  */
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { chownSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore, type Publisher } from '../../src/store/open.ts'
@@ -145,4 +145,13 @@ t.test('a second daemon with the same state directory is refused, and leaves the
   const next = await startDaemon(host.env)
   t.teardown(() => next.stop())
   t.match(next.log.find(({ msg }) => msg === 'listening'), { fromSnapshot: 1 })
+})
+
+t.test('root starts no daemon in a state directory of another user', { skip: process.getuid?.() === 0 ? false : 'needs root' }, async (t) => {
+  const directory = t.testdir()
+  chownSync(directory, 65_534, 65_534)
+  const { status, stdout } = await runDaemon({ IMDS_STORE: `file:${directory}/store`, IMDS_STATE_DIR: directory })
+  t.equal(status, 1)
+  t.match(stdout, `IMDS_STATE_DIR: ${directory} belongs to the user with the id 65534: run imdsd as that user, not as root`)
+  t.strictSame(readdirSync(directory), [])
 })

@@ -1,8 +1,8 @@
 /**
- * PostgreSQL's own programs, from the npm package of this platform. They refuse to run as root, so a root process runs them as another user.
+ * PostgreSQL's own programs, from the npm package of this platform. They refuse to run as root, so a root process runs them as the user `nobody`.
  */
 import { spawnSync } from 'node:child_process'
-import { chmodSync, cpSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs'
+import { chmodSync, cpSync, existsSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { StartFailure } from '../../runtime/listen.ts'
@@ -21,25 +21,20 @@ const NOBODY = { uid: 65_534, gid: 65_534 }
  * `stateDirectory`, once for each version. Throws if no package for this platform is installed.
  */
 export function findBinaries(stateDirectory: string): Binaries {
-  const user = process.getuid?.() === 0 ? userFor(stateDirectory) : undefined
-  if (user === NOBODY) chmodSync(stateDirectory, 0o711) // nobody must be able to pass through it, whatever our umask
+  const user = process.getuid?.() === 0 ? NOBODY : undefined
+  if (user !== undefined) chmodSync(stateDirectory, 0o711) // nobody must be able to pass through it, whatever our umask
   const packaged = packagedBinaries()
   if (canRun(packaged, user)) return { native: packaged, user }
   const copy = join(stateDirectory, `postgresql-${versionOf(packaged)}`)
   if (!canRun(copy, user)) {
+    if (user === undefined) throw new StartFailure(`the user with uid ${String(process.getuid!())} cannot run PostgreSQL in ${packaged}: every directory above it must allow others to pass (chmod o+x)`)
     for (const name of readdirSync(stateDirectory)) if (name.startsWith('postgresql-')) rmSync(join(stateDirectory, name), { recursive: true })
     cpSync(packaged, `${copy}.new`, { recursive: true, verbatimSymlinks: true })
     for (const directory of [`${copy}.new`, ...directoriesIn(`${copy}.new`)]) chmodSync(directory, 0o755) // our umask may be 077
     renameSync(`${copy}.new`, copy)
-    if (!canRun(copy, user)) throw new StartFailure(`the user with uid ${String(user?.uid)} cannot run PostgreSQL in ${copy}: every directory above it must allow others to pass (chmod o+x)`)
+    if (!canRun(copy, user)) throw new StartFailure(`the user with uid ${String(user.uid)} cannot run PostgreSQL in ${copy}: every directory above it must allow others to pass (chmod o+x)`)
   }
   return { native: copy, user }
-}
-
-/** The user as which root runs PostgreSQL: the owner of the state directory, so that `imds-api apply` by root and a service of another user share it. */
-function userFor(stateDirectory: string): { readonly uid: number, readonly gid: number } {
-  const { uid, gid } = statSync(stateDirectory)
-  return uid === 0 ? NOBODY : { uid, gid }
 }
 
 /** The environment of PostgreSQL's programs: the package's libraries, and nothing of ours. */

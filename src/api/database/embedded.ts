@@ -8,17 +8,22 @@
  *
  * The server stops with us. If we are killed, it keeps running, and the next start takes it over. An advisory lock in the database itself shows whether an
  * imds-api is alive: PostgreSQL releases it when the connection of its holder ends.
+ *
+ * A process of root works only in a state directory of root (runtime/become-owner.ts). There STATE/postgres belongs to the user who runs PostgreSQL, and
+ * only processes of that user create, replace or delete anything in it.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, chownSync, fchownSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, rmSync } from 'node:fs'
+import { closeSync, constants, existsSync, fchownSync, fstatSync, mkdirSync, openSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
+import { otherOwnerOf } from '../../runtime/become-owner.ts'
 import { UNIX_SOCKET_PATH_MAX_BYTES } from '../../runtime/host-port.ts'
 import { StartFailure } from '../../runtime/listen.ts'
 import { takeLock as takeFileLock } from '../../store/files/lock.ts'
 import { environmentOf, findBinaries, majorVersion, type Binaries } from './binaries.ts'
+import { readOwned, stopLaunched, stopOther, type Launched } from './postmaster.ts'
 
 /** How to connect to the server: `host` is the directory of its socket. */
 export interface EmbeddedServer {
@@ -35,7 +40,6 @@ const LOCK = 8_170
 const START_TIMEOUT_MS = 60_000
 /** How long a command waits for another one. */
 const COMMAND_TIMEOUT_MS = 60_000
-const STOP_TIMEOUT_MS = 30_000
 /** PostgreSQL's code for a server that is starting up, recovering or shutting down. */
 export const CANNOT_CONNECT_NOW = '57P03'
 /** A process that was just killed holds its lock until the server has seen its connection end. */
@@ -56,6 +60,10 @@ export function wasStopped(stateDirectory: string, cause: unknown): StartFailure
 export async function startEmbedded(stateDirectory: string, shared: boolean): Promise<EmbeddedServer> {
   const directory = join(stateDirectory, 'postgres')
   if (Buffer.byteLength(directory) > LONGEST_DIRECTORY) throw new StartFailure(`the path of a unix socket would be too long: choose a shorter IMDS_API_STATE_DIR than ${stateDirectory}`)
+  const owner = otherOwnerOf(stateDirectory)
+  if (owner !== undefined) {
+    throw new StartFailure(`${stateDirectory} belongs to the user with the id ${String(owner.uid)}: run imds-api as that user, not as root (systemctl start imds-api, or setpriv --reuid=${String(owner.uid)} --regid=${String(owner.gid)} --clear-groups imds-api)`)
+  }
   mkdirSync(stateDirectory, { recursive: true, mode: 0o711 })
   if (!shared) return startOrJoin(stateDirectory, directory, false)
   const turn = await takeFileLock(join(stateDirectory, 'command.lock'), COMMAND_TIMEOUT_MS).catch((error: unknown) => {
@@ -72,7 +80,7 @@ export async function startEmbedded(stateDirectory: string, shared: boolean): Pr
 
 async function startOrJoin(stateDirectory: string, directory: string, shared: boolean): Promise<EmbeddedServer> {
   const data = join(directory, 'data')
-  checkVersion(data)
+  checkVersion(directory, data)
   const connection = { host: directory, user: USER, database: DATABASE }
   const launched = await oneAtATime(stateDirectory, async () => {
     const found = await probeUntilIdle(connection) // up: the server of an imds-api that was killed or, for a command, that runs
@@ -83,7 +91,6 @@ async function startOrJoin(stateDirectory: string, directory: string, shared: bo
   })
   if (lock === undefined && shared) return { connection, ended: new Promise(() => { /* not ours */ }), stop: () => Promise.resolve() }
   if (lock === undefined) throw new StartFailure(`another imds-api uses ${stateDirectory}: stop it, or choose another IMDS_API_STATE_DIR`)
-  const pid = postmasterPid(data)
   let stopping = false
   const ended = new Promise<void>((resolve) => {
     const check = () => { if (!stopping) resolve() }
@@ -95,7 +102,7 @@ async function startOrJoin(stateDirectory: string, directory: string, shared: bo
     stop: async () => {
       stopping = true
       await lock.end().catch(() => { /* the server has closed it already */ })
-      await stopServer(data, pid)
+      await (launched === undefined ? stopOther(directory) : stopLaunched(launched))
     },
   }
 }
@@ -119,20 +126,36 @@ async function oneAtATime<T>(stateDirectory: string, task: () => Promise<T>): Pr
 
 async function prepareAndLaunch(
   stateDirectory: string, directory: string, data: string, connection: EmbeddedServer['connection'],
-): Promise<{ readonly exited: Promise<void> }> {
+): Promise<Launched> {
   const binaries = findBinaries(stateDirectory)
   mkdirSync(directory, { recursive: true, mode: 0o700 })
-  if (binaries.user !== undefined) chownSync(directory, binaries.user.uid, binaries.user.gid)
+  if (binaries.user !== undefined) giveTo(directory, binaries.user)
   if (!existsSync(data)) await initialise(data, binaries)
   return launch(directory, data, binaries, connection)
 }
 
+/** Gives our directory to the user who runs PostgreSQL. Refuses a link, and a directory that a third user made: others may write to the one above. */
+function giveTo(directory: string, { uid, gid }: NonNullable<Binaries['user']>): void {
+  let fd: number
+  try {
+    fd = openSync(directory, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW)
+  } catch (error) {
+    throw new StartFailure(`${directory} is not the directory that imds-api made: delete it (${(error as NodeJS.ErrnoException).code ?? ''})`, { cause: error })
+  }
+  try {
+    const owner = fstatSync(fd).uid
+    if (owner !== 0 && owner !== uid) throw new StartFailure(`${directory} belongs to the user with the id ${String(owner)}: choose an IMDS_API_STATE_DIR in which only root can create files`)
+    fchownSync(fd, uid, gid)
+  } finally {
+    closeSync(fd)
+  }
+}
+
 /** Refuses a database of another major version, which our programs cannot read. */
-function checkVersion(data: string): void {
-  if (!existsSync(join(data, 'PG_VERSION'))) return
-  const theirs = readFileSync(join(data, 'PG_VERSION'), 'utf8').trim()
+function checkVersion(directory: string, data: string): void {
+  const theirs = readOwned(directory, 'data/PG_VERSION')?.trim()
   const ours = majorVersion()
-  if (theirs === ours) return
+  if (theirs === undefined || theirs === ours) return
   throw new StartFailure(`${data} is a database of PostgreSQL ${theirs}, and this version of imds-api brings PostgreSQL ${ours}. Move it over with the programs of both versions:
   postgres -D ${data} -k /tmp -c listen_addresses=''   # of version ${theirs}, as the owner of the directory
   pg_dump -h /tmp -U ${USER} ${DATABASE} > imds.sql
@@ -142,32 +165,28 @@ function checkVersion(data: string): void {
   psql -h /tmp -U ${USER} ${DATABASE} -c 'drop schema public cascade' -c 'create schema public' -f imds.sql`)
 }
 
-/** Makes the database beside its place and renames it, so that a kill never leaves half a database. */
+/** Makes the database beside its place and renames it, so that a kill never leaves half a database. $0: the directory; the rest: the command. */
+const INITIALISE = '/bin/rm -rf "$0.new" && "$@" --pgdata="$0.new" && /bin/mv "$0.new" "$0"'
+/** $0: the file of the log; the rest: the command. */
+const LAUNCH = 'umask 077; /bin/rm -f "$0"; exec "$@" > "$0" 2>&1'
+
 async function initialise(data: string, { native, user }: Binaries): Promise<void> {
-  rmSync(`${data}.new`, { recursive: true, force: true })
-  const child = spawn(join(native, 'bin/initdb'), [
-    '--pgdata', `${data}.new`, '--username', USER, '--auth-local=trust', '--auth-host=reject', '--encoding=UTF8', '--locale=C',
-  ], { ...user, cwd: '/', env: environmentOf(native), stdio: ['ignore', 'ignore', 'pipe'], detached: true }) // detached: Ctrl-C stops us after it
+  const child = spawn('/bin/sh', ['-c', INITIALISE, data, join(native, 'bin/initdb'), '--username', USER, '--auth-local=trust', '--auth-host=reject', '--encoding=UTF8', '--locale=C'],
+    { ...user, cwd: '/', env: environmentOf(native), stdio: ['ignore', 'ignore', 'pipe'], detached: true }) // detached: Ctrl-C stops us after it
   const [stderr] = await Promise.all([child.stderr.toArray(), once(child, 'close')])
   if (child.exitCode !== 0) {
     const reason = Buffer.concat(stderr as Buffer[]).toString().trim()
     const remedy = reason.includes('Permission denied') ? `; every directory above ${data} must let the user with uid ${String(user?.uid ?? process.getuid?.())} pass (chmod o+x)` : ''
     throw new StartFailure(`initdb failed: ${reason}${remedy}`)
   }
-  renameSync(`${data}.new`, data)
 }
 
-/** Starts the server and waits until it accepts connections. `exited` resolves when the process has ended. */
-async function launch(
-  directory: string, data: string, { native, user }: Binaries, connection: EmbeddedServer['connection'],
-): Promise<{ readonly exited: Promise<void> }> {
+/** Starts the server and waits until it accepts connections. */
+async function launch(directory: string, data: string, { native, user }: Binaries, connection: EmbeddedServer['connection']): Promise<Launched> {
   const path = join(directory, 'log')
-  const log = openSync(path, 'w', 0o600)
-  if (user !== undefined) fchownSync(log, user.uid, user.gid)
-  const child = spawn(join(native, 'bin/postgres'), [
+  const child = spawn('/bin/sh', ['-c', LAUNCH, path, join(native, 'bin/postgres'),
     '-D', data, '-k', directory, '-c', 'listen_addresses=', '-c', 'unix_socket_permissions=0700', '-c', 'log_min_messages=warning', '-c', 'jit=off',
-  ], { ...user, cwd: '/', env: environmentOf(native), stdio: ['ignore', log, log], detached: true }) // detached: Ctrl-C must reach us first
-  closeSync(log)
+  ], { ...user, cwd: '/', env: environmentOf(native), stdio: 'ignore', detached: true }) // detached: Ctrl-C must reach us first
   child.unref()
   const exited = new Promise<void>((resolve) => {
     child.once('exit', () => { resolve() })
@@ -176,7 +195,7 @@ async function launch(
   const deadline = performance.now() + START_TIMEOUT_MS
   while (await probe(connection) !== 'up') {
     if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) {
-      throw new StartFailure(`PostgreSQL does not start: ${readFileSync(path, 'utf8').trim().split('\n').slice(-5).join('; ')}`)
+      throw new StartFailure(`PostgreSQL does not start: ${readOwned(directory, 'log')?.trim().split('\n').slice(-5).join('; ') ?? `${path} cannot be written`}`)
     }
     if (performance.now() > deadline) {
       child.kill('SIGQUIT')
@@ -184,7 +203,7 @@ async function launch(
     }
     await sleep(20)
   }
-  return { exited }
+  return { child, exited }
 }
 
 /** Waits while another process starts or stops the server. */
@@ -223,36 +242,4 @@ async function takeLock(connection: EmbeddedServer['connection'], timeoutMs: num
   }
   await client.end()
   return undefined
-}
-
-function postmasterPid(data: string): number {
-  return Number(readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n', 1)[0])
-}
-
-/** Ends the server: SIGINT is PostgreSQL's fast shutdown, which closes connections and loses nothing. */
-async function stopServer(data: string, pid: number): Promise<void> {
-  const deadline = performance.now() + STOP_TIMEOUT_MS
-  signal(pid, 'SIGINT')
-  while (existsSync(join(data, 'postmaster.pid')) && isAlive(pid)) {
-    if (performance.now() > deadline) {
-      signal(pid, 'SIGQUIT')
-      return
-    }
-    await sleep(10)
-  }
-}
-
-function signal(pid: number, name: NodeJS.Signals): void {
-  try {
-    process.kill(pid, name)
-  } catch { /* it has ended */ }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch {
-    return false
-  }
 }

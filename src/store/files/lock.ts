@@ -11,6 +11,7 @@ import { accessSync, closeSync, constants, fchownSync, lstatSync, openSync, stat
 import { dirname } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { isLinkOfOther } from '../../runtime/become-owner.ts'
 
 const WAIT_MS = 5_000
 /** SQLite's primary result codes. */
@@ -36,7 +37,9 @@ export async function takeLock(path: string, waitMs = WAIT_MS): Promise<Lock> {
 function tryLock(path: string): Lock | undefined {
   makeFile(path)
   // Follow no symbolic link: the owner of the directory could make root open and write another file.
-  if (!lstatSync(path).isFile()) throw new Error(`cannot lock ${path}: it is not a regular file, delete it`)
+  const stats = lstatSync(path)
+  if (!stats.isFile()) throw new Error(`cannot lock ${path}: it is not a regular file, delete it`)
+  if (isLinkOfOther(stats, dirname(path))) throw new Error(`cannot lock ${path}: it is a link to a file of another user, delete it`)
   accessSync(path, constants.R_OK | constants.W_OK) // with read access only, SQLite reports success and takes no lock
   const database = new DatabaseSync(path, { timeout: 0, open: false })
   try {

@@ -4,12 +4,13 @@
 import { constants } from 'node:fs'
 import { open, rename, rm, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { isLinkOfOther } from '../../runtime/become-owner.ts'
 
 /** Operations on files. Each rejects with the error of the file system. */
 export interface FileOperations {
   /** Creates a file with all of its content, durably. Root gives it the owner and group of its directory. Rejects if the file exists. */
   readonly create: (path: string, content: string | Uint8Array) => Promise<void>
-  /** Appends to a file that exists and is not a symbolic link. `isDurable`: the content is on disk when this resolves. */
+  /** Appends to a file that exists and is no link. `isDurable`: the content is on disk when this resolves. */
   readonly append: (path: string, content: string, isDurable: boolean) => Promise<void>
   readonly rename: (from: string, to: string) => Promise<void>
   /** Removes a file, if it exists. */
@@ -34,6 +35,7 @@ export const FILE_SYSTEM: FileOperations = {
   async append(path, content, isDurable) {
     const file = await open(path, constants.O_WRONLY | constants.O_APPEND | constants.O_NOFOLLOW | constants.O_NONBLOCK)
     try {
+      if (isLinkOfOther(await file.stat(), dirname(path))) throw new Error(`${path} is a link to a file of another user: delete it`)
       await file.writeFile(content)
       if (isDurable) await file.datasync()
     } finally {

@@ -1,9 +1,9 @@
 /**
  * The lock within one process. test/daemon/files-writers.test.ts has writers in several processes, which are killed.
  */
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { chownSync, linkSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { takeLock } from '../../../../src/store/files/lock.ts'
 
@@ -38,6 +38,15 @@ test('a symbolic link is refused, and its target is not touched', async () => {
   symlinkSync(target, path())
   await expect(takeLock(path())).rejects.toThrow(`cannot lock ${path()}: it is not a regular file, delete it`)
   expect(readFileSync(target, 'utf8')).toBe('mine')
+})
+
+test.skipIf(process.getuid?.() !== 0)('root refuses a hard link that the owner of the directory made to a file of another user', async () => {
+  const target = join(directory, '../', `${basename(directory)}-target`)
+  writeFileSync(target, '')
+  linkSync(target, path())
+  chownSync(directory, 65_534, 65_534)
+  await expect(takeLock(path())).rejects.toThrow(`cannot lock ${path()}: it is a link to a file of another user, delete it`)
+  rmSync(target)
 })
 
 test('a directory, and a file of another program, are refused with the remedy', async () => {

@@ -1,0 +1,44 @@
+/** What a process of root does about directories of other users. */
+import { statSync, type Stats } from 'node:fs'
+import { dirname } from 'node:path'
+import { StartFailure } from './listen.ts'
+
+/** The user to whom a directory belongs. */
+export interface Owner { readonly uid: number, readonly gid: number }
+
+/**
+ * The owner of a directory (before it exists: of the nearest one above it) if this is a process of root and the directory belongs to somebody else. Such an
+ * owner can put links into it that lead root to any file, and the id of any process into a file that says which one to end.
+ */
+export function otherOwnerOf(directory: string): Owner | undefined {
+  if (process.getuid?.() !== 0) return undefined
+  let existing = directory
+  let stats = statSync(existing, { throwIfNoEntry: false })
+  while (stats === undefined && existing !== dirname(existing)) {
+    existing = dirname(existing)
+    stats = statSync(existing, { throwIfNoEntry: false })
+  }
+  return stats === undefined || stats.uid === 0 ? undefined : { uid: stats.uid, gid: stats.gid }
+}
+
+/**
+ * Makes this process one of the owner of a directory, for good, so that it can do no more than the owner. Call it before anything in the directory is touched,
+ * and after everything was opened that only root may open. Throws if that is not possible.
+ */
+export function becomeOwnerOf(directory: string): void {
+  const owner = otherOwnerOf(directory)
+  if (owner === undefined) return
+  if (owner.gid === 0) throw new StartFailure(`${directory} belongs to the group root: give it the group of its owner (chgrp GROUP ${directory})`)
+  try {
+    process.setgroups!([])
+    process.setgid!(owner.gid)
+    process.setuid!(owner.uid)
+  } catch (error) {
+    throw new StartFailure(`${directory} belongs to the user with the id ${String(owner.uid)}, and this process cannot become that user (${(error as Error).message}): run the command as that user`, { cause: error })
+  }
+}
+
+/** True if root would open a file of somebody else by a hard link, which the owner of a directory has put there. */
+export function isLinkOfOther({ nlink, uid }: Pick<Stats, 'nlink' | 'uid'>, directory: string): boolean {
+  return process.geteuid?.() === 0 && nlink > 1 && uid !== statSync(directory).uid
+}

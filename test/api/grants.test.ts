@@ -1,15 +1,12 @@
-/** How users sign in: the grants password and refresh_token of applications, one-time passwords, families of tokens, and the limit of failures. */
+/** How users sign in: the grants password and refresh_token of applications, one-time passwords, and families of tokens. */
 import { createHook } from 'node:async_hooks'
-import { once } from 'node:events'
-import { request, type IncomingMessage } from 'node:http'
-import { join } from 'node:path'
 import { Secret, TOTP } from 'otpauth'
 import t from 'tap'
 import { hashPassword } from '../../src/api/auth/password.ts'
 import { claimSignIn } from '../../src/api/database/credentials.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
 import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, TOTP_SECRET, TWO } from '../support/fixtures/region.ts'
-import { anApi, basic, PROXY } from '../support/programs/api.ts'
+import { anApi, basic } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 /** Ada has two-factor authentication, Grace has not, and Joan has no password. */
@@ -298,101 +295,6 @@ t.test('the purge deletes expired refresh tokens, and families once their access
   nowMs += 2 * DAY_MS
   await api.auth.purge()
   t.strictSame(await count(), [0, 0])
-})
-
-t.test('after 10 failures of a user or a client from one address, it gets 429 there, and nowhere else', async (t) => {
-  const [address, other] = [newAddress(), newAddress()]
-  for (let i = 0; i < 10; i++) t.equal((await signIn('grace@example.com', 'wrong password', { address })).status, 401)
-  for (const password of ['wrong password', secretOf(GRACE)]) {
-    const { status, headers, body } = await signIn('Grace@example.com', password, { address })
-    t.equal(status, 429)
-    t.match(headers, { 'retry-after': '60', 'content-type': /^application\/json/, 'cache-control': 'no-store' })
-    t.strictSame(body, { error: 'temporarily_unavailable', error_description: 'too many failed token requests: try again later', error_name: 'too_many_requests', errors: ['too many failed token requests: try again later'] })
-  }
-  t.equal((await signIn('grace@example.com', secretOf(GRACE), { address: other })).status, 200)
-  t.equal((await signIn(ADA, secretOf(ADA), { address, headers: { 'X-Service-OTP': freshCode() } })).status, 200, 'another user at that address')
-  const wrong = { authorization: basic(CLIENT_OF[ONE], 'wrong') }
-  for (let i = 0; i < 10; i++) t.equal((await post({ grant_type: 'client_credentials' }, { headers: wrong, address })).status, 401)
-  for (const from of [{ headers: wrong, address }, { client: CLIENT_OF[ONE], address }]) t.equal((await post({ grant_type: 'client_credentials' }, from)).status, 429)
-  t.equal((await post({ grant_type: 'client_credentials' }, { client: CLIENT_OF[ONE], address: other })).status, 200)
-})
-
-t.test('the id and the e-mail address of a user have one limit, and no client id uses it up', async (t) => {
-  const [address, other] = [newAddress(), newAddress()]
-  for (const name of [GRACE, 'grace@example.com']) {
-    for (let i = 0; i < 5; i++) t.equal((await signIn(name, 'wrong password', { address })).status, 401)
-  }
-  for (const name of [GRACE, 'grace@example.com']) t.equal((await signIn(name, secretOf(GRACE), { address })).status, 429, name)
-  for (let i = 0; i < 11; i++) await post({ grant_type: 'client_credentials' }, { headers: { authorization: basic(`user ${GRACE}`, 'wrong') }, address: other })
-  t.equal((await signIn(GRACE, secretOf(GRACE), { address: other })).status, 200)
-})
-
-t.test('behind a trusted proxy the limit is that of each client, and nobody else can name an address', async (t) => {
-  const wrong = { authorization: basic(CLIENT_OF[ONE], 'wrong') }
-  const statusOf = async (address: string, forwarded: string, headers: object = {}) =>
-    (await post({ grant_type: 'client_credentials' }, { client: CLIENT_OF[ONE], address, headers: { 'x-forwarded-for': forwarded, ...headers } })).status
-  const [one, other, direct] = [newAddress(), newAddress(), newAddress()]
-  for (let i = 0; i < 10; i++) t.equal(await statusOf(PROXY, one, wrong), 401)
-  t.strictSame([await statusOf(PROXY, one), await statusOf(PROXY, other)], [429, 200])
-  for (let i = 0; i < 10; i++) t.equal(await statusOf(direct, newAddress(), wrong), 401)
-  t.equal(await statusOf(direct, newAddress()), 429)
-})
-
-t.test('clients of a unix socket, which have no address, get tokens and share one limit', async (t) => {
-  const path = join(api.directory, 'api.sock')
-  await api.server.listen({ path })
-  const statusOf = async (secret: string) => {
-    const sent = request({ socketPath: path, path: '/token', method: 'POST', headers: { authorization: basic(CLIENT_OF[ONE], secret), 'content-type': 'application/x-www-form-urlencoded' } })
-    sent.end('grant_type=client_credentials')
-    const [response] = await once(sent, 'response') as [IncomingMessage]
-    response.resume()
-    return response.statusCode
-  }
-  t.equal(await statusOf(secretOf(CLIENT_OF[ONE])), 200)
-  for (let i = 0; i < 10; i++) t.equal(await statusOf('wrong'), 401)
-  t.equal(await statusOf(secretOf(CLIENT_OF[ONE])), 429)
-})
-
-t.test('successes, and right passwords without a code, are not limited', async (t) => {
-  const address = newAddress()
-  for (let i = 0; i < 30; i++) {
-    t.equal((await signIn(GRACE, secretOf(GRACE), { address })).status, 200)
-    t.equal((await signIn(ADA, secretOf(ADA), { address })).headers['x-service-otp'], 'required')
-  }
-  const clients = await Promise.all(Array.from({ length: 30 }, () => post({ grant_type: 'client_credentials' }, { client: CLIENT_OF[ONE], address })))
-  t.ok(clients.every(({ status }) => status === 200))
-})
-
-t.test('guesses of codes are limited too', async (t) => {
-  const address = newAddress()
-  freshCode()
-  const wrong = codeAt(nowMs + 10 * DAY_MS)
-  for (let i = 0; i < 10; i++) t.equal((await signIn(ADA, `${secretOf(ADA)}+${wrong}`, { address })).status, 401)
-  t.equal((await signIn(ADA, `${secretOf(ADA)}+${codeAt(nowMs)}`, { address })).status, 429)
-})
-
-t.test('guesses in parallel exceed the limit by one at most', async (t) => {
-  const address = newAddress()
-  const answers = await Promise.all(Array.from({ length: 30 }, () => signIn(GRACE, 'wrong password', { address })))
-  const failures = answers.filter(({ status }) => status === 401).length
-  t.ok(failures === 10 || failures === 11, String(failures))
-  t.equal(answers.filter(({ status }) => status === 429).length, 30 - failures)
-})
-
-t.test('at most two passwords are checked at once, 32 requests wait, and others get 503 with Retry-After', async (t) => {
-  const active = new Set<number>()
-  let most = 0
-  const hook = createHook({
-    init: (id, type) => { if (type === 'SCRYPTREQUEST') most = Math.max(most, active.add(id).size) },
-    after: (id) => { active.delete(id) },
-  }).enable()
-  const answers = await Promise.all(Array.from({ length: 37 }, (_, i) => signIn(`nobody-${String(i)}`, 'wrong password')))
-  hook.disable()
-  t.equal(most, 2)
-  const busy = answers.filter(({ status }) => status === 503)
-  t.equal(busy.length, 3)
-  t.match(busy[0], { headers: { 'retry-after': '5', 'cache-control': 'no-store' }, body: { error: 'temporarily_unavailable', error_name: 'service_unavailable' } })
-  t.equal(answers.filter(({ status }) => status === 401).length, 34)
 })
 
 t.test('the database has digests of refresh tokens and a hash of passwords, and not the texts', async (t) => {

@@ -77,7 +77,7 @@ export class Grants {
       if (grant === 'password' || grant === 'refresh_token') return invalid('unauthorized_client', `an API client may not use the grant ${grant}: only an application may`)
       return invalid('unsupported_grant_type', 'grant_type must be client_credentials')
     }
-    if (grant === 'password') return this.#password(client.id, request)
+    if (grant === 'password') return this.#password(client, request)
     if (grant === 'refresh_token') return this.#refresh(client.id, request)
     if (grant === 'client_credentials') return invalid('unauthorized_client', 'an application may not use the grant client_credentials: only an API client may')
     return invalid('unsupported_grant_type', 'grant_type must be password or refresh_token')
@@ -105,7 +105,7 @@ export class Grants {
     return { kind: 'granted', accessToken: await tokens.issue(tables, { clientId: id, accountId }, scopes, seconds), refreshToken: undefined, scopes }
   }
 
-  async #password(applicationId: string, request: TokenRequest): Promise<TokenOutcome> {
+  async #password({ id: applicationId, accountId }: Extract<Client, { kind: 'application' }>, request: TokenRequest): Promise<TokenOutcome> {
     const { username, password, scope } = request.body
     if (username === undefined || password === undefined) return invalid('invalid_request', 'username and password are required')
     const scopes = grantScopes(scope, SCOPES)
@@ -115,7 +115,7 @@ export class Grants {
     const subject: Subject = { kind: 'user', name: user?.id ?? name } // the id and the e-mail address of a user are one subject
     const seconds = this.#parts.limit.waitSeconds(subject, request.address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
-    return await this.#checks.run(() => this.#signIn(applicationId, user, subject, password, scopes, request)) ?? { kind: 'busy' }
+    return await this.#checks.run(accountId, subject.name, () => this.#signIn(applicationId, user, subject, password, scopes, request)) ?? { kind: 'busy' }
   }
 
   /** Runs in the queue and checks the limit again, so guesses that were sent in parallel exceed the limit by one at most. */

@@ -8,7 +8,7 @@ import type { Change } from './transaction.ts'
 /** An API client acts for its account, an application for the users that sign in with it. */
 export type Client =
   | { readonly kind: 'api-client', readonly id: string, readonly accountId: string, readonly scopes: readonly Scope[] }
-  | { readonly kind: 'application', readonly id: string }
+  | { readonly kind: 'application', readonly id: string, readonly accountId: string }
 
 /** A user as the password grant needs it. `passwordHash`: undefined without a password. `totpSecret`: undefined without two-factor authentication. */
 export interface UserCredentials { readonly id: string, readonly passwordHash: string | undefined, readonly totpSecret: string | undefined }
@@ -16,8 +16,8 @@ export interface UserCredentials { readonly id: string, readonly passwordHash: s
 /** Finds a client by its id, and the digest of its secret (null: it has none yet). A revoked client is not found. */
 export async function findClient(tables: Kysely<Tables>, id: string): Promise<{ readonly client: Client, readonly sha256: Buffer | null } | undefined> {
   if (isIdOf(PREFIXES.application, id)) {
-    const row = await tables.selectFrom('applications').select('secret_sha256').where('id', '=', id).where('revoked_at', 'is', null).executeTakeFirst()
-    return row && { client: { kind: 'application', id }, sha256: row.secret_sha256 }
+    const row = await tables.selectFrom('applications').select(['account_id', 'secret_sha256']).where('id', '=', id).where('revoked_at', 'is', null).executeTakeFirst()
+    return row && { client: { kind: 'application', id, accountId: row.account_id }, sha256: row.secret_sha256 }
   }
   const row = await tables.selectFrom('api_clients').select(['account_id', 'permissions_group', 'secret_sha256'])
     .where('id', '=', id).where('revoked_at', 'is', null).executeTakeFirst()

@@ -93,14 +93,15 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       if (!(error instanceof StoreUnavailable)) throw new StartFailure((error as Error).message)
       log.warn({ reason: error.message }, 'the store is unreachable: requests are served, and what they change is published later')
     })
+    const { background } = database
     const metrics = buildApiMetrics(database)
-    const publisher = new OutboxPublisher({ tables: database.tables, connect: () => connect(database), store, counted: metrics.published, log })
+    const publisher = new OutboxPublisher({ tables: background.tables, connect: () => connect(database), store, counted: metrics.published, log })
     const hypervisorCheck = new HypervisorCheck({
-      hypervisors: () => usedHypervisors(database.tables), unannounced: (names) => store.unannounced(names), counted: metrics.unannounced, log,
+      hypervisors: () => usedHypervisors(background.tables), unannounced: (names) => store.unannounced(names), counted: metrics.unannounced, log,
     })
     const { mail } = config
     const sender = new InvitationSender({
-      tables: database.tables, counted: metrics.invited, log,
+      tables: background.tables, counted: metrics.invited, log,
       mail: mail === undefined ? undefined : { send: buildSmtp(mail), invitationUrl: mail.invitationUrl },
     })
     const audit = openAuditOrFail(config.auditFile, log)
@@ -111,7 +112,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
       done()
     })
-    const operatorServer = buildOperatorServer({ database, publisher, registry: metrics.registry })
+    const operatorServer = buildOperatorServer({ database: background, publisher, registry: metrics.registry })
     const compute = buildCompute(config, database, accounts, metrics, audit, log)
     stops.push(() => Promise.race([
       Promise.all([closeServer(operatorServer), closeServer(server), publisher.stop(), sender.stop(), compute.stop()]),

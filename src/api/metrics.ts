@@ -23,7 +23,7 @@ export interface ApiMetrics {
 const OUTCOMES: readonly PublishOutcome[] = ['published', 'unchanged', 'removed', 'stale', 'invalid', 'address-owned', 'failed']
 
 /** Declares all metrics. Those of the outbox are read from the database at a scrape; while it is unreachable they are missing. */
-export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'pool'>): ApiMetrics {
+export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'background'>): ApiMetrics {
   const registry = new Registry()
   const registers = [registry]
   collectDefaultMetrics({ register: registry })
@@ -53,7 +53,7 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
     help: 'Hypervisors of the region that no daemon has ever announced: the guests of their servers get no metadata. 0 with a store of files.',
   })
   let reading: Promise<{ readonly outbox: Outbox, readonly queue: QueueState } | undefined> | undefined
-  const readAll = async () => ({ outbox: await readOutbox(tables), queue: await readQueue(tables) })
+  const readAll = async () => ({ outbox: await readOutbox(background.tables), queue: await readQueue(background.tables) })
   /** All metrics of a scrape share these queries. Undefined: the database is unreachable. */
   const read = () => reading ??= readAll().catch(() => undefined).finally(() => { reading = undefined })
   const gauge = (name: string, help: string, value: () => number | undefined | Promise<number | undefined>) => new Gauge({
@@ -72,7 +72,7 @@ export function buildApiMetrics({ tables, pool }: Pick<Database, 'tables' | 'poo
   gauge('imds_api_compute_age_seconds', 'How long the oldest of them has waited; 0: none waits.', async () => (await read())?.queue.age)
   gauge('imds_api_compute_unfetched_seconds', 'How long an action that its hypervisor could fetch has not been fetched; 0: none waits for that.',
     async () => (await read())?.queue.unfetched)
-  gauge('imds_api_database_connections', 'Open connections of the pool to the database.', () => pool.totalCount)
+  gauge('imds_api_database_connections', 'Open connections to the database: for requests, and for everything else.', () => pool.totalCount + background.pool.totalCount)
   gauge('imds_api_database_waiting', 'Requests that wait for a connection to the database.', () => pool.waitingCount)
   return {
     registry,

@@ -1,9 +1,13 @@
 /** imds-api as a program: the region file, its answers on a socket, its metrics, and its end. */
 import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { sql } from 'kysely'
 import t from 'tap'
-import { aRegion, CLIENT_OF, ONE, secretOf, TOTP_SECRET, withFiles } from '../support/fixtures/region.ts'
+import { digest } from '../../src/api/auth/secrets.ts'
+import { openDatabase } from '../../src/api/database/open.ts'
+import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, TOTP_SECRET, TWO, withFiles } from '../support/fixtures/region.ts'
 import { startImdsApi } from '../support/programs/api.ts'
+import { until } from '../support/programs/daemon.ts'
 import { IMDS_API, programEnvironment } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 
@@ -40,6 +44,32 @@ t.test('it serves a region on a socket, and counts requests by route, method and
   t.match(metrics, /^imds_api_publishes_total\{result="published"\} \d+$/m)
   t.match(metrics, /^imds_build_info\{.+\} 1$/m)
   t.notMatch(JSON.stringify(api.log), new RegExp(`${headers.authorization.slice(7)}|${secretOf(CLIENT_OF[ONE])}`), 'no secret is logged')
+})
+
+t.test('while requests hold all their connections, servers are published, and readyz is answered', async (t) => {
+  const database = await openDatabase({ kind: 'embedded', stateDirectory: api.env['IMDS_API_STATE_DIR']! }, true, (error) => { t.fail(error.message) })
+  const { tables, pool } = database
+  await tables.insertInto('applications').values({ id: APPLICATION, account_id: ONE, name: '', description: '' }).execute()
+  const userToken = async (user: string) => {
+    const { id: family_id } = await tables.insertInto('token_families').values({ application_id: APPLICATION, user_id: user, scopes: ['infrastructure'] }).returning('id').executeTakeFirstOrThrow()
+    await tables.insertInto('access_tokens').values({ sha256: digest(user), family_id, scopes: ['infrastructure'], expires_at: new Date(Date.now() + 3_600_000) }).execute()
+    return user
+  }
+  const holder = await pool.connect()
+  await holder.query('begin')
+  await holder.query('lock table config_maps')
+  const callers = [[await api.token(CLIENT_OF[ONE]), ONE], [await api.token(CLIENT_OF[TWO]), TWO], [await userToken(ADA), ONE], [await userToken(GRACE), TWO]] as const
+  const reads = callers.flatMap(([token, account]) => Array.from({ length: 4 }, () =>
+    fetch(`${api.baseUrl}/1.0/config_maps?account_id=${account}`, { headers: { authorization: `Bearer ${token}` } })))
+  await until(async () => (await pool.query('select from pg_locks where not granted')).rowCount === 16, 'all connections for requests to wait')
+  await sql`insert into outbox (server_id) select id from servers`.execute(tables)
+  await until(async () => await tables.selectFrom('outbox').select('id').executeTakeFirst() === undefined, 'the server to be published')
+  t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
+  t.match(await (await fetch(`${api.operatorUrl}/metrics`)).text(), /^imds_api_ready 1$/m)
+  await holder.query('commit')
+  holder.release()
+  t.strictSame((await Promise.all(reads)).map(({ status }) => status), Array.from({ length: 16 }, () => 200))
+  await database.close()
 })
 
 t.test('apply prints the difference, but never a secret; --dry-run changes nothing', async (t) => {

@@ -14,10 +14,15 @@ export type DatabaseSettings =
   | { readonly kind: 'embedded', readonly stateDirectory: string }
   | { readonly kind: 'server', readonly url: string, readonly passwordFile: string | undefined }
 
-/** An open database. */
-export interface Database {
-  readonly tables: Kysely<Tables>
-  readonly pool: pg.Pool
+/** Connections of a pool, as queries use them. */
+export interface Pool { readonly tables: Kysely<Tables>, readonly pool: pg.Pool }
+
+/**
+ * An open database: the connections for requests, and in `background` those for everything else, such as publishing and readiness, so that these do not wait
+ * for requests.
+ */
+export interface Database extends Pool {
+  readonly background: Pool
   /** How to open a connection outside of the pool. */
   readonly connection: pg.ClientConfig
   /** Resolves when an embedded server has ended without our doing. */
@@ -28,8 +33,10 @@ export interface Database {
 /** A connection of the pool. TypeScript's types of pg leave out that its stream is a socket, and `readyForQuery`: true while no query waits. */
 type Connected = pg.PoolClient & pg.Client & { readonly connection: { readonly stream: Pick<Socket, 'setTimeout' | 'on' | 'destroy'> }, readonly readyForQuery: boolean }
 
-/** The most connections of the pool. */
-const POOL = 16
+/** The most connections for requests. */
+const FOR_REQUESTS = 16
+/** The most connections for the rest: one for each worker of the publisher and for the sender of mail, and some for the short queries of the others. */
+const IN_BACKGROUND = 8
 /** A request that waits 5 s for a connection is refused. TCP's keep-alive notices when the network has lost a connection that listens for notifications. */
 const LIVENESS = { connectionTimeoutMillis: 5_000, keepAlive: true, keepAliveInitialDelayMillis: 10_000 }
 /** A connection counts as lost if nothing arrives on it for this long while a query waits. The pool closes idle connections earlier. */
@@ -48,17 +55,21 @@ export async function openDatabase(settings: DatabaseSettings, shared: boolean, 
   // Our bigints (revisions, row numbers) stay below 2^53.
   const types = new TypeOverrides()
   types.setTypeParser(pg.types.builtins.INT8, Number)
-  const pool = new pg.Pool({ ...connection, max: POOL, types, application_name: 'imds-api' })
   let closing = false
-  pool.on('error', (error) => { if (!closing) failed(error) })
-  // A connection that breaks between two queries of a transaction has no other listener, and an error without one ends the process. The next query fails.
-  pool.on('connect', (client) => {
-    client.on('error', () => { /* the query reports it */ })
-    if (!shared) endWhenSilent(client as Connected)
-  })
+  const openPool = (max: number): Pool => {
+    const pool = new pg.Pool({ ...connection, max, types, application_name: 'imds-api' })
+    pool.on('error', (error) => { if (!closing) failed(error) })
+    // A connection that breaks between two queries of a transaction has no other listener, and an error without one ends the process. The next query fails.
+    pool.on('connect', (client) => {
+      client.on('error', () => { /* the query reports it */ })
+      if (!shared) endWhenSilent(client as Connected)
+    })
+    return { pool, tables: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }) }
+  }
+  const [{ tables, pool }, background] = [openPool(FOR_REQUESTS), openPool(IN_BACKGROUND)]
   const close = async () => {
     closing = true
-    await Promise.race([pool.end(), sleep(CLOSE_TIMEOUT_MS, undefined, { ref: false })])
+    await Promise.race([Promise.all([pool.end(), background.pool.end()]), sleep(CLOSE_TIMEOUT_MS, undefined, { ref: false })])
     await server?.stop()
   }
   let version: number
@@ -73,10 +84,7 @@ export async function openDatabase(settings: DatabaseSettings, shared: boolean, 
     await close()
     throw new StartFailure(`the database is PostgreSQL ${String(Math.floor(version / 10_000))}: imds-api needs ${String(OLDEST_POSTGRESQL)} or newer`)
   }
-  return {
-    tables: new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) }),
-    pool, connection, close, ended: server?.ended ?? new Promise(() => { /* not ours */ }),
-  }
+  return { tables, pool, background, connection, close, ended: server?.ended ?? new Promise(() => { /* not ours */ }) }
 }
 
 /** Ends a lost connection: the operating system notices the loss only after 15 minutes. Not for commands, because one of their queries may take long. */

@@ -137,7 +137,7 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
         await client.connect()
         return client
       }
-      const publisher = new OutboxPublisher({ tables: database.tables, connect, store, counted: () => { /* not counted */ }, log })
+      const publisher = new OutboxPublisher({ tables: database.background.tables, connect, store, counted: () => { /* not counted */ }, log })
       publisher.start()
       t.teardown(() => publisher.stop())
       return store

@@ -51,7 +51,7 @@ t.test('a new server in its full, collected and nested form', async (t) => {
     snapshots: [], volumes: [], compatibility_mode: true,
   }
   const full = {
-    ...collected, user_data: data, disk_encrypted: true, console_url: null, console_token: null, console_token_expires: null, snapshots_schedule: null,
+    ...collected, user_data: 'IyEvYmluL3NoCg==', disk_encrypted: true, console_url: null, console_token: null, console_token_expires: null, snapshots_schedule: null,
     snapshots_schedule_next_at: null, snapshots_retention: null,
   }
   t.strictSame(body, full)
@@ -110,17 +110,18 @@ t.test('a refused create names all of its faults at once', async (t) => {
   t.strictSame(await tables.selectFrom('allocations').innerJoin('address_pools', 'address_pools.id', 'pool_id').select('number').where('kind', '=', 'mac').execute(), [])
 })
 
-t.test('user_data: base64 of at most 16,384 bytes, returned as it was sent', async (t) => {
-  const server = await create({ user_data: Buffer.alloc(16_384, 'x').toString('base64') })
+t.test('user_data: base64 of at most 16,384 bytes, kept without white space', async (t) => {
+  const server = await create({ user_data: `${Buffer.alloc(16_384, 'x').toString('base64')}${'\n'.repeat(1_000)}` })
+  t.equal(server['user_data'], Buffer.alloc(16_384, 'x').toString('base64'))
   for (const text of ['', 'YQ==', 'YQ', 'YQ==\r\n', Buffer.alloc(16_384, 1).toString('base64').replaceAll(/.{60}/g, '$&\n')]) {
     const { status, body } = await call('PUT', `servers/${server.id}`, { user_data: text })
     t.equal(status, 200)
-    t.equal(body['user_data'], text)
+    t.equal(body['user_data'], text.replaceAll(/\s/g, ''))
   }
   t.equal((await call('PUT', `servers/${server.id}`, { user_data: null })).body['user_data'], null)
   for (const text of ['Y', 'YQ=', 'Y===', '!!!!', 'YQ==YQ==', 'a-_b']) t.strictSame(await call('PUT', `servers/${server.id}`, { user_data: text }), refused(422, 'unprocessable_entity', 'user_data must be base64'), text)
   const everyByte = Buffer.alloc(16_384, 1).toString('base64').replaceAll(/./g, '$&\r\n')
-  t.match(await call('PUT', `servers/${server.id}`, { user_data: everyByte }), { status: 200, body: { user_data: everyByte } }, 'the limit is of the bytes, not of the text')
+  t.match(await call('PUT', `servers/${server.id}`, { user_data: everyByte }), { status: 200, body: { user_data: everyByte.replaceAll('\r\n', '') } }, 'the limit is of the bytes, not of the text')
   const far = Buffer.alloc(25_000).toString('base64')
   t.strictSame(await call('PUT', `servers/${server.id}`, { user_data: far }), refused(422, 'unprocessable_entity', 'user_data must be at most 16384 bytes; it is 25000'))
   const long = Buffer.alloc(16_385).toString('base64')
@@ -335,8 +336,9 @@ t.test('a create without a type takes the next one if the smallest is deleted at
   await remove(server.id)
 })
 
-t.test('a list makes the same number of queries for one server and for 1,000', async (t) => {
+t.test('lists make as many queries for one server as for 1,000, and load no user_data and no password', async (t) => {
   await tables.updateTable('accounts').set({ ram_limit: 10_000_000 }).execute()
+  const columns = new Set<string>()
   const count = async () => {
     let queries = 0
     const { pool } = api.database
@@ -350,13 +352,15 @@ t.test('a list makes the same number of queries for one server and for 1,000', a
         const query = client.query.bind(client)
         client.query = (...queryArgs) => {
           if (!/access_tokens|from ..region/.test(JSON.stringify(queryArgs[0]))) queries++ // the token and the domain are remembered for a second
-          return query(...queryArgs)
+          const result = query(...queryArgs) as Promise<{ rows: object[] }> | undefined // undefined: it has a callback
+          void result?.then(({ rows: [row = {}] }) => { for (const column of Object.keys(row)) columns.add(column) })
+          return result
         }
       }
       return client
     }) as never
     const lengths = []
-    for (const path of ['servers', 'cloud_ips', 'server_groups', 'accounts']) lengths.push(((await call('GET', path)).body as unknown as object[]).length)
+    for (const path of ['servers', 'cloud_ips', 'server_groups', 'accounts', 'users']) lengths.push(((await call('GET', path)).body as unknown as object[]).length)
     pool.connect = original
     return { queries, servers: lengths[0]! }
   }
@@ -371,6 +375,8 @@ t.test('a list makes the same number of queries for one server and for 1,000', a
   const many = await count()
   t.equal(many.servers, few.servers + 1000)
   t.equal(many.queries, few.queries)
+  t.ok(columns.has('compatibility_mode') && columns.has('email_address'))
+  t.strictSame(['user_data', 'metadata_options', 'tags', 'password_hash'].filter((column) => columns.has(column)), [])
 })
 
 /** Deletes a server, and does what the publisher does when its record is out of the store. */

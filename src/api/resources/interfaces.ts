@@ -12,7 +12,8 @@ export function addInterfaceRoutes(server: ApiServer, { tables, site }: Resource
   server.get('/interfaces/:id', {
     schema: { summary: 'Get an interface', tags: ['Interfaces'], params: Type.Object({ id: Type.String() }), response: { 200: Interface } },
   }, async ({ caller, params: { id } }, reply) => {
-    const row = await tables.selectFrom('interfaces').innerJoin('servers', 'servers.id', 'interfaces.server_id').selectAll('servers')
+    const row = await tables.selectFrom('interfaces').innerJoin('servers', 'servers.id', 'interfaces.server_id')
+      .select(['servers.id', 'servers.name', 'servers.status', 'servers.locked', 'servers.created_at', 'servers.started_at', 'servers.deleted_at'])
       .select(['interfaces.id as interface_id', 'interfaces.mac_address', 'interfaces.ipv4_address'])
       .where('interfaces.id', '=', id).where('servers.account_id', '=', caller.accountId).executeTakeFirst()
     if (row === undefined) return reply.refuse(notFound(`the interface ${id}`))

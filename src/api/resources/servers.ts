@@ -19,7 +19,7 @@ import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { completeOptions, GivenOptionsSchema, MetadataOptionsSchema, tagsFault } from '../model/metadata-options.ts'
 import { formatTime } from '../model/time.ts'
-import { userDataFault } from '../model/user-data.ts'
+import { compactUserData, userDataFault } from '../model/user-data.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import {
@@ -43,7 +43,7 @@ const Tags = {
 /** The full form. */
 export const Server = Type.Object({
   ...Collected.properties,
-  user_data: Type.Union([Type.String(), Type.Null()], { description: 'Base64, as it was sent.' }),
+  user_data: Type.Union([Type.String(), Type.Null()], { description: 'Base64, without white space.' }),
   disk_encrypted: Type.Boolean(),
   console_url: NullableString, console_token: Type.Union([Type.String(), Type.Null()], { description: 'Null but in the response of activate_console.' }), console_token_expires: NullableTime,
   snapshots_schedule: NullableString, snapshots_schedule_next_at: NullableTime, snapshots_retention: NullableString,
@@ -89,7 +89,7 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
   server.post('/servers', { bodyLimit: LONG_BODY_LIMIT, schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } } }, async ({ caller, body }, reply) =>
     reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
       const id = refuseSchedule(body) ?? await createServer(change, compute, caller.accountId, {
-        image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: body.user_data ?? null,
+        image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: typeof body.user_data === 'string' ? compactUserData(body.user_data) : null,
         serverGroups: body.server_groups?.map(idOf), cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
         diskEncrypted: body.disk_encrypted ?? false, compatibilityMode: body.compatibility_mode,
         metadataOptions: body.metadata_options === undefined ? undefined : completeOptions(body.metadata_options, {}), tags: body.tags ?? {},
@@ -156,7 +156,7 @@ async function update(change: Change, present: Selectable<Tables['servers']>, bo
   const [first, ...others] = [...faults, ...await missingGroups(change, account_id, groupIds)]
   if (first !== undefined) return refuse('unprocessable_entity', first, ...others)
   const values = {
-    ...name !== undefined && { name: name ?? '' }, ...user_data !== undefined && { user_data }, ...compatibility_mode !== undefined && { compatibility_mode },
+    ...name !== undefined && { name: name ?? '' }, ...user_data !== undefined && { user_data: user_data === null ? null : compactUserData(user_data) }, ...compatibility_mode !== undefined && { compatibility_mode },
     ...metadata_options !== undefined && { metadata_options: JSON.stringify(completeOptions(metadata_options, present.metadata_options ?? {})) },
     ...tags !== undefined && { tags: JSON.stringify(tags) },
   }
@@ -177,14 +177,14 @@ async function missingGroups(change: Change, accountId: string, ids: readonly st
   return ids.filter((id) => !found.some((group) => group.id === id)).map((id) => `server_groups: ${id} does not exist`)
 }
 
-/** Servers with everything that their forms show, in one query. */
+/** Servers with everything that their collected form shows, in one query. It leaves out the long columns, which only the full form has. */
 function selectServers(database: Reader, accountId: string) {
   return database.selectFrom('servers')
     .innerJoin('accounts', 'accounts.id', 'servers.account_id').innerJoin('images', 'images.id', 'servers.image_id')
     .innerJoin('server_types', 'server_types.id', 'servers.server_type_id').innerJoin('zones', 'zones.id', 'servers.zone_id')
-    .selectAll('servers')
     .select((eb) => [
-      'accounts.name as account_name', 'accounts.status as account_status', 'zones.handle as zone_handle',
+      'servers.id', 'servers.name', 'servers.status', 'servers.locked', 'servers.created_at', 'servers.started_at', 'servers.deleted_at', 'servers.zone_id',
+      'servers.compatibility_mode', 'servers.account_id', 'accounts.name as account_name', 'accounts.status as account_status', 'zones.handle as zone_handle',
       eb.fn.toJson('images').as('image'), eb.fn.toJson('server_types').as('server_type'),
       jsonArrayFrom(eb.selectFrom('interfaces').select(['interfaces.id', 'interfaces.mac_address', 'interfaces.ipv4_address'])
         .whereRef('interfaces.server_id', '=', 'servers.id').orderBy('interfaces.created_at')).as('interfaces'),
@@ -200,15 +200,21 @@ function selectServers(database: Reader, accountId: string) {
     .where('servers.account_id', '=', accountId)
 }
 
-type Row = InferResult<ReturnType<typeof selectServers>>[number]
+function selectServer(database: Reader, accountId: string, id: string) {
+  return selectServers(database, accountId).where('servers.id', '=', id)
+    .select(['servers.user_data', 'servers.disk_encrypted', 'servers.console_token_expires', 'servers.metadata_options', 'servers.tags'])
+}
+
+type CollectedRow = InferResult<ReturnType<typeof selectServers>>[number]
+type Row = InferResult<ReturnType<typeof selectServer>>[number]
 
 /** Loads a server in its full form. */
 export async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Server> | Refusal> {
-  const row = await selectServers(database, accountId).where('servers.id', '=', id).executeTakeFirst()
+  const row = await selectServer(database, accountId, id).executeTakeFirst()
   return row === undefined ? notFound(`the server ${id}`) : represent(site, row)
 }
 
-function collect(site: Site, row: Row): Static<typeof Collected> {
+function collect(site: Site, row: CollectedRow): Static<typeof Collected> {
   return {
     ...nestedServer(site, row),
     account: nestedAccount(site, { id: row.account_id, name: row.account_name, status: row.account_status }),

@@ -99,7 +99,8 @@ function changesOf(row: Row, { name = row.name, ssh_key, messaging_pref = row.me
  * see the others.
  */
 function selectUsers(database: Reader, accountIds: readonly string[], self?: string) {
-  return database.selectFrom('users').selectAll('users')
+  return database.selectFrom('users')
+    .select(['users.id', 'users.name', 'users.email_address', 'users.email_verified', 'users.ssh_key', 'users.messaging_pref', 'users.totp_secret', 'users.created_at'])
     .select((eb) => jsonArrayFrom(eb.selectFrom('accounts').select(['accounts.id', 'accounts.name', 'accounts.status', 'accounts.owner_id'])
       .where((one) => one('accounts.id', '=', one.fn.any(one.val([...accountIds])))).where(hasUser()).orderBy('accounts.id')).as('accounts'))
     .where((where) => where.or([

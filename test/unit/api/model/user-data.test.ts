@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { decodeUserData, userDataFault } from '../../../../src/api/model/user-data.ts'
+import { compactUserData, decodeUserData, userDataFault } from '../../../../src/api/model/user-data.ts'
 
 const base64 = (bytes: number) => Buffer.alloc(bytes, 'x').toString('base64')
 
@@ -14,4 +14,10 @@ test('the limit counts decoded bytes', () => {
 
 test('the guest gets the decoded bytes, without the line breaks of the text', () => {
   expect(decodeUserData('IyEv\nYmluL3No\n').toString()).toBe('#!/bin/sh')
+})
+
+test('what is kept has no white space, and the same bytes', () => {
+  const text = 'IyEv\nYmlu\r\n\tL3No \n'
+  expect(compactUserData(text)).toBe('IyEvYmluL3No')
+  expect(decodeUserData(compactUserData(text))).toEqual(decodeUserData(text))
 })

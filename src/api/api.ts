@@ -30,6 +30,7 @@ import { migrate } from './database/migrate.ts'
 import { NotificationListener } from './database/notifications.ts'
 import { openDatabase, type Database } from './database/open.ts'
 import { usedHypervisors } from './database/placement.ts'
+import { FairQueue } from './fair-queue.ts'
 import { InvitationSender } from './mail/sender.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
@@ -38,6 +39,7 @@ import { buildOperatorServer } from './operator.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
 import { LazyStore } from './publish/lazy-store.ts'
 import { OutboxPublisher } from './publish/outbox-publisher.ts'
+import { addReadShare, READ_SHARE } from './read-share.ts'
 import { addAccountRoutes, addChosenAccountRoute } from './resources/accounts.ts'
 import { addApiClientRoutes } from './resources/api-clients.ts'
 import { addApplicationRoutes } from './resources/applications.ts'
@@ -265,6 +267,7 @@ export async function buildApiServer(
       next()
     })
     addCheck(api, buildBearerCheck(tokens))
+    addReadShare(api, new FairQueue(READ_SHARE))
     api.addHook('preHandler', () => site.refresh())
     api.addHook('onSend', buildAudit(audit, describeClient))
     const parts = { tables, pool, accounts, site, compute }

@@ -1,4 +1,5 @@
-/** Changes of one account run one after another, and other accounts do not wait for them. */
+/** Changes of one account run one after another, and its reads few at once. Other accounts do not wait for them. */
+import { createConnection, type AddressInfo } from 'node:net'
 import AsyncLock from 'async-lock'
 import pg from 'pg'
 import { pino } from 'pino'
@@ -6,8 +7,9 @@ import t, { type Test } from 'tap'
 import { buildComputeServer } from '../../src/api/compute/server.ts'
 import { Waiters } from '../../src/api/compute/waiters.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from '../../src/api/database/account-changes.ts'
+import { READ_SHARE } from '../../src/api/read-share.ts'
 import { refuse } from '../../src/api/refusal.ts'
-import { ONE, TWO } from '../support/fixtures/region.ts'
+import { ADA, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
@@ -22,6 +24,7 @@ async function connect(t: Test): Promise<pg.Client> {
   return client
 }
 const observer = await connect(t)
+const token = await api.token(CLIENT_OF[ONE])
 
 /** Locks an account's row, as a slow change of another process does. Returns what unlocks it. */
 async function lockAccount(t: Test, id: string): Promise<() => Promise<unknown>> {
@@ -31,10 +34,18 @@ async function lockAccount(t: Test, id: string): Promise<() => Promise<unknown>>
   return () => client.query('commit')
 }
 
-/** Waits until a connection waits for a lock, and returns how many do. */
-async function waitingConnections(): Promise<number> {
+/** Locks a table, so that its reads wait. Returns what unlocks it. */
+async function lockTable(t: Test, table: string): Promise<() => Promise<unknown>> {
+  const client = await connect(t)
+  await client.query('begin')
+  await client.query(`lock table ${table}`)
+  return () => client.query('commit')
+}
+
+/** Waits until so many connections wait for a lock, and returns how many do. */
+async function waitingConnections(atLeast = 1): Promise<number> {
   const count = async () => Number((await observer.query<{ count: string }>('select count(*) from pg_stat_activity where wait_event_type = \'Lock\'')).rows[0]!.count)
-  await until(async () => await count() > 0, 'a change to wait for the lock')
+  await until(async () => await count() >= atLeast, 'connections to wait for the lock')
   return count()
 }
 
@@ -102,4 +113,43 @@ t.test('a change whose turn does not come in time is refused, changes nothing, a
   t.equal(await first, 'first')
   t.equal(await accounts.commit(ONE, () => Promise.resolve('next')), 'next')
   t.notOk(queues.isBusy())
+})
+
+t.test('40 reads of one account hold four connections, and those of other accounts and users are answered', async (t) => {
+  const ada = await api.userToken(ADA)
+  await Promise.all([api.call('GET', '/1.0/zones', undefined, ONE), api.call('GET', '/1.0/zones', undefined, TWO)])
+  const unlock = await lockTable(t, 'interfaces')
+  const reads = Array.from({ length: 40 }, () => api.call('GET', '/1.0/servers', undefined, ONE))
+  t.equal(await waitingConnections(READ_SHARE.atOnce), READ_SHARE.atOnce)
+  t.match(await api.call('GET', '/1.0/zones', undefined, TWO), { status: 200 })
+  t.match(await api.callWith(ada, 'GET', `/1.0/config_maps?account_id=${ONE}`), { status: 200 }, 'a user has a share beside the API clients of the account')
+  t.equal(await waitingConnections(), READ_SHARE.atOnce)
+  await unlock()
+  t.strictSame((await Promise.all(reads)).map(({ status }) => status), Array.from({ length: 40 }, () => 200))
+})
+
+t.test('a read of an account for which too many reads wait gets 503 with Retry-After', async (t) => {
+  const unlock = await lockTable(t, 'config_maps')
+  const reads = Array.from({ length: READ_SHARE.atOnce + READ_SHARE.waitingMax + 1 }, () => api.call('GET', '/1.0/config_maps'))
+  t.match(await Promise.race(reads), {
+    status: 503, headers: { 'retry-after': '1' }, body: { error_name: 'service_unavailable', errors: ['other requests of this account or user take too long: try again'] },
+  })
+  await unlock()
+  t.equal((await Promise.all(reads)).filter(({ status }) => status === 200).length, reads.length - 1)
+})
+
+t.test('reads that are refused, or whose client goes away, give their turn back', async (t) => {
+  const unlock = await lockTable(t, 'interfaces')
+  await api.server.listen({ host: '127.0.0.1', port: 0 })
+  const { port } = api.server.server.address() as AddressInfo
+  const gone = Array.from({ length: READ_SHARE.atOnce }, (_, i) => {
+    const socket = createConnection(port, '127.0.0.1')
+    socket.write(`GET /1.0/servers?n=${String(i)} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+    return socket
+  })
+  t.equal(await waitingConnections(READ_SHARE.atOnce), READ_SHARE.atOnce)
+  for (const socket of gone) socket.destroy()
+  await unlock()
+  for (let i = 0; i < 2 * READ_SHARE.atOnce; i++) t.match(await api.call('GET', `/1.0/servers?account_id=${TWO}`), { status: 404 })
+  t.match(await api.call('GET', '/1.0/servers'), { status: 200 })
 })

@@ -53,6 +53,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/model/database-server-states.ts': 'api/database-servers',
   'api/model/server-type-states.ts': 'api/region',
   'api/publish/outbox-publisher.ts': 'api/publish',
+  'api/read-share.ts': 'api/account-changes',
   'api/region/apply.ts': 'api/region',
   'api/region/credentials.ts': 'api/region',
   'api/resources/accounts.ts': 'api/accounts',

@@ -33,6 +33,8 @@ export class AccessTokens {
   readonly #now: () => number
   readonly #steady: () => number
   readonly #known: LRUCache<string, { readonly identity: Identity, readonly expiresAtMs: number }>
+  /** The checks that run, since a client may send many requests with one token at once. */
+  readonly #running = new Map<string, Promise<TokenCheck>>()
   /** How often `forget` was called. The result of a check that began before the last call must not be cached. */
   #forgotten = 0
 
@@ -58,6 +60,14 @@ export class AccessTokens {
   async check(token: string): Promise<TokenCheck> {
     const known = this.#known.get(token)
     if (known !== undefined) return known.expiresAtMs > this.#now() ? { kind: 'valid', identity: known.identity } : { kind: 'expired' }
+    const running = this.#running.get(token)
+    if (running !== undefined) return running
+    const check = this.#read(token).finally(() => { if (this.#running.get(token) === check) this.#running.delete(token) })
+    this.#running.set(token, check)
+    return check
+  }
+
+  async #read(token: string): Promise<TokenCheck> {
     const start = this.#steady() // the cache counts from before the query, whose result may be old when it arrives
     const forgotten = this.#forgotten
     const row = await this.#tables.selectFrom('access_tokens')
@@ -84,6 +94,7 @@ export class AccessTokens {
   forget(): void {
     this.#forgotten++
     this.#known.clear()
+    this.#running.clear()
   }
 
   /** Deletes tokens that expired a day ago. */

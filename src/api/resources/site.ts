@@ -13,6 +13,7 @@ export class CurrentSite implements Site {
   readonly #steady: () => number
   #domain = ''
   #readAtMs = -Infinity
+  #reading: Promise<void> | undefined
 
   constructor(baseUrl: string, tables: Kysely<Tables>, steady: () => number) {
     this.baseUrl = baseUrl
@@ -29,8 +30,11 @@ export class CurrentSite implements Site {
   async refresh(): Promise<void> {
     const startMs = this.#steady()
     if (startMs - this.#readAtMs < DOMAIN_MAX_AGE_MS) return
+    await (this.#reading ??= this.#read(startMs).finally(() => { this.#reading = undefined }))
+  }
+
+  async #read(startMs: number): Promise<void> {
     const { domain } = await this.#tables.selectFrom('region').select('domain').executeTakeFirstOrThrow()
-    if (startMs < this.#readAtMs) return // a read that began later has ended already
     this.#domain = domain
     this.#readAtMs = startMs
   }

@@ -9,7 +9,7 @@ import { COMPUTE_CHANNEL } from '../../src/api/database/compute-actions.ts'
 import { purgeActions, readQueue } from '../../src/api/database/compute-queue.ts'
 import { freeHypervisors } from '../../src/api/database/placement.ts'
 import { NotificationListener } from '../../src/api/database/notifications.ts'
-import { aRegion } from '../support/fixtures/region.ts'
+import { aRegion, ONE } from '../support/fixtures/region.ts'
 import { random } from '../support/fixtures/generated-records.ts'
 import { anApi, type AuditLine, type Method } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -250,9 +250,49 @@ t.test('a stop closes the console that was open, and not one that was asked for 
 t.test('the outcomes of actions do not bring back a server that is being deleted', async (t) => {
   const id = await activeServer()
   await act(id, 'stop')
+  const [stop] = await fetchActions()
   await call('DELETE', `servers/${id}`)
-  t.strictSame(await carryOut(), ['stop', 'delete'])
+  t.strictSame(await fetchActions(), [], 'the delete waits for the stop that a hypervisor has got')
+  await report(stop!.id, 'succeeded')
+  t.strictSame(await carryOut(), ['delete'])
   await until(async () => await statusOf(id) === 'deleted', 'the server to be deleted')
+})
+
+t.test('a delete supersedes the power actions that wait: it is the next action, whatever waited before it', async (t) => {
+  const id = await activeServer()
+  await act(id, 'activate_console')
+  await pool.query('insert into compute_actions (server_id, kind) select $1, \'reboot\' from generate_series(1, 300)', [id])
+  await call('DELETE', `servers/${id}`)
+  t.strictSame((await fetchActions()).map(({ action }) => action), ['delete'])
+  const { rows } = await pool.query('select distinct outcome, fault, console_token from compute_actions where server_id = $1 and kind in (\'reboot\', \'activate_console\')', [id])
+  t.strictSame(rows, [{ outcome: 'failed', fault: 'superseded by the deletion of the server', console_token: null }])
+  await expireGiven()
+  t.strictSame(await carryOut(), ['delete'])
+  await until(async () => await statusOf(id) === 'deleted', 'the server to be deleted')
+})
+
+t.test('a delete waits for a snapshot, and for the actions before the snapshot', async (t) => {
+  const id = await activeServer()
+  for (const action of ['stop', 'snapshot', 'start', 'reboot']) await act(id, action)
+  await call('DELETE', `servers/${id}`)
+  t.strictSame(await carryOut(), ['stop', 'snapshot', 'delete'])
+  await until(async () => await statusOf(id) === 'deleted', 'the server to be deleted')
+})
+
+t.test('a server has at most 16 actions without an outcome, and an account as many as its limit', async (t) => {
+  const [id, other] = [await activeServer(), await activeServer()]
+  const answers = await Promise.all(Array.from({ length: 20 }, () => act(id, 'reboot')))
+  t.equal(answers.filter(({ status }) => status === 202).length, 16)
+  const refused = (error: string) => ({ status: 403, body: { error_name: 'account_limit_reached', errors: [error] } })
+  t.match(answers.find(({ status }) => status !== 202), refused(`${id} has 16 actions without an outcome, and the most are 16: try again when some have ended`))
+  t.equal((await act(other, 'reboot')).status, 202)
+  await tables.updateTable('accounts').set({ open_actions_limit: 18 }).where('id', '=', ONE).execute()
+  const more = await Promise.all(Array.from({ length: 4 }, () => act(other, 'reset')))
+  t.equal(more.filter(({ status }) => status === 202).length, 1)
+  t.match(more.find(({ status }) => status !== 202), refused('the account has 18 actions without an outcome, and its limit is 18: try again when some have ended'))
+  for (const one of [id, other]) t.equal((await call('DELETE', `servers/${one}`)).status, 202, 'a delete is not limited')
+  t.strictSame(await carryOut(), ['delete', 'delete'])
+  await tables.updateTable('accounts').set({ open_actions_limit: 1000 }).where('id', '=', ONE).execute()
 })
 
 t.test('an action whose outcome does not come in time is given out again', async (t) => {

@@ -289,7 +289,7 @@ t.test('the purge deletes expired refresh tokens, and families once their access
   t.strictSame(await count(), [2, 1], 'a used one is kept: its reuse must be seen')
   nowMs += 1
   const { id: familyId } = await tables.selectFrom('token_families').select('id').executeTakeFirstOrThrow()
-  await api.auth.tokens.issue(tables, { familyId }, [], 60)
+  await tables.transaction().execute((change) => api.auth.tokens.issue(change, { familyId }, [], 60))
   await api.auth.purge()
   t.strictSame(await count(), [0, 1], 'an access token is left')
   nowMs += 2 * DAY_MS

@@ -7,6 +7,7 @@
 import { writeFileSync } from 'node:fs'
 import type { Registry } from 'prom-client'
 import { parse } from 'yaml'
+import { ACCOUNT_LIMITS } from '../../src/api/model/account-limits.ts'
 import { ACCOUNT_STATES, CHANGES, refuseChange, type ChangeRequest } from '../../src/api/model/account-states.ts'
 import { buildApiMetrics } from '../../src/api/metrics.ts'
 import type { Database } from '../../src/api/database/open.ts'
@@ -22,7 +23,7 @@ import { recordTable } from './record-table.ts'
 
 const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   record: recordTable, categories: categoryTable, metrics: metricTable, 'api-metrics': apiMetricTable, alerts: alertTable, readiness: readinessTable, options: optionTable,
-  'account-states': accountStateTable, 'server-actions': actionTable,
+  'account-limits': accountLimitTable, 'account-states': accountStateTable, 'server-actions': actionTable,
 }
 
 /** A document with up-to-date tables. */
@@ -85,6 +86,10 @@ function optionTable(): string {
 }
 
 /** What may be changed in each state, and in a usable account without a verified telephone or a valid payment card. */
+function accountLimitTable(): string {
+  return asTable(['limit', 'default', 'counts'], Object.entries(ACCOUNT_LIMITS).map(([name, rule]) => [`\`${name}\``, rule.default.toLocaleString('en'), rule.of]))
+}
+
 function accountStateTable(): string {
   const accounts = [...ACCOUNT_STATES.map((status) => ({ status, is: true })), { status: 'active', is: false } as const]
     .map(({ status, is }) => ({ status, telephone_verified: is, valid_credit_card: is }))

@@ -6,7 +6,7 @@
  * Each use returns a new refresh token. A used token can be used again for 30 s, since a client may send two requests in parallel. If a spent token is
  * used, somebody else probably has a copy, so the family is revoked, with its access tokens (RFC 9700, 4.14.2).
  */
-import type { Kysely } from 'kysely'
+import { sql, type Kysely } from 'kysely'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { digest, newToken } from './secrets.ts'
@@ -19,6 +19,10 @@ export interface Begun { readonly family: Family, readonly refreshToken: string 
 export interface Usable { readonly family: Family, readonly sha256: Buffer, readonly isFirstUse: boolean }
 
 const SIBLINGS_MS = 30_000
+/** The most sign-ins of one user with one application. */
+const FAMILIES_MAX = 100
+/** The most refresh tokens of a sign-in: with the default lifetimes, those of its last 30 days. The reuse of an older one is refused, and ends nothing. */
+const REFRESH_TOKENS_MAX = 400
 
 /** Issues and uses refresh tokens. `now`: milliseconds since 1970. `seconds`: the lifetime of one. */
 export class TokenFamilies {
@@ -32,8 +36,10 @@ export class TokenFamilies {
     this.#now = now
   }
 
-  /** Begins a family with its first refresh token. */
+  /** Begins a family with its first refresh token. Ends the oldest of this user and application beyond the limit. The user must be locked. */
   async begin(change: Change, applicationId: string, userId: string, scopes: readonly string[]): Promise<Begun> {
+    await sql`delete from token_families where id in (
+      select id from token_families where application_id = ${applicationId} and user_id = ${userId} order by id desc offset ${FAMILIES_MAX - 1})`.execute(change)
     const { id } = await change.insertInto('token_families').values({ application_id: applicationId, user_id: userId, scopes: [...scopes] })
       .returning('id').executeTakeFirstOrThrow()
     return { family: { id, scopes }, refreshToken: await this.#issue(change, id) }
@@ -63,9 +69,10 @@ export class TokenFamilies {
     return this.#issue(change, family.id)
   }
 
-  /** Deletes expired refresh tokens, and families without any token. */
+  /** Deletes expired refresh tokens, revoked families with their tokens, and families without any token. */
   async purge(): Promise<void> {
     await this.#tables.deleteFrom('refresh_tokens').where('expires_at', '<=', new Date(this.#now())).execute()
+    await this.#tables.deleteFrom('token_families').where('revoked_at', 'is not', null).execute()
     await this.#tables.deleteFrom('token_families')
       .where((where) => where.not(where.exists(where.selectFrom('refresh_tokens').select('sha256').whereRef('family_id', '=', 'token_families.id'))))
       .where((where) => where.not(where.exists(where.selectFrom('access_tokens').select('sha256').whereRef('family_id', '=', 'token_families.id'))))
@@ -74,9 +81,16 @@ export class TokenFamilies {
 
   async #issue(change: Change, familyId: number): Promise<string> {
     const token = newToken()
+    await makeRoomInFamily(change, 'refresh_tokens', familyId, REFRESH_TOKENS_MAX)
     await change.insertInto('refresh_tokens').values({ sha256: digest(token), family_id: familyId, expires_at: new Date(this.#now() + this.#seconds * 1000) }).execute()
     return token
   }
+}
+
+/** Deletes the oldest tokens of a family, so that there is room for one more. The family must be locked, or new in this transaction. */
+export async function makeRoomInFamily(change: Change, table: 'access_tokens' | 'refresh_tokens', familyId: number, most: number): Promise<void> {
+  await sql`delete from ${sql.table(table)} where sha256 in (
+    select sha256 from ${sql.table(table)} where family_id = ${familyId} order by expires_at desc offset ${most - 1})`.execute(change)
 }
 
 /** Revokes families, with all of their tokens: those with these ids, or of these applications or users. */

@@ -2,11 +2,13 @@
  * Access tokens: opaque and random. The database has their SHA-256. The result of a check is cached for CACHE_MS, so a revocation takes effect in every
  * process within that time, and at once in the process that made it (`forget`).
  */
-import type { Kysely } from 'kysely'
+import { sql, type Kysely } from 'kysely'
 import { LRUCache } from 'lru-cache'
 import type { Tables } from '../database/tables.ts'
+import type { Change } from '../database/transaction.ts'
 import { SCOPES_OF_GROUP } from './scopes.ts'
 import { digest, newToken } from './secrets.ts'
+import { makeRoomInFamily } from './token-families.ts'
 
 /**
  * Whom a token authenticates, and its scopes: an API client, which acts for its account, or a user, who has signed in with an application and names an
@@ -26,6 +28,8 @@ const CACHE_MS = 1_000
 const CACHE_SIZE = 10_000
 /** How long an expired token is kept, so that its user learns that it has expired. */
 const KEEP_EXPIRED_MS = 86_400_000
+/** The most access tokens of one sign-in of a user. */
+const FAMILY_ACCESS_TOKENS_MAX = 100
 
 /** Issues and checks access tokens. `now`: milliseconds since 1970. `steady`: milliseconds of a monotonic clock, for the cache. */
 export class AccessTokens {
@@ -45,13 +49,14 @@ export class AccessTokens {
     this.#known = new LRUCache({ max: CACHE_SIZE, ttl: CACHE_MS, ttlResolution: 0, perf: { now: steady } })
   }
 
-  /** Issues a token. `database`: the transaction in which it becomes valid. */
-  async issue(database: Kysely<Tables>, owner: TokenOwner, scopes: readonly string[], seconds: number): Promise<string> {
+  /** Issues a token in a transaction. Deletes the oldest tokens of its owner beyond the limit: another process may accept one of them for CACHE_MS more. */
+  async issue(change: Change, owner: TokenOwner, scopes: readonly string[], seconds: number): Promise<string> {
     const token = newToken()
     const columns = 'familyId' in owner
       ? { client_id: null, account_id: null, family_id: owner.familyId }
       : { client_id: owner.clientId, account_id: owner.accountId }
-    await database.insertInto('access_tokens')
+    await ('familyId' in owner ? makeRoomInFamily(change, 'access_tokens', owner.familyId, FAMILY_ACCESS_TOKENS_MAX) : makeRoom(change, owner.clientId))
+    await change.insertInto('access_tokens')
       .values({ ...columns, sha256: digest(token), scopes: [...scopes], expires_at: new Date(this.#now() + seconds * 1000) }).execute()
     return token
   }
@@ -101,4 +106,12 @@ export class AccessTokens {
   async purge(): Promise<void> {
     await this.#tables.deleteFrom('access_tokens').where('expires_at', '<', new Date(this.#now() - KEEP_EXPIRED_MS)).execute()
   }
+}
+
+/** Deletes the oldest access tokens of an API client, so that there is room for one more. Locks the client: the limit of its account is exact. */
+async function makeRoom(change: Change, clientId: string): Promise<void> {
+  const { access_tokens_limit: limit } = await change.selectFrom('api_clients').innerJoin('accounts', 'accounts.id', 'api_clients.account_id').select('access_tokens_limit')
+    .where('api_clients.id', '=', clientId).forNoKeyUpdate('api_clients').executeTakeFirstOrThrow()
+  await sql`delete from access_tokens where sha256 in (
+    select sha256 from access_tokens where client_id = ${clientId} order by expires_at desc offset ${limit - 1})`.execute(change)
 }

@@ -6,8 +6,9 @@
  *   reported   the action waits until its outcome is reported
  */
 import { sql, type Selectable } from 'kysely'
-import type { ServerAction } from '../model/server-actions.ts'
-import { statusAfter } from '../model/server-actions.ts'
+import { OPEN_ACTIONS_MAX, SERVER_ACTIONS, statusAfter, SUPERSEDED_BY_DELETE, type ServerAction } from '../model/server-actions.ts'
+import { refuse, type Refusal } from '../refusal.ts'
+import { refuseBeyondLimit } from './limits.ts'
 import { enqueue, markChanged } from './outbox.ts'
 import type { ActionKind, Outcome, ServerStatus, Tables } from './tables.ts'
 import type { Change, Reader } from './transaction.ts'
@@ -39,6 +40,26 @@ export async function requestAction(change: Change, compute: ComputeMode, server
 export async function expectedStatus(database: Reader, { id, status }: { readonly id: string, readonly status: ServerStatus }): Promise<ServerStatus> {
   const waiting = await database.selectFrom('compute_actions').select('kind').where('server_id', '=', id).where('finished_at', 'is', null).orderBy('id').execute()
   return statusAfter(status, waiting.map(({ kind }) => kind))
+}
+
+/** Refuses one more action of a client if the server, or its account, has as many without an outcome as it may have. The account must be locked. */
+export async function refuseBeyondOpenActions(change: Change, accountId: string, serverId: string): Promise<Refusal | undefined> {
+  const { count } = await change.selectFrom('compute_actions').select((eb) => eb.fn.countAll<number>().as('count'))
+    .where('server_id', '=', serverId).where('finished_at', 'is', null).where('kind', 'in', [...SERVER_ACTIONS]).executeTakeFirstOrThrow()
+  return count < OPEN_ACTIONS_MAX
+    ? refuseBeyondLimit(change, accountId, 'open_actions_limit')
+    : refuse('account_limit_reached', `${serverId} has ${String(count)} actions without an outcome, and the most are ${String(OPEN_ACTIONS_MAX)}: try again when some have ended`)
+}
+
+/**
+ * Ends the waiting actions that the deletion of a server makes pointless, as failed, so that the deletion does not wait for them. An action that a hypervisor
+ * has got goes on, and so do those before a snapshot: it shows the disk as they leave it.
+ */
+export async function supersedeActions(change: Change, serverId: string): Promise<void> {
+  await sql`
+    update compute_actions set outcome = 'failed', fault = 'superseded by the deletion of the server', finished_at = now(), console_token = null
+    where server_id = ${serverId} and finished_at is null and given_out_at is null and kind = any(${[...SUPERSEDED_BY_DELETE]})
+      and not exists (select from compute_actions later where later.server_id = ${serverId} and later.finished_at is null and later.kind = 'snapshot' and later.id > compute_actions.id)`.execute(change)
 }
 
 /** Changes what follows from the outcome of an action, in the transaction that records it. */

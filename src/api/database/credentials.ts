@@ -38,13 +38,13 @@ export async function findUser(tables: Kysely<Tables>, name: string): Promise<Us
 
 /**
  * Claims a sign-in for a transaction: uses up the step of a one-time password, so that it is accepted once, even if two requests have it at the same time.
- * False: that step or a later one was used before, or the credentials were changed since they were read.
+ * Locks the user. False: that step or a later one was used before, or the credentials were changed since they were read.
  */
 export async function claimSignIn(change: Change, user: UserCredentials, step: number | undefined): Promise<boolean> {
   const { id, passwordHash = null, totpSecret = null } = user
   if (step === undefined) {
     const held = await change.selectFrom('users').select('id').where('id', '=', id).where('password_hash', '=', passwordHash).where('totp_secret', 'is', null)
-      .forShare().executeTakeFirst()
+      .forNoKeyUpdate().executeTakeFirst()
     return held !== undefined
   }
   const claimed = await change.updateTable('users').set({ totp_last_step: step })

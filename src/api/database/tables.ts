@@ -1,5 +1,6 @@
 /** The columns of every table, as Kysely reads and writes them. The migrations have their constraints. */
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
+import type { AccountLimit } from '../model/account-limits.ts'
 import type { AccountStatus } from '../model/account-states.ts'
 import type { CollaborationStatus, Role } from '../model/collaboration.ts'
 import type { DatabaseServerStatus } from '../model/database-server-states.ts'
@@ -41,7 +42,7 @@ interface Users {
   created_at: Default<Date>
 }
 
-interface Accounts {
+interface Accounts extends Record<AccountLimit, Default<number>> {
   id: string
   name: string
   status: AccountStatus
@@ -206,8 +207,8 @@ interface CloudIps {
   created_at: Default<Date>
 }
 
-/** `data`: written as JSON text. */
-interface ConfigMaps { id: string, account_id: string, name: string, data: ColumnType<object, string, string>, created_at: Default<Date> }
+/** `data`: written as JSON text. `bytes`: of this text, in UTF-8. */
+interface ConfigMaps { id: string, account_id: string, name: string, data: ColumnType<object, string, string>, bytes: number, created_at: Default<Date> }
 
 interface DatabaseServerTypes { id: string, name: string, description: string, disk_size: number, ram: number }
 interface DatabaseServers {

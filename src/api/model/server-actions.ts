@@ -24,6 +24,11 @@ export const ACTION_RULES: Readonly<Record<ServerAction, ActionRule>> = {
   activate_console: { does: 'Open the graphical console of a server for 15 minutes', from: ['active'], to: undefined },
 }
 
+/** The most actions of one server without an outcome. */
+export const OPEN_ACTIONS_MAX = 16
+/** The actions that a deletion of the server makes pointless. A snapshot outlives its server. */
+export const SUPERSEDED_BY_DELETE = ['start', 'stop', 'shutdown', 'reboot', 'reset', 'activate_console'] as const satisfies readonly ServerAction[]
+
 /** True if an action is possible in a state. */
 export function isPossible(action: ServerAction, status: ServerStatus): boolean {
   return ACTION_RULES[action].from.includes(status)

@@ -7,6 +7,7 @@ import { nextId } from '../database/allocate.ts'
 import { lockAccount } from '../database/limits.ts'
 import { markChanged } from '../database/outbox.ts'
 import type { Change } from '../database/transaction.ts'
+import { DEFAULT_LIMITS } from '../model/account-limits.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
 import { endSessions, wantedCredentials, type Credentials } from './credentials.ts'
 import type { RegionFile } from './schema.ts'
@@ -84,7 +85,7 @@ function wantedRows(file: RegionFile, secrets: RegionSecrets, credentials: reado
       password_hash: credentials[i]!.passwordHash, totp_secret: credentials[i]!.totpSecret,
     }))),
     table('accounts', file.accounts.map(({ owner, verified_at, vat_registration_number = '', ...account }) => ({
-      status: 'active', telephone_verified: true, verified_telephone: null, verified_ip: null, valid_credit_card: true, dbs_ram_limit: 0, load_balancers_limit: 0, block_storage_limit: 0,
+      status: 'active', telephone_verified: true, verified_telephone: null, verified_ip: null, valid_credit_card: true, dbs_ram_limit: 0, load_balancers_limit: 0, block_storage_limit: 0, ...DEFAULT_LIMITS,
       address_1: '', address_2: '', city: '', county: '', postcode: '',
       ...without(account, 'collaborators'), vat_registration_number: parseVatNumber(vat_registration_number) ?? null, owner_id: owner, verified_at: verified_at === undefined ? null : new Date(verified_at),
     }))),

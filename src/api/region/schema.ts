@@ -9,6 +9,7 @@ import { Settings } from 'typebox/system'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { parseDocument } from '../../store/document.ts'
 import { isPasswordHash } from '../auth/password.ts'
+import { ACCOUNT_LIMITS, type AccountLimit } from '../model/account-limits.ts'
 import { ACCOUNT_STATES, ENDED_STATES } from '../model/account-states.ts'
 import { DATABASE_SERVER_STATES } from '../model/database-server-states.ts'
 import { isEmailAddress } from '../model/email-address.ts'
@@ -22,6 +23,9 @@ const Handle = Type.String({ pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$' })
 const Optional = <T extends TSchema>(schema: T) => Type.Optional(schema)
 const Positive = Type.Integer({ minimum: 1, maximum: 2_147_483_647 })
 const Count = Type.Integer({ minimum: 0, maximum: 2_147_483_647 })
+const Limits = Object.fromEntries(Object.entries(ACCOUNT_LIMITS).map(([name, { minimum }]) => [name, Optional(minimum === 0 ? Count : Positive)])) as Readonly<
+  Record<AccountLimit, Type.TOptional<typeof Count>>
+>
 const Line = Type.String({ maxLength: 255, format: 'line' })
 const Telephone = Type.String({ format: 'telephone' })
 /** A file beside the region file. */
@@ -58,6 +62,7 @@ const RegionSchema = Type.Object({
     verified_telephone: Optional(Telephone),
     verified_at: Optional(Type.String()), verified_ip: Optional(Line), valid_credit_card: Optional(Type.Boolean()),
     ram_limit: Count, dbs_ram_limit: Optional(Count), cloud_ips_limit: Count, load_balancers_limit: Optional(Count), block_storage_limit: Optional(Count),
+    ...Limits,
   }, closed)),
   api_clients: Type.Array(Type.Object({
     id: Id('cli'), account: Id('acc'), name: Line, description: Optional(Line), permissions_group: Optional(Type.Union([Type.Literal('full'), Type.Literal('storage')])),

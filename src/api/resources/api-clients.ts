@@ -9,6 +9,8 @@ import Type, { type Static } from 'typebox'
 import { digest, newSecret } from '../auth/secrets.ts'
 import type { AccessTokens } from '../auth/tokens.ts'
 import { nextId } from '../database/allocate.ts'
+import { forgetRevoked } from '../database/kept-rows.ts'
+import { refuseBeyondLimit } from '../database/limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
@@ -42,6 +44,8 @@ export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }
     schema: { summary: 'Create an API client', description: 'It has no secret yet: reset_secret returns its first one.', tags: TAGS, body: Body, response: { 201: ApiClient } },
   }, async ({ caller: { accountId }, body }, reply) =>
     reply.respond(201, await accounts.commit(accountId, async (change) => {
+      const refusal = await refuseBeyondLimit(change, accountId, 'api_clients_limit')
+      if (refusal !== undefined) return refusal
       const id = await nextId(change, 'cli')
       const { name = '', description, permissions_group = 'full' } = body
       await change.insertInto('api_clients')
@@ -68,6 +72,8 @@ export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       await change.updateTable('api_clients').set({ revoked_at: new Date(), secret_sha256: null }).where('id', '=', id).execute()
+      await change.deleteFrom('access_tokens').where('client_id', '=', id).execute()
+      await forgetRevoked(change, 'api_clients', accountId)
       return load(change, site, accountId, id)
     }, 'DELETE /api_clients/ID')
     tokens.forget()

@@ -11,6 +11,8 @@ import { digest, newSecret } from '../auth/secrets.ts'
 import { revokeFamilies } from '../auth/token-families.ts'
 import type { AccessTokens } from '../auth/tokens.ts'
 import { nextId } from '../database/allocate.ts'
+import { forgetRevoked } from '../database/kept-rows.ts'
+import { refuseBeyondLimit } from '../database/limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
@@ -47,6 +49,8 @@ export function addApplicationRoutes(server: ApiServer, { tables, accounts, site
     schema: { summary: 'Create an application', description: 'It has no secret yet: reset_secret returns its first one.', tags: TAGS, body: Body, response: { 201: Application } },
   }, async ({ caller: { accountId }, body: { name = '', description } }, reply) =>
     reply.respond(201, await accounts.commit(accountId, async (change) => {
+      const refusal = await refuseBeyondLimit(change, accountId, 'applications_limit')
+      if (refusal !== undefined) return refusal
       const id = await nextId(change, 'app')
       await change.insertInto('applications').values({ id, account_id: accountId, name, description: description ?? '', secret_sha256: null }).execute()
       return load(change, site, accountId, id)
@@ -70,6 +74,7 @@ export function addApplicationRoutes(server: ApiServer, { tables, accounts, site
       if (isRefusal(current)) return current
       await change.updateTable('applications').set({ revoked_at: new Date(), secret_sha256: null }).where('id', '=', id).execute()
       await revokeFamilies(change, 'application_id', [id])
+      await forgetRevoked(change, 'applications', accountId)
       return load(change, site, accountId, id)
     }, 'DELETE /applications/ID')
     tokens.forget()

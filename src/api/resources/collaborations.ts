@@ -9,6 +9,8 @@ import Type, { type Static } from 'typebox'
 import { accountsOf, type Caller } from '../auth/account-choice.ts'
 import type { Identity } from '../auth/tokens.ts'
 import { nextId } from '../database/allocate.ts'
+import { forgetFinished } from '../database/kept-rows.ts'
+import { refuseBeyondLimit } from '../database/limits.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
 import { addResend, COLLABORATION_STATES, INVITATION_LIMIT, nextStatus, RESEND_LIMIT, ROLES, type CollaborationStatus, type CollaborationTrigger, type Role } from '../model/collaboration.ts'
@@ -116,7 +118,10 @@ async function invite(change: Change, { accountId, userId }: Caller, { email, ro
   if (await countInvitations(change, accountId) >= INVITATION_LIMIT) {
     return refuse('account_limit_reached', `the account has ${String(INVITATION_LIMIT)} invitations that are pending or younger than an hour: cancel old ones, or wait`)
   }
+  const refusal = await refuseBeyondLimit(change, accountId, 'collaborations_limit')
+  if (refusal !== undefined) return refusal
   const { owner_id: owner } = await change.selectFrom('accounts').select('owner_id').where('id', '=', accountId).executeTakeFirstOrThrow()
+  await forgetFinished(change, accountId)
   const id = await nextId(change, 'col')
   await change.insertInto('collaborations')
     .values({ id, account_id: accountId, user_id: null, inviter_id: userId ?? owner, email, role, status: 'pending', started_at: null, finished_at: null }).execute()

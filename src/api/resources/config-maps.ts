@@ -4,8 +4,9 @@ import type { Kysely } from 'kysely'
 import Type from 'typebox'
 import { boundedJson, setBodyParsers } from '../body.ts'
 import { nextId } from '../database/allocate.ts'
+import { refuseBeyondLimit } from '../database/limits.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Reader } from '../database/transaction.ts'
+import type { Change, Reader } from '../database/transaction.ts'
 import { BODY_BOUNDS, BODY_MAX_BYTES, dataFault, parseBody, type DataText } from '../model/config-data.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
@@ -44,9 +45,13 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
     const fault = dataFault(data)
     if (fault !== undefined) return reply.refuse(refuse('unprocessable_entity', fault))
     return send(reply, await accounts.commit(caller.accountId, async (change) => {
+      const { accountId } = caller
+      const bytes = Buffer.byteLength(data.text)
+      const refusal = await refuseBeyondLimit(change, accountId, 'config_maps_limit') ?? await refuseBeyondLimit(change, accountId, 'config_maps_bytes_limit', bytes)
+      if (refusal !== undefined) return refusal
       const id = await nextId(change, 'cfg')
-      await change.insertInto('config_maps').values({ id, account_id: caller.accountId, name: body.name ?? '', data: data.text }).execute()
-      return load(change, site, caller.accountId, id)
+      await change.insertInto('config_maps').values({ id, account_id: accountId, name: body.name ?? '', data: data.text, bytes }).execute()
+      return load(change, site, accountId, id)
     }))
   })
 
@@ -61,12 +66,8 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
     const fault = data && dataFault(data)
     if (fault !== undefined) return reply.refuse(refuse('unprocessable_entity', fault))
     const values = { ...name !== undefined && { name: name ?? '' }, ...data !== undefined && { data: data.text } }
-    return send(reply, await accounts.commit(caller.accountId, async (change) => {
-      if (Object.keys(values).length > 0) {
-        await change.updateTable('config_maps').set(values).where('id', '=', params.id).where('account_id', '=', caller.accountId).execute()
-      }
-      return load(change, site, caller.accountId, params.id)
-    }))
+    return send(reply, await accounts.commit(caller.accountId, async (change) =>
+      await update(change, caller.accountId, params.id, values) ?? load(change, site, caller.accountId, params.id)))
   })
 
   server.delete('/config_maps/:id', { schema: { summary: 'Delete a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } } }, async ({ caller, params }, reply) =>
@@ -75,6 +76,19 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
       await change.deleteFrom('config_maps').where('id', '=', params.id).where('account_id', '=', caller.accountId).execute()
       return last
     })))
+}
+
+/** What a change writes. */
+interface Values { readonly name?: string, readonly data?: string }
+
+/** Changes a config map, if it exists. */
+async function update(change: Change, accountId: string, id: string, values: Values): Promise<Refusal | undefined> {
+  const map = await change.selectFrom('config_maps').select('bytes').where('id', '=', id).where('account_id', '=', accountId).executeTakeFirst()
+  if (map === undefined || Object.keys(values).length === 0) return undefined
+  const bytes = values.data === undefined ? map.bytes : Buffer.byteLength(values.data)
+  const refusal = await refuseBeyondLimit(change, accountId, 'config_maps_bytes_limit', bytes - map.bytes)
+  if (refusal === undefined) await change.updateTable('config_maps').set({ ...values, bytes }).where('id', '=', id).execute()
+  return refusal
 }
 
 /** The full form as JSON text. */

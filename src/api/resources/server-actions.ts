@@ -1,8 +1,9 @@
 /** The actions on servers. model/server-actions.ts says in which state each is possible. */
 import Type, { type Static } from 'typebox'
 import { newToken } from '../auth/secrets.ts'
-import { expectedStatus, requestAction } from '../database/compute-actions.ts'
+import { expectedStatus, refuseBeyondOpenActions, requestAction } from '../database/compute-actions.ts'
 import { createSnapshot } from '../database/create-snapshot.ts'
+import { refuseBeyondLimit } from '../database/limits.ts'
 import type { Change } from '../database/transaction.ts'
 import { ACTION_RULES, isPossible, SERVER_ACTIONS, type ServerAction } from '../model/server-actions.ts'
 import { isRefusal, refuse, type Refusal } from '../refusal.ts'
@@ -23,6 +24,8 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
     if (isRefusal(current)) return current
     const status = await expectedStatus(change, current)
     if (!isPossible(action, status)) return refuse('resource_conflict', `${id} is ${status}${status === current.status ? '' : ' once the actions that wait are done'}: ${action} is not possible`)
+    const refusal = await refuseBeyondOpenActions(change, accountId, id) ?? (action === 'snapshot' ? await refuseBeyondLimit(change, accountId, 'images_limit') : undefined)
+    if (refusal !== undefined) return refusal
     const extras: Extras = {
       ...action === 'snapshot' && { imageId: await createSnapshot(change, current) }, ...action === 'activate_console' && { consoleToken: await openConsole(change, id) },
     }

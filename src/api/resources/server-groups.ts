@@ -3,6 +3,7 @@ import type { InferResult, Selectable } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { nextId } from '../database/allocate.ts'
+import { refuseBeyondLimit } from '../database/limits.ts'
 import { markChanged } from '../database/outbox.ts'
 import { refuseBeyondRecord } from '../database/record-limits.ts'
 import type { Tables } from '../database/tables.ts'
@@ -37,6 +38,8 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
 
   server.post('/server_groups', { schema: { summary: 'Create a server group', tags: TAGS, body: Create, response: { 202: ServerGroup } } }, async ({ caller, body }, reply) =>
     reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
+      const beyond = await refuseBeyondLimit(change, caller.accountId, 'server_groups_limit')
+      if (beyond !== undefined) return beyond
       const id = await nextId(change, 'grp')
       await change.insertInto('server_groups')
         .values({ id, account_id: caller.accountId, name: body.name ?? '', description: body.description ?? '', is_default: false }).execute()

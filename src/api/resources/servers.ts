@@ -11,7 +11,7 @@ import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { SERVER_GROUPS_MAX, TagsSchema } from '../../metadata/schema.ts'
 import { LONG_BODY_LIMIT } from '../body.ts'
-import { requestAction } from '../database/compute-actions.ts'
+import { requestAction, supersedeActions } from '../database/compute-actions.ts'
 import { createServer } from '../database/create-server.ts'
 import { markChanged } from '../database/outbox.ts'
 import { refuseBeyondRecord } from '../database/record-limits.ts'
@@ -115,7 +115,8 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
       await change.updateTable('cloud_ips').set({ status: 'unmapped', interface_id: null })
         .where('interface_id', 'in', change.selectFrom('interfaces').select('id').where('server_id', '=', params.id)).execute()
       await change.deleteFrom('server_group_members').where('server_id', '=', params.id).execute()
-      await change.updateTable('servers').set({ status: 'deleting' }).where('id', '=', params.id).execute()
+      await change.updateTable('servers').set({ status: 'deleting', console_token_expires: null }).where('id', '=', params.id).execute()
+      await supersedeActions(change, params.id)
       await requestAction(change, compute, params.id, { kind: 'delete' })
       return load(change, site, caller.accountId, params.id)
     })))

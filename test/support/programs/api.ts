@@ -111,7 +111,7 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
       await tables.insertInto('applications').values({ id: APPLICATION, account_id: ONE, name: 'Dashboard', description: '', secret_sha256: digest(secretOf(APPLICATION)) })
         .onConflict((conflict) => conflict.doNothing()).execute()
       const { id: familyId } = await tables.insertInto('token_families').values({ application_id: APPLICATION, user_id: user, scopes: [...scopes] }).returning('id').executeTakeFirstOrThrow()
-      return auth.tokens.issue(tables, { familyId }, scopes, accessTokenSeconds)
+      return tables.transaction().execute((change) => auth.tokens.issue(change, { familyId }, scopes, accessTokenSeconds))
     },
     call: async (method, url, body, account = ONE) => {
       const client = CLIENT_OF[account]

@@ -132,6 +132,17 @@ t.test('a cloud IP cannot be mapped to a database server whose deletion is under
   await call('DELETE', `cloud_ips/${ip.id}`)
 })
 
+t.test('a database server that the region file moves to another account has no cloud IP of the old one', async (t) => {
+  await apply(api.database, regionWith(writable, small, theirs))
+  const ip = await aCloudIp()
+  t.equal((await call('POST', `cloud_ips/${ip.id}/map`, { destination: small.id })).status, 202)
+  await apply(api.database, regionWith(writable, { ...small, account: TWO }, theirs))
+  t.match(await call('GET', `database_servers/${small.id}`, undefined, TWO), { status: 200, body: { cloud_ips: [] } })
+  t.match(await call('GET', `cloud_ips/${ip.id}`), { status: 200, body: { status: 'unmapped', database_server: null } })
+  await apply(api.database, regionWith(writable, small, theirs))
+  await call('DELETE', `cloud_ips/${ip.id}`)
+})
+
 t.test('a database server that the region file deletes or leaves out for --prune has no cloud IP', async (t) => {
   const ips = [await aCloudIp(), await aCloudIp()]
   for (const [change, isPruned] of [[{ status: 'deleting' }, false], [{ status: 'deleted' }, false], [undefined, true]] as const) {

@@ -186,6 +186,37 @@ t.test('a secret file that has the present secret again is named as a change of 
   t.strictSame(await apply(api.database, aRegion()), [`~ api client ${STORAGE_CLIENT}: secret`])
 })
 
+t.test('an API client that moves to another account ends in the old one, with a secret that was reset there', async (t) => {
+  const [first, ...others] = aRegion().api_clients
+  const client = { ...first!, id: 'cli-move1', secret_file: 'cli-move1.secret' }
+  const moved = (account: string, change: Partial<typeof client> = {}) => aRegion({ api_clients: [first!, ...others, { ...client, account, ...change }] })
+  await apply(api.database, moved(ONE))
+  const old = await api.token(client.id)
+  t.equal((await api.callWith(old, 'GET', '/1.0/account')).status, 200)
+  const cloudIps = () => tables.selectFrom('cloud_ips').select('id').execute()
+  const before = await cloudIps()
+  await tables.updateTable('api_clients').set({ secret_sha256: Buffer.from('reset') }).where('id', '=', client.id).execute()
+  t.strictSame(await apply(api.database, moved(TWO)), ['~ api client cli-move1: account_id acc-one01 -> acc-two02, secret'])
+  await until(async () => (await api.callWith(old, 'GET', '/1.0/account')).status === 401, 'the token to end', 5000)
+  t.equal((await api.callWith(old, 'POST', '/1.0/cloud_ips')).status, 401)
+  t.strictSame(await cloudIps(), before)
+  t.match(await api.callWith(await api.token(client.id), 'GET', '/1.0/account'), { status: 200, body: { id: TWO } })
+  await apply(api.database, aRegion({ api_clients: [first!, ...others, { id: client.id, name: client.name, account: ONE }] }))
+  await t.rejects(api.token(client.id), /invalid_client/)
+  await apply(api.database, aRegion(), true)
+})
+
+t.test('an application that moves to another account loses the secret that the old one has set', async (t) => {
+  const application = { id: 'app-move1', account: ONE, name: 'Dashboard', secret_file: 'app-move1.secret' }
+  const secret = async () => (await tables.selectFrom('applications').select('secret_sha256').where('id', '=', 'app-move1').executeTakeFirstOrThrow()).secret_sha256!.toString()
+  await apply(api.database, aRegion({ applications: [application] }))
+  await tables.updateTable('applications').set({ secret_sha256: Buffer.from('reset') }).where('id', '=', 'app-move1').execute()
+  t.strictSame(await apply(api.database, aRegion({ applications: [{ ...application, account: TWO }] })), ['~ application app-move1: account_id acc-one01 -> acc-two02, secret'])
+  t.not(await secret(), 'reset')
+  for (const [account, status] of [[ONE, 404], [TWO, 200]] as const) t.equal((await api.call('GET', '/1.0/applications/app-move1', undefined, account)).status, status)
+  await apply(api.database, aRegion(), true)
+})
+
 t.test('a VAT number of the file is stored without its spaces, as that of a request', async (t) => {
   const { accounts: [one, two] } = aRegion()
   const owner = { id: 'usr-vat05', name: 'Vat', email_address: 'vat@example.com' }

@@ -61,7 +61,10 @@ export class AccessTokens {
     return token
   }
 
-  /** Checks a token. A token of a revoked client or family is unknown. A token of a client has at most the scopes that the client may have now. */
+  /**
+   * Checks a token. A token of a revoked client or family is unknown, and so is one of a client that belongs to another account
+   * since. A token of a client has at most the scopes that the client may have now.
+   */
   async check(token: string): Promise<TokenCheck> {
     const known = this.#known.get(token)
     if (known !== undefined) return known.expiresAtMs > this.#now() ? { kind: 'valid', identity: known.identity } : { kind: 'expired' }
@@ -82,7 +85,7 @@ export class AccessTokens {
         'access_tokens.client_id', 'access_tokens.account_id', 'access_tokens.scopes', 'access_tokens.expires_at', 'token_families.application_id', 'token_families.user_id',
         'api_clients.permissions_group',
       ])
-      .where('access_tokens.sha256', '=', digest(token)).where('api_clients.revoked_at', 'is', null).where('token_families.revoked_at', 'is', null)
+      .where('access_tokens.sha256', '=', digest(token)).whereRef('access_tokens.account_id', 'is not distinct from', 'api_clients.account_id').where('api_clients.revoked_at', 'is', null).where('token_families.revoked_at', 'is', null)
       .executeTakeFirst()
     if (row === undefined) return { kind: 'unknown' }
     const { client_id, account_id, application_id, user_id, scopes, permissions_group: group } = row

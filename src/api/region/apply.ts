@@ -123,8 +123,9 @@ async function applyTable(change: Change, { table, key, rows }: Wanted): Promise
   const nameOf = (row: Row) => row['only_row'] === true ? String(row['name']) : keyOf(row)
   const lines: string[] = []
   const seen: string[] = []
-  for (const row of rows) {
-    const before = present.get(keyOf(row))
+  for (const wanted of rows) {
+    const before = present.get(keyOf(wanted))
+    const row = before !== undefined && isMoved(table, wanted, before) ? { ...wanted, ...secretOf(wanted) } : wanted
     if (before === undefined) {
       await write(database.insertInto(table).values(row), `${label(table)} ${nameOf(row)}`)
       lines.push(`+ ${label(table)} ${nameOf(row)}`)
@@ -159,11 +160,24 @@ function describe(columns: readonly string[], before: Row, row: Row): string {
   return [...new Set(changes)].join(', ')
 }
 
-/** The columns to write. A secret is written only if the file has another one than before, so a client keeps the secret of a later reset_secret. */
+/** The secret that the file has for a client; null without one. */
+function secretOf({ secret_sha256 = null, secret_file_sha256 = null }: Row): Row {
+  return { secret_sha256, secret_file_sha256 }
+}
+
+/** True for a client or application that the file gives to another account. It gets the file's secret: the old account knows one that was reset. */
+function isMoved(table: string, row: Row, before: Row): boolean {
+  return MADE_WITH_THE_API.includes(table) && row['account_id'] !== before['account_id']
+}
+
+/**
+ * The columns to write. A secret is written only if the file has another one than before, or the client moves, so a client keeps the secret of a later
+ * reset_secret.
+ */
 function differenceOf(table: string, row: Row, before: Row): readonly string[] {
   const kept = isOfRegion(table, row) ? [] : CHANGED_BY_REQUESTS[table] ?? []
   const different = Object.keys(row).filter((column) => !kept.includes(column) && text(row[column]) !== text(before[column]))
-  return different.includes('secret_file_sha256') ? different : different.filter((column) => column !== 'secret_sha256')
+  return different.includes('secret_file_sha256') || isMoved(table, row, before) ? different : different.filter((column) => column !== 'secret_sha256')
 }
 
 /** True for an image without an account: no request can change it. */
@@ -252,11 +266,16 @@ async function applyCollaborations(change: Change, file: RegionFile): Promise<st
   return lines
 }
 
-/** Completes the states that the file sets: a deleted database server gets the time of its deletion, and a deleting or deleted one loses its cloud IPs. */
+/**
+ * Completes what the file sets: a deleted database server gets the time of its deletion. A deleting or deleted one loses its cloud IPs, and so does one that
+ * has moved to another account.
+ */
 async function finishDatabaseServers(change: Change): Promise<void> {
   await sql`update database_servers set deleted_at = case when status = 'deleted' then now() end where (status = 'deleted') <> (deleted_at is not null)`.execute(change)
   const gone = await change.selectFrom('database_servers').select('id').where('status', 'in', ['deleting', 'deleted']).execute()
-  await unmapCloudIps(change, gone.map(({ id }) => id))
+  const moved = await change.selectFrom('database_servers').innerJoin('cloud_ips', 'cloud_ips.database_server_id', 'database_servers.id').select('database_servers.id')
+    .whereRef('cloud_ips.account_id', '!=', 'database_servers.account_id').execute()
+  await unmapCloudIps(change, [...gone, ...moved].map(({ id }) => id))
 }
 
 async function unmapCloudIps(change: Change, databaseServers: readonly string[]): Promise<void> {

@@ -258,8 +258,9 @@ const databaseServer = { id: 'dbs-one01', account: ONE, name: 'orders', database
 const types = { database_server_types: [{ id: 'dbt-small', name: 'Small', ram: 2048, disk_size: 81_920 }] }
 
 t.test('a row keeps every field that a request can change, whatever the file says', async (t) => {
-  const { users: [ada, grace], accounts: [one, two], images: [debian, own, old], api_clients: [first, second, storage] } = aRegion()
-  const full = { ...types, database_servers: [databaseServer], applications: [{ id: 'app-file1', account: ONE, name: 'Dashboard' }] }
+  const { users: [ada, grace], accounts: [one, publisher], images: [debian, own, old], api_clients: [first, second, storage] } = aRegion()
+  const two = { ...publisher!, publish_images: true }
+  const full = { ...types, accounts: [one!, two], database_servers: [databaseServer], applications: [{ id: 'app-file1', account: ONE, name: 'Dashboard' }] }
   const { call, callWith, userToken, server, database } = await anApi(t, { region: aRegion(full) })
   const user = await userToken(ADA)
   await server.ready()
@@ -287,7 +288,7 @@ t.test('a row keeps every field that a request can change, whatever the file say
     ...types, database_servers: [{ ...databaseServer, name: 'other', description: 'other' }], applications: [{ id: 'app-file1', account: ONE, name: 'Other', description: 'other' }],
     users: [{ ...ada!, name: 'Other', ssh_key: '', messaging_pref: true }, grace!],
     images: [debian!, { ...own!, name: 'Other', username: 'x', status: 'available', description: 'x', arch: 'i686' as const, public: false, source: own!.name, min_ram: 1 }, old!],
-    accounts: [{ ...one!, name: 'x', address_1: 'x', address_2: 'x', city: 'x', county: 'x', postcode: 'x', country_code: 'FR', vat_registration_number: 'FR40303265045', telephone_number: '+33123456789' }, two!],
+    accounts: [{ ...one!, name: 'x', address_1: 'x', address_2: 'x', city: 'x', county: 'x', postcode: 'x', country_code: 'FR', vat_registration_number: 'FR40303265045', telephone_number: '+33123456789' }, two],
     api_clients: [{ ...first!, name: 'x', description: 'x', permissions_group: 'full' as const }, second!, storage!],
   }
   t.strictSame(await apply(database, aRegion(other)), [], 'nor does a new value of the file')

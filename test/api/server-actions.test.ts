@@ -161,3 +161,45 @@ t.test('every action is recorded, and none waits', async (t) => {
   const rows = await tables.selectFrom('compute_actions').select(['kind', 'outcome']).where('server_id', '=', id).orderBy('id').execute()
   t.strictSame(rows.map(({ kind, outcome }) => `${kind} ${outcome!}`), ['create', 'stop', 'start', 'activate_console', 'delete'].map((kind) => `${kind} succeeded`))
 })
+
+t.test('only an account with publish_images publishes an image; without it, its images are its own again', async (t) => {
+  const id = await activeServer()
+  const image = (await act(id, 'snapshot')).body.snapshots[0]!.id
+  const allow = (publish_images: boolean) => apply(api.database, aRegion({ accounts: aRegion().accounts.map((account) => account.id === ONE ? { ...account, publish_images } : account) }))
+  const isSeen = async () => {
+    const list = (await call('GET', 'images', undefined, TWO)).body as unknown as Member[]
+    const [{ status: got }, { status: created, body: server }] = [await call('GET', `images/${image}`, undefined, TWO), await call('POST', 'servers', { image }, TWO)]
+    if (created === 202) await call('DELETE', `servers/${server.id}`, undefined, TWO)
+    return [list.some((one) => one.id === image), got, created]
+  }
+  const refused = { status: 403, body: { error_name: 'forbidden', errors: [`public: ${ONE} may not publish images: the operator of the region can allow it`] } }
+  t.match(await call('PUT', `images/${image}`, { name: 'Debian 12', public: true }), refused)
+  t.match(await call('GET', `images/${image}`), { body: { name: /^Snapshot/, public: false } }, 'nothing of a refused change')
+  t.match(await call('PUT', `images/${image}`, { public: false }), { status: 200 })
+  t.strictSame(await isSeen(), [false, 404, 422])
+  t.strictSame(await allow(true), [`~ account ${ONE}: publish_images false -> true`])
+  t.match(await call('PUT', `images/${image}`, { public: true }), { status: 200, body: { public: true } })
+  t.strictSame(await isSeen(), [true, 200, 202])
+  await allow(false)
+  t.strictSame(await isSeen(), [false, 404, 422], 'withdrawn')
+  t.match(await call('PUT', `images/${image}`, { name: 'golden', public: true }), { status: 200, body: { public: true } }, 'a client sends the present value')
+  await allow(true)
+  t.strictSame(await isSeen(), [true, 200, 202], 'and allowed again')
+  await allow(false)
+})
+
+t.test('lists, and resources that name an image, have the first 255 characters of its description', async (t) => {
+  const id = await activeServer()
+  const image = (await act(id, 'snapshot')).body.snapshots[0]!.id
+  const whole = `${'é'.repeat(254)}😀${'x'.repeat(65_000)}`
+  t.match(await call('PUT', `images/${image}`, { description: whole }), { status: 200, body: { description: whole } })
+  t.match(await call('GET', `images/${image}`), { body: { description: whole } })
+  const cut = 'é'.repeat(254)
+  const named = async (path: string) => {
+    const { body } = await call('GET', path)
+    const lists = [body, body['images'], body.snapshots].filter((list) => Array.isArray(list)) as unknown as Member[][]
+    return lists.flat().find((one) => one.id === image)?.['description']
+  }
+  for (const path of ['images', 'account', `servers/${id}`]) t.equal(await named(path), cut, path)
+  t.match(await call('POST', 'servers', { image }), { body: { image: { description: cut } } })
+})

@@ -314,6 +314,7 @@ t.test('a create waits for a change that takes away what it names, and is refuse
   await tables.insertInto('hypervisors').values({ name: 'hv-gone', zone_id: 'zon-gone3', ram: 65_536 }).execute()
   await tables.insertInto('server_types').values({ id: 'typ-gone', handle: 'tiny', name: 'Tiny', status: 'available', cores: 1, ram: 512, disk_size: 1024, storage_type: 'local' }).execute()
   await tables.updateTable('images').set({ status: 'available', public: true }).execute()
+  await tables.updateTable('accounts').set({ publish_images: true }).execute()
   const named = { image: 'img-deb12', server_type: 'typ-small', zone: 'gb1-a' }
   const images = (change: Change, id: string) => change.updateTable('images').where('id', '=', id)
   for (const [body, take, ...errors] of [

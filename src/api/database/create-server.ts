@@ -10,6 +10,7 @@ import { lockAccount, usageOf } from './limits.ts'
 import { freeHypervisors } from './placement.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 import type { Change } from './transaction.ts'
+import { isVisibleTo } from './visible-images.ts'
 
 /** What a server is created with. `image`, `serverType` and `zone`: ids or handles. */
 export interface NewServer {
@@ -65,10 +66,7 @@ interface Parts {
 async function findParts(change: Change, accountId: string, asked: NewServer): Promise<Parts | Refusal> {
   const faults = [asked.userData === null ? undefined : userDataFault(asked.userData), tagsFault(asked.tags)].filter((fault) => fault !== undefined)
   const image = await change.selectFrom('images').select(['id', 'status', 'compatibility_mode', 'min_ram'])
-    .where((where) => where.and([
-      where.or([where('id', '=', asked.image), where('handle', '=', asked.image)]), where.or([where('public', '=', true), where('account_id', '=', accountId)]),
-      where('status', '!=', 'deleted'),
-    ])).forShare().executeTakeFirst()
+    .where((where) => where.or([where('id', '=', asked.image), where('handle', '=', asked.image)])).where(isVisibleTo(accountId)).forShare().executeTakeFirst()
   if (image === undefined) faults.push(`image: ${asked.image} does not exist`)
   else if (image.status !== 'available') faults.push(`image: ${asked.image} is ${image.status}: name one that is available`)
   const minRam = image?.min_ram ?? 0

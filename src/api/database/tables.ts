@@ -65,6 +65,8 @@ interface Accounts extends Record<AccountLimit, Default<number>> {
   cloud_ips_limit: number
   load_balancers_limit: number
   block_storage_limit: number
+  /** False: only the account sees its images, even those that are public. */
+  publish_images: Default<boolean>
   library_ftp_password_hash: string | null
   created_at: Default<Date>
 }

@@ -86,6 +86,7 @@ function wantedRows(file: RegionFile, secrets: RegionSecrets, credentials: reado
     }))),
     table('accounts', file.accounts.map(({ owner, verified_at, vat_registration_number = '', ...account }) => ({
       status: 'active', telephone_verified: true, verified_telephone: null, verified_ip: null, valid_credit_card: true, dbs_ram_limit: 0, load_balancers_limit: 0, block_storage_limit: 0, ...DEFAULT_LIMITS,
+      publish_images: false,
       address_1: '', address_2: '', city: '', county: '', postcode: '',
       ...without(account, 'collaborators'), vat_registration_number: parseVatNumber(vat_registration_number) ?? null, owner_id: owner, verified_at: verified_at === undefined ? null : new Date(verified_at),
     }))),

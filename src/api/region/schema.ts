@@ -62,7 +62,7 @@ const RegionSchema = Type.Object({
     verified_telephone: Optional(Telephone),
     verified_at: Optional(Type.String()), verified_ip: Optional(Line), valid_credit_card: Optional(Type.Boolean()),
     ram_limit: Count, dbs_ram_limit: Optional(Count), cloud_ips_limit: Count, load_balancers_limit: Optional(Count), block_storage_limit: Optional(Count),
-    ...Limits,
+    ...Limits, publish_images: Optional(Type.Boolean()),
   }, closed)),
   api_clients: Type.Array(Type.Object({
     id: Id('cli'), account: Id('acc'), name: Line, description: Optional(Line), permissions_group: Optional(Type.Union([Type.Literal('full'), Type.Literal('storage')])),
@@ -166,6 +166,8 @@ function references(file: RegionFile): string[] {
     ...api_clients.filter(({ account }) => !accountIds.has(account)).map(({ id, account }) => `api_clients: ${id} belongs to ${account}, which accounts does not have`),
     ...applications.filter(({ account }) => !accountIds.has(account)).map(({ id, account }) => `applications: ${id} belongs to ${account}, which accounts does not have`),
     ...images.filter(({ account }) => account !== undefined && !accountIds.has(account)).map(({ id, account }) => `images: ${id} belongs to ${account!}, which accounts does not have`),
+    ...images.filter((image) => image.public === true && accounts.some(({ id, publish_images = false }) => id === image.account && !publish_images))
+      .map(({ id, account }) => `images: ${id} is public, and its account ${account!} has no publish_images: true`),
     ...database_servers.flatMap(({ id, account, zone, database_server_type: type }) => [
       ...accountIds.has(account) ? [] : [`database_servers: ${id} belongs to ${account}, which accounts does not have`],
       ...zones.some(({ handle }) => handle === zone) ? [] : [`database_servers: ${id} is in the zone ${zone}, which zones does not have`],

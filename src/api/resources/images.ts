@@ -1,5 +1,5 @@
 /**
- * Images. An account sees public images and its own. The region file and snapshots of servers make images.
+ * Images. database/visible-images.ts says which an account sees. The region file and snapshots of servers make images.
  *
  *   creating --> available <--PUT--> deprecated
  *   creating --> failed
@@ -12,6 +12,7 @@ import { LONG_BODY_LIMIT } from '../body.ts'
 import { requestAction, type ComputeMode } from '../database/compute-actions.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
+import { isVisibleTo } from '../database/visible-images.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import { GivenName, listOf, NestedImage, nestedImage, NullableString, type Site } from './nested.ts'
@@ -33,7 +34,7 @@ const Params = Type.Object({ id: Type.String({ description: 'The id, or the hand
 /** Adds the routes. */
 export function addImageRoutes(server: ApiServer, { tables, accounts, site, compute }: ResourceParts): void {
   server.get('/images', { schema: { summary: 'List images', tags: TAGS, response: { 200: listOf(Image) } } }, async ({ caller }) =>
-    (await selectImages(tables, caller.accountId).orderBy('name').orderBy('id').execute()).map((row) => represent(site, row)))
+    (await selectImages(tables, caller.accountId).orderBy('name').orderBy('id').execute()).map((row) => collect(site, row)))
 
   server.get('/images/:id', { schema: { summary: 'Get an image', tags: TAGS, params: Params, response: { 200: Image } } }, async ({ caller, params: { id } }, reply) =>
     reply.respond(200, await load(tables, site, caller.accountId, id)))
@@ -44,6 +45,9 @@ export function addImageRoutes(server: ApiServer, { tables, accounts, site, comp
       if (isRefusal(image)) return image
       const { name, username, description, arch, status, public: isPublic, compatibility_mode, min_ram } = body
       if (status !== undefined && !CHANGEABLE.includes(image.status)) return refuse('resource_conflict', `${image.id} is ${image.status}: its status cannot be changed`)
+      if (isPublic === true && !image.public && !await mayPublish(change, caller.accountId)) {
+        return refuse('forbidden', `public: ${caller.accountId} may not publish images: the operator of the region can allow it`)
+      }
       const text = (given: string | null | undefined) => given === null ? '' : given
       const asked = { name: text(name), username: text(username), description: text(description), arch, status, public: isPublic, compatibility_mode, min_ram }
       const values = Object.fromEntries(Object.entries(asked).filter(([, value]) => value !== undefined))
@@ -77,7 +81,7 @@ const CHANGEABLE = ['available', 'deprecated']
 
 /** The images that an account may see. */
 function selectImages(database: Reader, accountId: string) {
-  return database.selectFrom('images').selectAll().where('status', '!=', 'deleted').where((where) => where.or([where('public', '=', true), where('account_id', '=', accountId)]))
+  return database.selectFrom('images').selectAll().where(isVisibleTo(accountId))
 }
 
 async function find(database: Reader, accountId: string, id: string) {
@@ -97,6 +101,10 @@ async function lockImage(change: Change, accountId: string, id: string): Promise
   return change.selectFrom('images').selectAll().where('id', '=', visible.id).forUpdate().executeTakeFirstOrThrow()
 }
 
+async function mayPublish(change: Change, accountId: string): Promise<boolean> {
+  return (await change.selectFrom('accounts').select('publish_images').where('id', '=', accountId).executeTakeFirstOrThrow()).publish_images
+}
+
 /** Deletes an image. The row stays, because servers that are deleted refer to it. */
 async function remove(change: Change, compute: ComputeMode, { id, status, locked, source_server_id: serverId }: Selectable<Tables['images']>): Promise<Refusal | undefined> {
   if (locked) return refuse('resource_conflict', `${id} is locked: unlock it first`)
@@ -112,7 +120,12 @@ async function representMember(change: Change, site: Site, id: string): Promise<
   return represent(site, await change.selectFrom('images').selectAll().where('id', '=', id).executeTakeFirstOrThrow())
 }
 
+/** The full form: it alone has the whole description. */
 function represent(site: Site, row: Selectable<Tables['images']>): Static<typeof Image> {
+  return { ...collect(site, row), description: row.description }
+}
+
+function collect(site: Site, row: Selectable<Tables['images']>): Static<typeof Image> {
   const { source_type, compatibility_mode, min_ram, disk_size, virtual_size, licence_name } = row
   return { ...nestedImage(site, row), source_type, compatibility_mode, min_ram, disk_size, virtual_size, licence_name, ancestor: null }
 }

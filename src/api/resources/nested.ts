@@ -91,8 +91,11 @@ export function nestedServerType(site: Site, row: ServerTypeRow): Static<typeof 
   return { ...head(site, 'server_type', 'server_types', row.id), name, status, cores, ram, disk_size, handle, storage_type }
 }
 
+/** The characters of an image's description in lists and in other resources. Clients filter images by it, and other accounts' public ones are in each list. */
+const IMAGE_DESCRIPTION_MAX = 255
 export const NestedImage = representation('NestedImage', 'image', {
-  name: Type.String(), username: Type.String(), status: Type.String(), locked: Type.Boolean(), description: Type.String(), source: Type.String(),
+  name: Type.String(), username: Type.String(), status: Type.String(), locked: Type.Boolean(),
+  description: Type.String({ description: 'Only the full form has more than 255 characters of it.' }), source: Type.String(),
   source_trigger: Type.String(), arch: Type.String(), created_at: Time, official: Type.Boolean(), public: Type.Boolean(),
   owner: Type.String({ description: 'The id of an account. Empty: an image of the region.' }),
 })
@@ -112,7 +115,8 @@ export interface ImageRow {
   readonly account_id: string | null
 }
 export function nestedImage(site: Site, row: ImageRow): Static<typeof NestedImage> {
-  const { name, username, status, locked, description, source, source_trigger, arch, official } = row
+  const { name, username, status, locked, source, source_trigger, arch, official } = row
+  const description = row.description.slice(0, IMAGE_DESCRIPTION_MAX).replace(/[\ud800-\udbff]$/, '') // no half of a surrogate pair
   return {
     ...head(site, 'image', 'images', row.id),
     name, username, status, locked, description, source, source_trigger, arch, created_at: formatTime(row.created_at), official, public: row.public,

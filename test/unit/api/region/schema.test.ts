@@ -29,6 +29,7 @@ test.each<[string, object, string]>([
   ['a number out of range', { hypervisors: [{ name: 'a', zone: 'gb1-a', ram: 0 }] }, 'hypervisors.0.ram must be >= 1'],
   ['a limit of access tokens with which no token would be valid', { accounts: [{ ...account, access_tokens_limit: 0 }] }, 'accounts.0.access_tokens_limit must be >= 1'],
   ['a negative limit', { accounts: [{ ...account, config_maps_limit: -1 }] }, 'accounts.0.config_maps_limit must be >= 0'],
+  ['a public image of an account that may not publish it', { images: [image, { ...image, id: 'img-two02', handle: 'own', account: ONE, public: true }] }, `images: img-two02 is public, and its account ${ONE} has no publish_images: true`],
   ['a telephone number without +', { accounts: [{ ...account, telephone_number: '0207' }] }, 'accounts.0.telephone_number must be a telephone number of E.164, such as +442079460000'],
   ['a key on two lines', { users: [{ ...user, ssh_key: `${user!.ssh_key!}\nb` }] }, `users: the ssh_key of ${user!.id} must be one line of an authorized_keys file`],
   ['an address without a domain', { users: [{ ...user, email_address: 'ada' }] }, `users: ${user!.id} has an email_address that is not one`],

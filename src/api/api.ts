@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import type { DestinationStream, Logger } from 'pino'
 import { formatHostPort, formatPlace, type HostPort, type Place } from '../runtime/host-port.ts'
-import { listen, listenAt, StartFailure } from '../runtime/listen.ts'
+import { descriptors, listen, listenAt, readLimits, StartFailure } from '../runtime/listen.ts'
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
 import { VERSION } from '../version.ts'
@@ -23,6 +23,7 @@ import { AccessTokens } from './auth/tokens.ts'
 import { buildComputeServer } from './compute/server.ts'
 import { Waiters } from './compute/waiters.ts'
 import type { ApiConfig } from './config.ts'
+import { Connections, shareConnections, shareOfAddress } from './connections.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from './database/account-changes.ts'
 import { COMPUTE_CHANNEL } from './database/compute-actions.ts'
 import { finishWaitingActions, purgeActions } from './database/compute-queue.ts'
@@ -77,6 +78,9 @@ const STORE_CLOSE_TIMEOUT_MS = 500
 /** How long a stop waits for the parts to end: the database may not answer their queries. Must be longer than CLOSE_TIMEOUT_MS. */
 const PARTS_STOP_TIMEOUT_MS = 6_000
 
+/** The most connections of one address at the listener of operators. */
+const OPERATORS_OF_ADDRESS = 16
+
 /** Starts imds-api. Rejects if a part cannot start, and leaves nothing running then. */
 export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
   const database = await openDatabase(config.database, false, (error) => { log.warn({ reason: error.message }, 'a connection to the database broke') })
@@ -115,7 +119,10 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       done()
     })
     const operatorServer = buildOperatorServer({ database: background, publisher, registry: metrics.registry })
-    const compute = buildCompute(config, database, accounts, metrics, audit, log)
+    const bounds = buildBounds(config, metrics.closed, log)
+    bounds.clients.start(server)
+    bounds.operators.start(operatorServer)
+    const compute = buildCompute(config, database, accounts, metrics, bounds.hypervisors, audit, log)
     stops.push(() => Promise.race([
       Promise.all([closeServer(operatorServer), closeServer(server), publisher.stop(), sender.stop(), compute.stop()]),
       sleep(PARTS_STOP_TIMEOUT_MS, undefined, { ref: false }),
@@ -151,6 +158,17 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
   }
 }
 
+/** Builds the bounds of the connections of each listener. */
+function buildBounds({ connectionsPerAddress, trustedProxies }: ApiConfig, closed: ApiMetrics['closed'], log: Logger) {
+  const share = shareConnections(descriptors(readLimits()))
+  const build = (most: number, ofAddress: number, proxies: readonly string[]) =>
+    new Connections({ most, ofAddress: shareOfAddress(ofAddress, most), trustedProxies: proxies, closed, now: () => performance.now(), log })
+  return {
+    clients: build(share.clients, connectionsPerAddress, trustedProxies), hypervisors: build(share.hypervisors, connectionsPerAddress, []),
+    operators: build(share.operators, OPERATORS_OF_ADDRESS, []),
+  }
+}
+
 interface Service { start(): Promise<void>, stop(): Promise<void> }
 
 /** Finishes the actions that were asked for while IMDS_API_COMPUTE was `reported`: with `none`, nobody reports their outcomes. */
@@ -161,7 +179,8 @@ async function finishActions(tables: Database['tables'], accounts: AccountChange
 
 /** Builds the compute interface. With IMDS_API_COMPUTE=none it does nothing. */
 function buildCompute(
-  { compute, computeListener }: ApiConfig, database: Database, accounts: AccountChanges, metrics: ApiMetrics, audit: DestinationStream, log: Logger,
+  { compute, computeListener }: ApiConfig, database: Database, accounts: AccountChanges, metrics: ApiMetrics, bounds: Connections,
+  audit: DestinationStream, log: Logger,
 ): Service {
   const { tables } = database
   if (compute === 'none') return { start: () => Promise.resolve(), stop: () => Promise.resolve() }
@@ -171,6 +190,7 @@ function buildCompute(
   const { actionFinished: counted, unreadable } = metrics
   const parts = { tables, accounts, waiters, retrySeconds, pollMs: COMPUTE_POLL_MS, counted, unreadable, audit, log }
   const server = buildComputeServer(parts, readTls(tls))
+  bounds.start(server)
   let listened = Promise.resolve()
   return {
     start: async () => {

@@ -23,6 +23,8 @@ export interface ApiConfig {
   readonly tls: { readonly certificate: string, readonly key: string } | undefined
   /** Addresses and networks. The entry `unix:` trusts every process that connects to a unix socket. */
   readonly trustedProxies: readonly string[]
+  /** The most connections of one address that is no trusted proxy. */
+  readonly connectionsPerAddress: number
   readonly database: DatabaseSettings
   readonly store: StoreSettings
   readonly accessTokenSeconds: number
@@ -55,6 +57,7 @@ export const API_SETTINGS = {
   IMDS_API_TLS_CERT_FILE: undefined,
   IMDS_API_TLS_KEY_FILE: undefined,
   IMDS_API_TRUSTED_PROXIES: '',
+  IMDS_API_CONNECTIONS_PER_ADDRESS: '256',
   IMDS_API_DATABASE: undefined,
   IMDS_API_DATABASE_PASSWORD_FILE: undefined,
   IMDS_API_STATE_DIR: '/var/lib/imds-api',
@@ -114,6 +117,9 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
     }
   }
 
+  const connectionsPerAddress = Number(read('IMDS_API_CONNECTIONS_PER_ADDRESS'))
+  if (!isWhole(connectionsPerAddress, 1, 4_096)) fault('IMDS_API_CONNECTIONS_PER_ADDRESS', 'must be a whole number from 1 to 4096')
+
   const store = parseStore(env, fault)
   const database = parseDatabase(env, store, fault)
   const accessTokenSeconds = Number(read('IMDS_API_ACCESS_TOKEN_SECONDS'))
@@ -134,8 +140,8 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
     return { ok: false, faults: [...faults, ...unknown.map((variable) => ({ variable, message: 'is unknown' }))] }
   }
   const value = Object.freeze({
-    listen, operator, baseUrl, tls, trustedProxies, database, store, accessTokenSeconds, refreshTokenSeconds, otpHeaders, mail, auditFile,
-    compute, computeListener, logLevel,
+    listen, operator, baseUrl, tls, trustedProxies, connectionsPerAddress, database, store, accessTokenSeconds, refreshTokenSeconds, otpHeaders, mail,
+    auditFile, compute, computeListener, logLevel,
   })
   return { ok: true, value, unknown }
 }

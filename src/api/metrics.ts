@@ -2,6 +2,7 @@
 import { collectDefaultMetrics, Counter, Gauge, Registry } from 'prom-client'
 import { sql } from 'kysely'
 import { VERSION } from '../version.ts'
+import { CLOSED_REASONS, type ClosedReason } from './connections.ts'
 import { readQueue, type QueueState } from './database/compute-queue.ts'
 import type { Database } from './database/open.ts'
 import type { Outcome } from './database/tables.ts'
@@ -14,6 +15,7 @@ export interface ApiMetrics {
   readonly registry: Registry
   readonly responded: (route: string, method: string, status: number) => void
   readonly unreadable: (reason: UnreadableReason) => void
+  readonly closed: (reason: ClosedReason) => void
   readonly published: (outcome: PublishOutcome) => void
   readonly invited: (outcome: InvitationOutcome) => void
   readonly actionFinished: (outcome: Outcome) => void
@@ -35,6 +37,11 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
     help: 'Requests to the API or the compute interface that could not be read, so they have no route: bad_request (not HTTP/1.0 or 1.1), request_timeout, header_fields_too_large, payload_too_large (of a chunk extension).',
   })
   for (const reason of UNREADABLE_REASONS) unreadable.inc({ reason }, 0)
+  const closed = new Counter({
+    name: 'imds_api_closed_connections_total', registers, labelNames: ['reason'] as const,
+    help: 'Connections that were closed: address (one address had too many), all (the listener had too many), unread (a client did not read its response in time).',
+  })
+  for (const reason of CLOSED_REASONS) closed.inc({ reason }, 0)
   const publishes = new Counter({
     name: 'imds_api_publishes_total', registers, labelNames: ['result'] as const,
     help: 'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), invalid or address-owned (the store refused the record), failed (the store or the database could not be used).',
@@ -78,6 +85,7 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
     registry,
     responded: (route, method, status) => { requests.inc({ route, method, status }) },
     unreadable: (reason) => { unreadable.inc({ reason }) },
+    closed: (reason) => { closed.inc({ reason }) },
     published: (result) => { publishes.inc({ result }) },
     invited: (result) => { invitations.inc({ result }) },
     actionFinished: (outcome) => { actions.inc({ outcome }) },

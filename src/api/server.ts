@@ -51,9 +51,9 @@ const RETRY_SECONDS = '1'
 
 /** Our keywords that JSON Schema does not have. `hint` is of the record's schema (metadata/schema.ts), parts of which the schemas of requests use. */
 const KEYWORDS = ['hint', STORABLE_KEYWORD]
-/** How long a client may take to send a request. Node checks for late ones every `connectionsCheckingInterval`. */
-const REQUEST_TIMEOUT_MS = 60_000
-const HTTP = { connectionsCheckingInterval: 1_000, requireHostHeader: false } as const
+/** How long a client may take to send a request, and its head. Node checks for late ones every `connectionsCheckingInterval`. */
+const [REQUEST_TIMEOUT_MS, HEAD_TIMEOUT_MS] = [60_000, 20_000]
+const HTTP = { connectionsCheckingInterval: 1_000, headersTimeout: HEAD_TIMEOUT_MS, requireHostHeader: false } as const
 
 /** The refusal of a malformed request, and of one in another version of HTTP. */
 const NOT_HTTP = refuse('bad_request', 'the request is not HTTP/1.1')
@@ -85,7 +85,7 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
   } as const
   const server = (tls === undefined
     ? fastify({ ...options, http: HTTP })
-    : fastify({ ...options, https: { ...HTTP, ...tls, requestCert: tls.ca !== undefined } })) as unknown as ApiServer
+    : fastify({ ...options, https: { ...HTTP, ...tls, handshakeTimeout: HEAD_TIMEOUT_MS, requestCert: tls.ca !== undefined } })) as unknown as ApiServer
   refuseOtherVersions(server.server, { contentType: 'application/json; charset=utf-8', body: JSON.stringify(bodyOf(NOT_HTTP)) }, () => { unreadable(NOT_HTTP.name) })
   server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => { server.server.emit('request', request, response) }) // an unknown Expect is ignored
   server.addHook('onRequest', (request, reply, done) => {

@@ -52,8 +52,8 @@ export function maxOperatorConnections(limits: string): number {
   return Math.max(1, Math.min(MOST_OPERATORS, Math.floor(descriptors(limits) / 8)))
 }
 
-/** The number of descriptors that this process may open. */
-function descriptors(limits: string): number {
+/** The number of descriptors that a process may open, given the text of /proc/self/limits. */
+export function descriptors(limits: string): number {
   const [, most] = /^Max open files +(\d+)/m.exec(limits) ?? []
   return most === undefined ? Infinity : Number(most)
 }

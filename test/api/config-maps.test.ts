@@ -97,7 +97,7 @@ t.test('bodies that would block other requests are refused, whatever member they
   }
 })
 
-t.test('more than 16 MiB of bodies of an account are 503; others are served; a client that ends releases its own', async (t) => {
+t.test('more than 16 MiB of bodies of an account are 503, others are served; an end releases them', async (t) => {
   await api.server.listen({ host: '127.0.0.1', port: 0 })
   const { port } = api.server.server.address() as AddressInfo
   const open = (bearer: string, length: number) => {

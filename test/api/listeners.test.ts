@@ -3,24 +3,28 @@ import { once } from 'node:events'
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { request, type RequestOptions, type ServerResponse } from 'node:http'
 import { request as httpsRequest } from 'node:https'
-import { connect, createServer } from 'node:net'
+import { connect, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { connect as connectTls } from 'node:tls'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
+import { Connections, type ClosedReason, type ConnectionsParts } from '../../src/api/connections.ts'
 import { buildServer, type ApiServerSettings } from '../../src/api/server.ts'
 import type { Place } from '../../src/runtime/host-port.ts'
 import { listenAt } from '../../src/runtime/listen.ts'
+import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { anAuthority } from '../support/redis/tls.ts'
 
 const LOOPBACK = { host: '127.0.0.1', port: 0 }
+/** More than the buffers of a connection. */
+const LONG_BYTES = 8 << 20
 
 /** A server at several places with a route that shows the address of its client. */
-async function start(t: Test, places: readonly Place[], settings: Partial<ApiServerSettings> = {}) {
+async function start(t: Test, places: readonly Place[], settings: Partial<ApiServerSettings> = {}, bounds: Partial<ConnectionsParts> = {}) {
   const server = buildServer({ tls: undefined, trustedProxies: [], unreadable: () => { /* not counted */ }, log: pino({ level: 'silent' }), ...settings })
   t.teardown(() => server.close())
   server.get('/ip', (request) => ({ ip: (request.ip as string | undefined) ?? 'none' }))
@@ -30,7 +34,15 @@ async function start(t: Test, places: readonly Place[], settings: Partial<ApiSer
   } }, (request) => request.body)
   server.post('/body', (request) => request.body)
   server.get('/slow', () => sleep(300, { done: true }))
-  return { server, places: await listenAt(server, places, 'IMDS_API_LISTEN') }
+  server.get('/long', () => ({ text: 'x'.repeat(LONG_BYTES) }))
+  const released = Promise.withResolvers<boolean>()
+  server.get('/wait', async () => ({ released: await released.promise }))
+  const closed: ClosedReason[] = []
+  const connections = new Connections({
+    most: 100, ofAddress: 100, trustedProxies: [], closed: (reason) => { closed.push(reason) }, now: () => performance.now(), log: pino({ level: 'silent' }), ...bounds,
+  })
+  connections.start(server)
+  return { server, connections, closed, release: () => { released.resolve(true) }, places: await listenAt(server, places, 'IMDS_API_LISTEN') }
 }
 
 function temporary(t: Test): string {
@@ -256,6 +268,133 @@ t.test('a request that does not arrive in time is refused as JSON, and a respons
   })
   await once(socket, 'close')
   t.match(text, /^HTTP\/1\.1 200 OK\r\n[^]*\r\n\r\nhalf$/, 'and nothing follows')
+})
+
+/** An open connection that has sent some bytes. */
+async function held(t: Test, place: Place, localAddress: string, bytes: string): Promise<Socket> {
+  const socket = place.path === undefined ? connect({ host: place.host, port: place.port, localAddress }) : connect(place.path)
+  t.teardown(() => { socket.destroy() })
+  socket.on('error', () => { /* reset by the server */ }).resume()
+  await once(socket, 'connect')
+  socket.write(bytes)
+  return socket
+}
+
+/** Sends a request on an open connection, and keeps it open. Returns the beginning of the response. */
+async function askOn(socket: Socket, path: string): Promise<string> {
+  socket.write(`GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`)
+  return String((await once(socket, 'data'))[0])
+}
+
+const UNFINISHED = 'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{'
+
+t.test('beyond its share, an address loses what has waited longest for it, and others lose nothing', async (t) => {
+  const { places: [place], closed } = await start(t, [LOOPBACK], {}, { ofAddress: 4 })
+  const other = await held(t, place!, '127.0.0.2', '')
+  const waiting = [await held(t, place!, '127.0.0.1', ''), await held(t, place!, '127.0.0.1', 'GET /ip HTTP/1.1\r\nHost:'), await held(t, place!, '127.0.0.1', UNFINISHED)]
+  const served = await held(t, place!, '127.0.0.1', '')
+  t.match(await askOn(served, '/ip'), /^HTTP\/1\.1 200/)
+  for (const [i, socket] of waiting.entries()) {
+    const ended = once(socket, 'close')
+    t.match(await askOn(await held(t, place!, '127.0.0.1', ''), '/ip'), /^HTTP\/1\.1 200/)
+    await ended
+    t.strictSame(closed, Array(i + 1).fill('address'))
+  }
+  t.match(await askOn(served, '/ip'), /^HTTP\/1\.1 200/)
+  t.match(await askOn(other, '/ip'), /^HTTP\/1\.1 200/)
+})
+
+t.test('a connection on whose request imds-api works is not closed for another, which is closed itself', async (t) => {
+  const { places: [place], release, closed, server } = await start(t, [LOOPBACK], {}, { most: 3, ofAddress: 2 })
+  let requests = 0
+  server.server.on('request', () => { requests++ })
+  const working = [await held(t, place!, '127.0.0.1', ''), await held(t, place!, '127.0.0.1', ''), await held(t, place!, '127.0.0.2', '')]
+  const answers = Promise.all(working.map((socket) => askOn(socket, '/wait')))
+  await until(() => requests === 3, 'the requests to arrive')
+  for (const address of ['127.0.0.1', '127.0.0.3']) await once(await held(t, place!, address, ''), 'close')
+  t.strictSame(closed, ['address', 'all'])
+  release()
+  for (const answer of await answers) t.match(answer, /^HTTP\/1\.1 200/)
+})
+
+t.test('beyond all, the connection of any address that has waited longest is closed, with a warning', async (t) => {
+  const lines: string[] = []
+  const { places: [place], closed } = await start(t, [LOOPBACK], {}, { most: 3, ofAddress: 2, log: pino({}, { write: (line) => { lines.push(line) } }) })
+  const [first] = [await held(t, place!, '127.0.0.1', ''), await held(t, place!, '127.0.0.1', ''), await held(t, place!, '127.0.0.2', '')]
+  const ended = once(first, 'close')
+  t.match(await askOn(await held(t, place!, '127.0.0.3', ''), '/ip'), /^HTTP\/1\.1 200/)
+  await ended
+  t.strictSame(closed, ['all'])
+  t.match(lines.map((line) => JSON.parse(line) as object), [{ level: 40, connections: 3, msg: /^all connections are in use/ }])
+})
+
+t.test('trusted proxies and unix sockets have the connections of all addresses', async (t) => {
+  const { places, closed } = await start(t, [LOOPBACK, { path: join(temporary(t), 's') }], {}, { ofAddress: 1, trustedProxies: ['127.0.0.3', 'unix:'] })
+  for (const place of places) {
+    const sockets = [await held(t, place, '127.0.0.3', ''), await held(t, place, '127.0.0.3', ''), await held(t, place, '127.0.0.3', '')]
+    for (const socket of sockets) t.match(await askOn(socket, '/ip'), /^HTTP\/1\.1 200/)
+  }
+  t.strictSame(closed, [])
+})
+
+t.test('a TLS connection without a handshake, or with an idle session, is closed for another', async (t) => {
+  const directory = temporary(t)
+  const authority = await anAuthority(directory, 'test')
+  const { certFile, keyFile } = await authority.issue('api')
+  const { places: [place], closed, release, server } = await start(t, [LOOPBACK], { tls: { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') } }, { ofAddress: 1 })
+  const ca = readFileSync(authority.caFile, 'utf8')
+  const silent = await held(t, place!, '127.0.0.1', '')
+  const silentEnd = once(silent, 'close')
+  const session = connectTls({ port: (place as { port: number }).port, host: '127.0.0.1', ca, checkServerIdentity: () => undefined })
+  await once(session, 'secureConnect')
+  await silentEnd
+  t.match(await askOn(session, '/ip'), /^HTTP\/1\.1 200/)
+  const sessionEnd = once(session, 'close')
+  const arrived = once(server.server, 'request')
+  const waits = ask(place!, '/wait', { ca })
+  await Promise.all([sessionEnd, arrived])
+  await t.rejects(ask(place!, '/ip', { ca }), { code: 'ECONNRESET' })
+  release()
+  t.strictSame(await waits, { released: true })
+  t.match(closed, ['address', 'address', 'address'])
+})
+
+t.test('a peer that does not read a response loses its connection; one that reads keeps it', async (t) => {
+  let now = 0
+  const { places: [place], connections, closed, server } = await start(t, [LOOPBACK], {}, { now: () => now })
+  const responses: ServerResponse[] = []
+  server.server.on('request', (_request, response: ServerResponse) => { responses.push(response) })
+  const reads = await held(t, place!, '127.0.0.1', 'GET /ip HTTP/1.1\r\nHost: a\r\n\r\n')
+  const stalls = await held(t, place!, '127.0.0.1', '')
+  stalls.pause()
+  stalls.write('GET /long HTTP/1.1\r\nHost: a\r\n\r\n')
+  await until(() => responses.length === 2 && responses.every(({ headersSent }) => headersSent), 'the responses to begin')
+  const { socket } = responses.find(({ writableFinished }) => !writableFinished)!
+  connections.endUnread()
+  now = 30_000 + LONG_BYTES / 32
+  connections.endUnread()
+  t.equal(socket!.destroyed, false, 'within its time')
+  now += 1_000
+  connections.endUnread()
+  t.equal(socket!.destroyed, true)
+  t.strictSame(closed, ['unread'])
+  t.match(await askOn(reads, '/ip'), /^HTTP\/1\.1 200/)
+})
+
+t.test('while one address holds 200 connections under a limit of 160 descriptors, imds-api serves', async (t) => {
+  const api = await startImdsApi(t, {}, undefined, 'inherit', ['prlimit', '--nofile=160'])
+  const port = Number(new URL(api.baseUrl).port)
+  const sockets: Socket[] = []
+  for (let i = 0; i < 200; i++) sockets.push(await held(t, { host: '127.0.0.1', port }, '127.0.0.1', i % 2 === 0 ? '' : UNFINISHED))
+  const operator = Number(new URL(api.operatorUrl).port)
+  for (let i = 0; i < 40; i++) sockets.push(await held(t, { host: '127.0.0.1', port: operator }, '127.0.0.1', ''))
+  t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
+  const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
+  const created = await fetch(`${api.baseUrl}/1.0/servers`, { method: 'POST', headers: { authorization, 'content-type': 'application/json' }, body: '{"image":"img-deb12"}' })
+  t.equal(created.status, 202)
+  const metrics = await (await fetch(`${api.operatorUrl}/metrics`)).text()
+  const [, closed] = /^imds_api_closed_connections_total\{reason="address"\} (\d+)$/m.exec(metrics) ?? []
+  t.ok(Number(closed) >= 170 + 34, String(closed))
 })
 
 t.test('an expectation that the server does not know is ignored', async (t) => {

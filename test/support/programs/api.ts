@@ -178,10 +178,11 @@ export interface TestImdsApi {
 
 /**
  * Applies a region and starts imds-api on free ports of 127.0.0.1 with an embedded PostgreSQL and a directory of files as its store. `env` adds to its
- * environment and overrides. `stderr`: a file descriptor. Resolves when it listens; the test stops it.
+ * environment and overrides. `stderr`: a file descriptor. `wrapper`: a command that starts it, such as prlimit. Resolves when it listens; the test stops it.
  */
 export async function startImdsApi(
   t: Test, env: Readonly<Record<string, string>> = {}, region: RegionFile = aRegion(), stderr: number | 'inherit' = 'inherit',
+  wrapper: readonly string[] = [],
 ): Promise<TestImdsApi> {
   const directory = await temporaryDirectory(t)
   mkdirSync(join(directory, 'store'))
@@ -190,7 +191,7 @@ export async function startImdsApi(
     IMDS_API_LISTEN: listen, IMDS_API_OPERATOR_LISTEN: '127.0.0.1:0', IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: join(directory, 'state'), IMDS_STORE: `file:${join(directory, 'store')}`, ...env,
   }
   await must([process.execPath, IMDS_API, 'apply', writeRegion(directory, region)], { env: { ...programEnvironment(), ...full } })
-  return startProcess(t, full, stderr)
+  return startProcess(t, full, stderr, wrapper)
 }
 
 type SecretFiles = Readonly<Partial<Record<'secret_file' | 'password_file' | 'totp_secret_file', string>>>
@@ -206,8 +207,11 @@ export function writeRegion(directory: string, region: RegionFile = aRegion()): 
 }
 
 /** Starts imds-api with an environment, on a database that has its region. */
-export async function startProcess(t: Test, env: Readonly<Record<string, string>>, stderr: number | 'inherit' = 'inherit'): Promise<TestImdsApi> {
-  const child = spawn(process.execPath, [IMDS_API], { env: { ...programEnvironment(), IMDS_API_AUDIT_FILE: '/dev/null', ...env }, stdio: ['ignore', 'pipe', stderr] })
+export async function startProcess(
+  t: Test, env: Readonly<Record<string, string>>, stderr: number | 'inherit' = 'inherit', wrapper: readonly string[] = [],
+): Promise<TestImdsApi> {
+  const command = [...wrapper, process.execPath, IMDS_API]
+  const child = spawn(command[0]!, command.slice(1), { env: { ...programEnvironment(), IMDS_API_AUDIT_FILE: '/dev/null', ...env }, stdio: ['ignore', 'pipe', stderr] })
   const stop = async () => {
     if (child.exitCode === null && child.signalCode === null) {
       child.kill('SIGTERM')

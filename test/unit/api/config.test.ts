@@ -17,7 +17,7 @@ function faultsOf(env: Record<string, string>): string[] {
 
 test('the minimal configuration has the documented defaults', () => {
   expect(valueOf(FILES)).toEqual({
-    listen: [{ host: '127.0.0.1', port: 8170 }], operator: { host: '127.0.0.1', port: 9170 }, baseUrl: 'http://127.0.0.1:8170', tls: undefined, trustedProxies: [],
+    listen: [{ host: '127.0.0.1', port: 8170 }], operator: { host: '127.0.0.1', port: 9170 }, baseUrl: 'http://127.0.0.1:8170', tls: undefined, trustedProxies: [], connectionsPerAddress: 256,
     database: { kind: 'embedded', stateDirectory: '/var/lib/imds-api' }, store: expect.objectContaining({ url: 'file:/srv/imds', userDataMaxBytes: 16_384 }) as unknown, accessTokenSeconds: 7200, refreshTokenSeconds: 2_592_000,
     otpHeaders: ['x-service-otp', 'x-brightbox-otp'], mail: undefined, compute: 'none', computeListener: { listen: { host: '127.0.0.1', port: 8171 }, tls: undefined, retrySeconds: 60 }, logLevel: 'info',
   })
@@ -27,10 +27,10 @@ test('the minimal configuration has the documented defaults', () => {
 test('every variable is read, and an empty one is not set', () => {
   expect(valueOf({
     ...REDIS, IMDS_API_LISTEN: ' [::]:443,,unix:/run/x.sock', IMDS_API_OPERATOR_LISTEN: '10.0.0.1:1', IMDS_API_TLS_CERT_FILE: '/c', IMDS_API_TLS_KEY_FILE: '/k', IMDS_API_BASE_URL: 'https://api.example.com/', IMDS_API_DATABASE: ' postgres://u@h/d ', IMDS_API_DATABASE_PASSWORD_FILE: '/p',
-    IMDS_API_TRUSTED_PROXIES: '10.0.0.1, fd00::/8,unix:', IMDS_API_ACCESS_TOKEN_SECONDS: '60', IMDS_API_REFRESH_TOKEN_SECONDS: '3600', IMDS_API_OTP_HEADERS: ' X-Acme-OTP,x-acme-otp,OTP', IMDS_API_LOG_LEVEL: 'debug', IMDS_API_STATE_DIR: '',
+    IMDS_API_TRUSTED_PROXIES: '10.0.0.1, fd00::/8,unix:', IMDS_API_CONNECTIONS_PER_ADDRESS: '4096', IMDS_API_ACCESS_TOKEN_SECONDS: '60', IMDS_API_REFRESH_TOKEN_SECONDS: '3600', IMDS_API_OTP_HEADERS: ' X-Acme-OTP,x-acme-otp,OTP', IMDS_API_LOG_LEVEL: 'debug', IMDS_API_STATE_DIR: '',
   })).toMatchObject({
     listen: [{ host: '::', port: 443 }, { path: '/run/x.sock' }], operator: { host: '10.0.0.1', port: 1 }, tls: { certificate: '/c', key: '/k' }, baseUrl: 'https://api.example.com', database: { kind: 'server', url: 'postgres://u@h/d', passwordFile: '/p' },
-    trustedProxies: ['10.0.0.1', 'fd00::/8', 'unix:'], accessTokenSeconds: 60, refreshTokenSeconds: 3600, otpHeaders: ['x-acme-otp', 'otp'], logLevel: 'debug', store: { url: 'redis://r:6379', region: 'gb1' },
+    trustedProxies: ['10.0.0.1', 'fd00::/8', 'unix:'], connectionsPerAddress: 4_096, accessTokenSeconds: 60, refreshTokenSeconds: 3600, otpHeaders: ['x-acme-otp', 'otp'], logLevel: 'debug', store: { url: 'redis://r:6379', region: 'gb1' },
   })
   expect(valueOf({ ...REDIS, IMDS_API_DATABASE: 'embedded', IMDS_API_STATE_DIR: '/x' }).database).toEqual({ kind: 'embedded', stateDirectory: '/x' })
 })
@@ -47,6 +47,7 @@ test('the default base URL has the scheme and the place of the listener', () => 
 })
 
 test.each<[string, Record<string, string>, RegExp]>([
+  ['connections of an address', { IMDS_API_CONNECTIONS_PER_ADDRESS: '0' }, /^IMDS_API_CONNECTIONS_PER_ADDRESS must be a whole number from 1 to 4096$/],
   ['a listener', { IMDS_API_LISTEN: '8170' }, /^IMDS_API_LISTEN "8170" is not ADDRESS:PORT or unix:PATH/],
   ['no listener', { IMDS_API_LISTEN: ',' }, /^IMDS_API_LISTEN names no address$/],
   ['a relative unix socket', { IMDS_API_LISTEN: 'unix:api.sock' }, /^IMDS_API_LISTEN "unix:api.sock" is not/],

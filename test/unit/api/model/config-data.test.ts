@@ -36,7 +36,7 @@ test.each([
   expect(await faultOf(body)).toBe(`data must be at most 1048576 bytes; it is ${String(bytes)}`)
 })
 
-test('data within the limit fits into a body of escapes only, and into the bounds with a token for each byte', async () => {
+test('data within the limit fits into a body, also as escapes, and as one token for each byte', async () => {
   expect(bodyOf(DATA_MAX_BYTES, '\\u0061').length).toBeLessThan(BODY_MAX_BYTES)
   const most = `{"data":{"":[${'1,'.repeat((DATA_MAX_BYTES - 8) / 2)}1]},"name":"a"}`
   expect(await faultOf(most)).toBeUndefined()

@@ -20,8 +20,9 @@ export interface SystemdSockets { readonly passed: readonly InheritedSocket[], r
 /** Without systemd. */
 export const NO_SOCKETS: SystemdSockets = { passed: [], enabled: [] }
 
-/** Where units are, and the ends of the directories of links to the units that another unit wants or requires. systemd/imds.socket has the same paths. */
+/** Where units are, the highest priority first: a file hides those of the same name in later directories. systemd/imds.socket has the same. */
 export const UNIT_DIRECTORIES: readonly string[] = ['/etc', '/run', '/usr/local/lib', '/usr/lib'].map((root) => `${root}/systemd/system`)
+/** The ends of the directories of links to the units that another unit wants or requires. systemd/imds.socket has the same. */
 export const LINKS: readonly string[] = ['.wants', '.requires']
 
 const FIRST_FD = 3

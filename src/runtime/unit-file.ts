@@ -4,6 +4,7 @@
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { UNIT_DIRECTORIES } from './systemd.ts'
 
 /** The service of a unit. `files`: those that were read. */
 export interface Unit {
@@ -18,13 +19,11 @@ export interface Unit {
   readonly credentials: ReadonlyMap<string, string>
 }
 
-/** The highest priority first: a file hides those of the same name in later directories. */
-const DIRECTORIES = ['/etc/systemd/system', '/run/systemd/system', '/usr/local/lib/systemd/system', '/usr/lib/systemd/system']
 /** One assignment of Environment=: a word, of which parts may be in quotes. */
 const WORD = /(?:"(?:\\.|[^"\\])*"|'[^']*'|[^\s"'])+/g
 
 /** Reads a unit; undefined if it is not installed. */
-export function readUnit(name: string, directories: readonly string[] = DIRECTORIES): Unit | undefined {
+export function readUnit(name: string, directories: readonly string[] = UNIT_DIRECTORIES): Unit | undefined {
   const unit = directories.map((directory) => join(directory, name)).find((path) => textOf(path) !== undefined)
   if (unit === undefined) return undefined
   const files = [unit, ...dropInsOf(name, directories)]

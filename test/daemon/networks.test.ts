@@ -157,6 +157,19 @@ t.test('E4: two links whose guests have the same address, each with its own sock
   })
 })
 
+t.test('a network whose link is missing delays a restart by its JobTimeoutSec= only', { skip: withoutSystemd() }, async (t) => {
+  const host = await bootHost(t, [linkOf('red')], { devices: true })
+  const [red] = host.guests as [Guest]
+  await host.systemctl('enable', '--now', 'imds-address', 'imds')
+  await enable(host, 'red')
+  await host.dropIn('imds-network@yellow.socket', '[Socket]\nBindToDevice=br-yellow')
+  t.equal((await host.shell('systemctl show --property=JobTimeoutUSec imds-network@yellow.socket')).trim(), 'JobTimeoutUSec=30s')
+  await host.dropIn('imds-network@yellow.socket', '[Unit]\nJobTimeoutSec=2s\n[Socket]\nBindToDevice=br-yellow')
+  await host.systemctl('enable', 'imds-network@yellow.socket')
+  await host.systemctl('restart', 'imds') // systemd would wait 90 s for the device
+  await until(async () => (await red.ask({ path: ID })).body.toString() === 'srv-red', 'its instance')
+})
+
 /** The commands in the header of systemd/imds-network@.socket, which add the network `red`. The last one restarts the daemon. */
 const COMMANDS = read('systemd/imds-network@.socket').split('\n').filter((line) => /^# {3}(mkdir|printf|systemctl) /.test(line)).map((line) => line.slice(4)).join('\n')
 

@@ -55,7 +55,7 @@ set -eu
 mount -t cgroup2 cgroup2 /mnt
 group=/mnt/imds-test-$$
 mkdir $group
-unshare --mount --pid --fork --kill-child sh -c 'echo 0 > $0/cgroup.procs && exec unshare --cgroup --ipc --uts sh -c "$1" boot "$2" "$3" "$4"' $group "$0" "$@" &
+unshare --mount --pid --fork --kill-child sh -c 'echo 0 > $0/cgroup.procs && exec unshare --cgroup --ipc --uts sh -c "$1" boot "$2" "$3" "$4" "$5"' $group "$0" "$@" &
 cat
 kill -KILL $! 2> /dev/null || true
 { wait $!; } 2> /dev/null || true
@@ -68,14 +68,14 @@ const BOOT = `
 set -eu
 umask 022
 read -r pid rest < /proc/self/stat # here /proc is still that of the test
-repository=$1 dist=$2 node=$3 # a bare host has no dist
+repository=$1 dist=$2 node=$3 devices=$4 # a bare host has no dist
 mount -t tmpfs tmpfs /mnt
 cd /mnt
 mkdir upper work root
 mount -t overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work overlay root
 cd root
 mount -t proc proc proc
-mount -t sysfs -o ro sysfs sys
+if [ "$devices" ]; then mount -t sysfs sysfs sys; else mount -t sysfs -o ro sysfs sys; fi # systemd has device units only if it may write
 mount -t cgroup2 cgroup2 sys/fs/cgroup
 for empty in dev etc/systemd run tmp; do mount -t tmpfs -o mode=755 tmpfs $empty; done
 mkdir etc/systemd/system
@@ -107,6 +107,15 @@ if [ "$dist" ]; then
   mount --bind $repository/node_modules opt/imds/lib/node_modules/imds/node_modules
 fi
 
+if [ "$devices" ]; then # what udev knows of the links: there is no udev here
+  mkdir -p run/udev/data run/udev/tags/systemd
+  for link in sys/class/net/*; do
+    index=$(cat $link/ifindex)
+    printf 'I:1\\nE:SYSTEMD_ALIAS=/sys/subsystem/net/devices/%s\\nG:systemd\\nQ:systemd\\nV:1\\n' \${link##*/} > run/udev/data/n$index
+    touch run/udev/tags/systemd/n$index
+  done
+fi
+
 mkdir run/old-root
 pivot_root . run/old-root
 umount -l /run/old-root
@@ -116,30 +125,33 @@ echo up $pid
 exec env -i container=test PATH=/usr/sbin:/usr/bin SYSTEMD_UNIT_PATH=/units:/etc/systemd/system ${SYSTEMD} --unit=sysinit.target --log-target=null --show-status=no > /dev/null 2>&1
 `
 
-/** Boots a host with an installed imds and a guest on each link. It stops with the test. */
-export async function bootHost(t: Test, links: readonly Link[] = [LINK]): Promise<BootedHost> {
+/**
+ * Boots a host with an installed imds and a guest on each link. It stops with the test. `devices`: systemd has a device unit for each link, as with udev, so a
+ * unit that needs a missing link waits for it.
+ */
+export async function bootHost(t: Test, links: readonly Link[] = [LINK], { devices = false } = {}): Promise<BootedHost> {
   const directory = mkdtempSync(join(tmpdir(), 'imds-systemd-'))
   t.teardown(() => { rmSync(directory, { recursive: true }) })
   chmodSync(directory, 0o755)
   const dist = join(directory, 'dist')
   buildInto(dist)
-  const host = await boot(t, links, dist)
+  const host = await boot(t, links, dist, devices)
   await host.setEnv('IMDS_STORE=file:/store')
   return host
 }
 
 /** Boots a host without imds. Its directory /changes shows what differs from this machine, except in /etc/systemd, /run and /tmp. */
 export async function bootBareHost(t: Test, links: readonly Link[]): Promise<BootedHost> {
-  return boot(t, links, '')
+  return boot(t, links, '', false)
 }
 
-async function boot(t: Test, links: readonly Link[], dist: string): Promise<BootedHost> {
+async function boot(t: Test, links: readonly Link[], dist: string, devices: boolean): Promise<BootedHost> {
   const hypervisor = await makeHypervisor()
   t.teardown(() => hypervisor.remove())
   const guests: Guest[] = []
   for (const link of links) guests.push(await hypervisor.addGuest(link))
   await must([...hypervisor.within, 'ip', 'address', 'delete', `${SERVICE}/32`, 'dev', 'lo']) // the unit adds it
-  const child = await startChild([...hypervisor.within, 'unshare', '--mount', 'sh', '-c', SUPERVISE, BOOT, ROOT, dist, process.execPath])
+  const child = await startChild([...hypervisor.within, 'unshare', '--mount', 'sh', '-c', SUPERVISE, BOOT, ROOT, dist, process.execPath, devices ? 'devices' : ''])
   t.teardown(() => child.stop())
   const shell = async (command: string, input = '') => {
     const inside = ['nsenter', '--target', child.readyValue, '--all', '--root', '--wd', ...SHELL, command]

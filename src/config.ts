@@ -21,6 +21,7 @@ import { formatPlace, type HostPort, isLoopback, parseAddressPort, parseUnixSock
 import { describeUnknown } from './runtime/nearest.ts'
 import { unreadable } from './runtime/secret-file.ts'
 import { NO_SOCKETS, type SystemdSockets } from './runtime/systemd.ts'
+import { parseWhole, wholeFault } from './runtime/whole-number.ts'
 
 /** The store. `hypervisor` undefined: the daemon serves every record in the store. `recordKeys` undefined: records are plain. */
 export type StoreConfig =
@@ -112,9 +113,9 @@ export function parseConfig(
     return value
   }
   const whole = (variable: Variable, least: number, most: number): number => {
-    const value = Number(read(variable))
-    if (!Number.isInteger(value) || value < least || value > most) fault(variable, `must be a whole number from ${String(least)} to ${String(most)}`)
-    return value
+    const value = parseWhole(read(variable) ?? '', least, most)
+    if (value === undefined) fault(variable, wholeFault(least, most))
+    return value ?? NaN
   }
 
   const keysOf = <T>(variable: Variable, parse: (text: string) => Parsed<T, string>): T | undefined => {

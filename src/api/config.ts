@@ -6,11 +6,13 @@ import { Address4, Address6 } from 'ip-address'
 import { LOG_LEVELS, type LogLevel } from '../log.ts'
 import { formatHostPort, formatPlace, isLoopback, parseAddressPort, parseUnixSocket, type HostPort, type Place } from '../runtime/host-port.ts'
 import { describeUnknown } from '../runtime/nearest.ts'
+import { parseWhole, wholeFault } from '../runtime/whole-number.ts'
 import { parseStoreSettings, STORE_SETTINGS, USER_DATA_MAX_BYTES, type StoreSettings } from '../store/settings.ts'
 import { COMPUTE_SETTINGS, parseComputeListener, type ComputeListener } from './compute/settings.ts'
 import type { ComputeMode } from './database/compute-actions.ts'
 import type { DatabaseSettings } from './database/open.ts'
 import { parseMailSettings, type MailSettings } from './mail/settings.ts'
+import { faultOfWebUrl } from './model/web-url.ts'
 
 /** The whole configuration of imds-api. */
 export interface ApiConfig {
@@ -76,6 +78,13 @@ export const API_SETTINGS = {
 
 /** `token` of RFC 9110, in lower case. */
 const HEADER_NAME = /^[a-z0-9!#$%&'*+.^_`|~-]+$/
+/** Headers that clients, proxies or imds-api use for something else. A one-time password is asked for in the same header of a response. */
+const TAKEN_HEADER = new RegExp(`^(?:${[
+  '(?:accept|access-control|cache|content|if|keep|proxy|sec|transfer|x-forwarded)-.*', 'accept', 'allow', 'authorization', 'connection', 'cookie', 'date', 'etag', 'expect', 'expires',
+  'forwarded', 'from', 'host', 'idempotency-key', 'last-modified', 'link', 'location', 'origin', 'pragma', 'prefer', 'preference-applied', 'range', 'referer', 'retry-after', 'server',
+  'set-cookie', 'strict-transport-security', 'te', 'traceparent', 'tracestate', 'trailer', 'upgrade', 'user-agent', 'vary', 'via', 'warning', 'www-authenticate', 'x-oauth-scopes',
+  'x-real-ip', 'x-request-id',
+].join('|')})$`)
 
 /** The text in IMDS_API_TRUSTED_PROXIES that trusts every process that can connect to a unix socket. */
 export const UNIX_PROXIES = 'unix:'
@@ -95,6 +104,11 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
     if (value === undefined) fault(variable, `must be one of ${values.join(', ')}`)
     return value
   }
+  const whole = (variable: Variable, least: number, most: number): number => {
+    const value = parseWhole(read(variable)!, least, most)
+    if (value === undefined) fault(variable, wholeFault(least, most))
+    return value ?? NaN
+  }
 
   const operator = parseAddressPort(read('IMDS_API_OPERATOR_LISTEN')!)
   if (operator === undefined) fault('IMDS_API_OPERATOR_LISTEN', 'must be ADDRESS:PORT, such as 127.0.0.1:9170')
@@ -105,10 +119,7 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
   const tls = certificate === undefined || key === undefined ? undefined : { certificate, key }
   const listen = parseListen(read('IMDS_API_LISTEN')!, certificate !== undefined || key !== undefined, fault)
 
-  const baseUrlText = read('IMDS_API_BASE_URL') ?? defaultBaseUrl(listen, tls !== undefined)
-  const baseUrl = baseUrlText === undefined ? undefined : parseBaseUrl(baseUrlText)
-  if (baseUrlText === undefined) fault('IMDS_API_BASE_URL', 'is not set: with unix sockets only it must be the URL by which clients reach the proxy')
-  else if (baseUrl === undefined) fault('IMDS_API_BASE_URL', 'must be the URL by which clients reach this API, such as https://api.gb1.example.com')
+  const baseUrl = parseBaseUrl(read('IMDS_API_BASE_URL') ?? defaultBaseUrl(listen, tls !== undefined), fault)
 
   const trustedProxies = list(read('IMDS_API_TRUSTED_PROXIES'))
   for (const proxy of trustedProxies) {
@@ -117,15 +128,12 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
     }
   }
 
-  const connectionsPerAddress = Number(read('IMDS_API_CONNECTIONS_PER_ADDRESS'))
-  if (!isWhole(connectionsPerAddress, 1, 4_096)) fault('IMDS_API_CONNECTIONS_PER_ADDRESS', 'must be a whole number from 1 to 4096')
+  const connectionsPerAddress = whole('IMDS_API_CONNECTIONS_PER_ADDRESS', 1, 4_096)
 
   const store = parseStore(env, fault)
   const database = parseDatabase(env, store, fault)
-  const accessTokenSeconds = Number(read('IMDS_API_ACCESS_TOKEN_SECONDS'))
-  if (!isWhole(accessTokenSeconds, 60, 86_400)) fault('IMDS_API_ACCESS_TOKEN_SECONDS', 'must be a whole number from 60 to 86400')
-  const refreshTokenSeconds = Number(read('IMDS_API_REFRESH_TOKEN_SECONDS'))
-  if (!isWhole(refreshTokenSeconds, 3_600, 31_536_000)) fault('IMDS_API_REFRESH_TOKEN_SECONDS', 'must be a whole number from 3600 to 31536000')
+  const accessTokenSeconds = whole('IMDS_API_ACCESS_TOKEN_SECONDS', 60, 86_400)
+  const refreshTokenSeconds = whole('IMDS_API_REFRESH_TOKEN_SECONDS', 3_600, 31_536_000)
   const otpHeaders = parseOtpHeaders(read('IMDS_API_OTP_HEADERS')!, fault)
   const mail = parseMailSettings(read, fault)
   const auditFile = read('IMDS_API_AUDIT_FILE')
@@ -149,10 +157,6 @@ export function parseApiConfig(env: Environment): ParsedApiConfig {
 function unknownOf(env: Environment): string[] {
   return Object.keys(env).filter((variable) => variable.startsWith('IMDS_API_') && !(variable in API_SETTINGS))
     .map((variable) => describeUnknown(variable, Object.keys(API_SETTINGS)))
-}
-
-function isWhole(value: number, least: number, most: number): boolean {
-  return Number.isInteger(value) && value >= least && value <= most
 }
 
 function valueOf(env: Environment, variable: string): string | undefined {
@@ -196,6 +200,7 @@ function parseOtpHeaders(value: string, fault: (variable: string, message: strin
   if (names.length === 0) fault('IMDS_API_OTP_HEADERS', 'must be the names of one or more headers, such as X-Service-OTP')
   for (const name of names) {
     if (!HEADER_NAME.test(name)) fault('IMDS_API_OTP_HEADERS', `"${name}" is not the name of a header`)
+    if (TAKEN_HEADER.test(name)) fault('IMDS_API_OTP_HEADERS', `"${name}" has another meaning in HTTP: use a header of your own, such as X-Service-OTP`)
   }
   return names
 }
@@ -229,10 +234,12 @@ function defaultBaseUrl(listen: readonly Place[], isTls: boolean): string | unde
   return address && `${isTls ? 'https' : 'http'}://${formatHostPort(address)}`
 }
 
-function parseBaseUrl(text: string): string | undefined {
-  if (!URL.canParse(text)) return undefined
-  const { protocol, search, hash } = new URL(text)
-  return ['http:', 'https:'].includes(protocol) && search === '' && hash === '' ? text.replace(/\/+$/, '') : undefined
+function parseBaseUrl(text: string | undefined, fault: (variable: string, message: string) => void): string | undefined {
+  const message = text === undefined ? 'is not set: with unix sockets only it must be the URL by which clients reach the proxy'
+    : /[?#]/.test(text) || faultOfWebUrl(text) === 'form' ? 'must be the URL by which clients reach this API, such as https://api.gb1.example.com'
+      : faultOfWebUrl(text) === 'credentials' ? 'must not have a user or a password in it, since every response shows it' : undefined
+  if (message !== undefined) fault('IMDS_API_BASE_URL', message)
+  return message === undefined ? text?.replace(/\/+$/, '') : undefined
 }
 
 function list(value: string | undefined): string[] {

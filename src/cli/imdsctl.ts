@@ -15,6 +15,7 @@ import { missingFile } from '../runtime/missing-file.ts'
 import { Output } from '../runtime/output.ts'
 import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
 import { readUnit } from '../runtime/unit-file.ts'
+import { parseWhole } from '../runtime/whole-number.ts'
 
 /** The options of every command, by commander's names: those of STORE_SETTINGS, where `--store` and `--record-keys` are shorter. */
 type Options = Omit<StoreSettings, 'url' | 'recordKeysFile'> & { readonly store?: string, readonly recordKeys?: string, readonly json?: boolean }
@@ -226,7 +227,7 @@ function failureOf(error: unknown): Failure {
 }
 
 function wholeNumber(text: string): number {
-  const value = Number(text)
-  if (!Number.isSafeInteger(value) || value < 1) throw new InvalidArgumentError('not a whole number of at least 1')
+  const value = parseWhole(text.trim(), 1, Number.MAX_SAFE_INTEGER)
+  if (value === undefined) throw new InvalidArgumentError('not a whole number of at least 1, in decimal digits')
   return value
 }

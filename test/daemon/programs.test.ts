@@ -46,8 +46,8 @@ t.test('imdsd does not start the daemon with --help, --version or an unknown arg
   t.same(readdirSync(t.testdirName), [])
 })
 
-t.test('imdsctl names an unknown argument and exits with 64', async (t) => {
-  for (const [args, name] of [[['--frob'], /'--frob'/], [['frob'], /'frob'/], [['list', '--frob'], /'--frob'/], [['get'], /'id'/]] as const) {
+t.test('imdsctl names an unknown or wrong argument and exits with 64', async (t) => {
+  for (const [args, name] of [[['--frob'], /'--frob'/], [['frob'], /'frob'/], [['list', '--frob'], /'--frob'/], [['get'], /'id'/], [['wait', 'x', '--revision', '0x10'], /--revision .*'0x10' is invalid/]] as const) {
     t.match(await ran(IMDSCTL, args), { status: 64, stdout: '', stderr: name }, args.join(' '))
   }
 })

@@ -1,5 +1,6 @@
 /** The settings of the compute interface, from the environment. Pure. */
 import { formatPlace, isLoopback, parseAddressPort, parseUnixSocket, type Place } from '../../runtime/host-port.ts'
+import { parseWhole, wholeFault } from '../../runtime/whole-number.ts'
 
 /**
  * Where hypervisors reach the compute interface. `tls`: files; undefined: only this host can connect. `retrySeconds`: after this time without an outcome, an
@@ -36,9 +37,8 @@ export function parseComputeListener(
     fault('IMDS_API_COMPUTE_LISTEN', `${formatPlace(listen)} must be a loopback address or a unix socket without client certificates: set ${FILES.join(', ')}`)
   }
   if (given.length > 0 && listen?.path !== undefined) fault('IMDS_API_COMPUTE_LISTEN', 'must be ADDRESS:PORT with client certificates: a unix socket needs none')
-  const seconds = Number(read('IMDS_API_COMPUTE_RETRY_SECONDS'))
-  const isTime = Number.isInteger(seconds) && seconds >= 1 && seconds <= 86_400
-  if (!isTime) fault('IMDS_API_COMPUTE_RETRY_SECONDS', 'must be a whole number from 1 to 86400')
+  const retrySeconds = parseWhole(read('IMDS_API_COMPUTE_RETRY_SECONDS')!, 1, 86_400)
+  if (retrySeconds === undefined) fault('IMDS_API_COMPUTE_RETRY_SECONDS', wholeFault(1, 86_400))
   const tls = certificate === undefined || key === undefined || clientCa === undefined ? undefined : { certificate, key, clientCa }
-  return listen === undefined || !isTime ? undefined : { listen, tls, retrySeconds: seconds }
+  return listen === undefined || retrySeconds === undefined ? undefined : { listen, tls, retrySeconds }
 }

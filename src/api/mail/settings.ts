@@ -1,6 +1,7 @@
 /** The settings of mail: parses their variables. Pure. */
 import { isLoopback } from '../../runtime/host-port.ts'
 import { isEmailAddress } from '../model/email-address.ts'
+import { faultOfWebUrl } from '../model/web-url.ts'
 
 /** How invitations are sent. `passwordFile`: read for each mail, so a password can be changed while imds-api runs. */
 export interface MailSettings {
@@ -33,7 +34,9 @@ export function parseMailSettings(
   if (server !== undefined && server.user !== '' && passwordFile === undefined) fault('IMDS_API_SMTP_PASSWORD_FILE', 'is not set: IMDS_API_SMTP names a user')
   if (server?.user === '' && passwordFile !== undefined) fault('IMDS_API_SMTP', 'must name the user of IMDS_API_SMTP_PASSWORD_FILE, such as smtp://USER@HOST')
   if (from === undefined || !isEmailAddress(from)) fault('IMDS_API_MAIL_FROM', 'must be the address from which invitations are sent, such as noreply@example.com')
-  if (invitationUrl === undefined || !/^https?:\/\//.test(invitationUrl) || !URL.canParse(invitationUrl)) {
+  const pageFault = faultOfWebUrl(invitationUrl ?? '')
+  if (pageFault === 'credentials') fault('IMDS_API_INVITATION_URL', 'must not have a user or a password in it, since every invitation shows it')
+  if (pageFault === 'form') {
     fault('IMDS_API_INVITATION_URL', 'must be the page on which people answer invitations, such as https://cloud.example.com/invitations')
   }
   if (server === undefined || from === undefined || invitationUrl === undefined) return undefined
@@ -52,10 +55,19 @@ function tlsOf(scheme: Scheme, host: string, hasCredentials: boolean): MailSetti
 function parseServer(text: string): Server | undefined {
   if (!URL.canParse(text)) return undefined
   const { protocol, hostname, port, username, password, pathname, search, hash } = new URL(text)
+  const user = decoded(username)
   if (protocol !== 'smtp:' && protocol !== 'smtps:') return undefined
-  if (hostname === '' || !['', '/'].includes(pathname) || search !== '' || hash !== '') return undefined
+  if (hostname === '' || user === undefined || port === '0' || !['', '/'].includes(pathname) || search !== '' || hash !== '') return undefined
   return {
     scheme: protocol, host: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? SUBMISSION_PORTS[protocol] : Number(port),
-    user: decodeURIComponent(username), hasPassword: password !== '',
+    user, hasPassword: password !== '',
+  }
+}
+
+function decoded(text: string): string | undefined {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return undefined
   }
 }

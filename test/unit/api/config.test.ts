@@ -47,7 +47,7 @@ test('the default base URL has the scheme and the place of the listener', () => 
 })
 
 test.each<[string, Record<string, string>, RegExp]>([
-  ['connections of an address', { IMDS_API_CONNECTIONS_PER_ADDRESS: '0' }, /^IMDS_API_CONNECTIONS_PER_ADDRESS must be a whole number from 1 to 4096$/],
+  ['connections of an address', { IMDS_API_CONNECTIONS_PER_ADDRESS: '0' }, /^IMDS_API_CONNECTIONS_PER_ADDRESS must be a whole number from 1 to 4096, in decimal digits$/],
   ['a listener', { IMDS_API_LISTEN: '8170' }, /^IMDS_API_LISTEN "8170" is not ADDRESS:PORT or unix:PATH/],
   ['no listener', { IMDS_API_LISTEN: ',' }, /^IMDS_API_LISTEN names no address$/],
   ['a relative unix socket', { IMDS_API_LISTEN: 'unix:api.sock' }, /^IMDS_API_LISTEN "unix:api.sock" is not/],
@@ -70,11 +70,17 @@ test.each<[string, Record<string, string>, RegExp]>([
   ['a password among the parameters', { IMDS_API_DATABASE: 'postgres://u@h/d?password=hunter2' }, /^IMDS_API_DATABASE must not have a password in it/],
   ['a password of the embedded server', { IMDS_API_DATABASE_PASSWORD_FILE: '/p' }, /^IMDS_API_DATABASE_PASSWORD_FILE is for postgres:/],
   ['a state directory', { IMDS_API_STATE_DIR: 'here' }, /^IMDS_API_STATE_DIR must be an absolute path$/],
-  ['a short life of tokens', { IMDS_API_ACCESS_TOKEN_SECONDS: '59' }, /^IMDS_API_ACCESS_TOKEN_SECONDS must be a whole number from 60 to 86400$/],
+  ['a base URL with a password', { IMDS_API_BASE_URL: 'https://ada:secret@api.example.com' }, /^IMDS_API_BASE_URL must not have a user or a password in it, since every response shows it$/],
+  ['a base URL without slashes', { IMDS_API_BASE_URL: 'https:api.example.com' }, /^IMDS_API_BASE_URL must be the URL/],
+  ['a base URL with an empty query', { IMDS_API_BASE_URL: 'https://api.example.com/?' }, /^IMDS_API_BASE_URL must be the URL/],
+  ['a short life of tokens', { IMDS_API_ACCESS_TOKEN_SECONDS: '59' }, /^IMDS_API_ACCESS_TOKEN_SECONDS must be a whole number from 60 to 86400, in decimal digits$/],
   ['a long life of tokens', { IMDS_API_ACCESS_TOKEN_SECONDS: '86401' }, /^IMDS_API_ACCESS_TOKEN_SECONDS/],
-  ['a short life of refresh tokens', { IMDS_API_REFRESH_TOKEN_SECONDS: '3599' }, /^IMDS_API_REFRESH_TOKEN_SECONDS must be a whole number from 3600 to 31536000$/],
+  ['a short life of refresh tokens', { IMDS_API_REFRESH_TOKEN_SECONDS: '3599' }, /^IMDS_API_REFRESH_TOKEN_SECONDS must be a whole number from 3600 to 31536000, in decimal digits$/],
   ['a long life of refresh tokens', { IMDS_API_REFRESH_TOKEN_SECONDS: '31536001' }, /^IMDS_API_REFRESH_TOKEN_SECONDS/],
   ['a life of tokens that is no number', { IMDS_API_ACCESS_TOKEN_SECONDS: '2h' }, /^IMDS_API_ACCESS_TOKEN_SECONDS/],
+  ['a life of tokens in another base', { IMDS_API_ACCESS_TOKEN_SECONDS: '0x1000' }, /^IMDS_API_ACCESS_TOKEN_SECONDS must be a whole number from 60 to 86400, in decimal digits$/],
+  ['a life of refresh tokens with an exponent', { IMDS_API_REFRESH_TOKEN_SECONDS: '1e5' }, /^IMDS_API_REFRESH_TOKEN_SECONDS must be a whole number/],
+  ['a retry time in another base', { IMDS_API_COMPUTE_RETRY_SECONDS: '0x10' }, /^IMDS_API_COMPUTE_RETRY_SECONDS must be a whole number/],
   ['the name of a header', { IMDS_API_OTP_HEADERS: 'X-Service-OTP,X OTP' }, /^IMDS_API_OTP_HEADERS "x otp" is not the name of a header$/],
   ['a list without a header', { IMDS_API_OTP_HEADERS: ' , ' }, /^IMDS_API_OTP_HEADERS must be the names of one or more headers, such as X-Service-OTP$/],
   ['a compute system', { IMDS_API_COMPUTE: 'kvm' }, /^IMDS_API_COMPUTE must be one of none, reported$/],
@@ -98,4 +104,8 @@ test('every listener that is wrong is named at once', () => {
 
 test('unknown variables of imds-api are reported', () => {
   expect(parseApiConfig({ ...FILES, IMDS_API_LISTENS: '1', IMDS_LISTEN: '2', PATH: '/' })).toMatchObject({ ok: true, unknown: ['IMDS_API_LISTENS (did you mean IMDS_API_LISTEN?)'] })
+})
+
+test.each(['Authorization', 'cookie', 'Content-Length', 'Host', 'X-Forwarded-For', 'Retry-After', 'Sec-Fetch-Site', 'X-Oauth-Scopes', 'Connection'])('a one-time password cannot be in the header %s, which means something else', (name) => {
+  expect(faultsOf({ IMDS_API_OTP_HEADERS: `X-Service-OTP,${name}` })).toEqual([`IMDS_API_OTP_HEADERS "${name.toLowerCase()}" has another meaning in HTTP: use a header of your own, such as X-Service-OTP`])
 })

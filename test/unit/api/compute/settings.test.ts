@@ -27,8 +27,8 @@ test('everything that is wrong is named at once', () => {
     'IMDS_API_COMPUTE_LISTEN "x" is not ADDRESS:PORT or unix:PATH, such as 127.0.0.1:8171 or unix:/run/imds-api/compute.sock',
     'IMDS_API_COMPUTE_TLS_CERT_FILE is not set: IMDS_API_COMPUTE_TLS_KEY_FILE needs it',
     'IMDS_API_COMPUTE_TLS_CLIENT_CA_FILE is not set: IMDS_API_COMPUTE_TLS_KEY_FILE needs it',
-    'IMDS_API_COMPUTE_RETRY_SECONDS must be a whole number from 1 to 86400',
+    'IMDS_API_COMPUTE_RETRY_SECONDS must be a whole number from 1 to 86400, in decimal digits',
   ] })
   expect(parse({ ...FILES, IMDS_API_COMPUTE_LISTEN: 'unix:/run/c' }).faults).toEqual(['IMDS_API_COMPUTE_LISTEN must be ADDRESS:PORT with client certificates: a unix socket needs none'])
-  for (const seconds of ['x', '1.5', '86401']) expect(parse({ IMDS_API_COMPUTE_RETRY_SECONDS: seconds }).faults).toHaveLength(1)
+  for (const seconds of ['x', '1.5', '86401', '0x10']) expect(parse({ IMDS_API_COMPUTE_RETRY_SECONDS: seconds }).faults).toHaveLength(1)
 })

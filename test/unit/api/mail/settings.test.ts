@@ -49,6 +49,9 @@ test.each<[string, Readonly<Record<string, string>>, readonly (string | RegExp)[
   ['no sender and no page', { IMDS_API_MAIL_FROM: '', IMDS_API_INVITATION_URL: '' }, [/^IMDS_API_MAIL_FROM must be/, /^IMDS_API_INVITATION_URL must be/]],
   ['a sender with a name', { IMDS_API_MAIL_FROM: 'Cloud <noreply@example.com>' }, [/^IMDS_API_MAIL_FROM must be the address/]],
   ['a page that is no URL', { IMDS_API_INVITATION_URL: 'cloud.example.com' }, [/^IMDS_API_INVITATION_URL must be/]],
+  ['a page with a password', { IMDS_API_INVITATION_URL: 'https://ada:secret@cloud.example.com' }, [/^IMDS_API_INVITATION_URL must not have a user or a password in it, since every invitation shows it$/]],
+  ['a user that cannot be decoded', { ...WITH_USER, IMDS_API_SMTP: 'smtp://im%zzds@mail.example.com' }, [/^IMDS_API_SMTP must be smtp:/]],
+  ['port 0', { IMDS_API_SMTP: 'smtp://mail.example.com:0' }, [/^IMDS_API_SMTP must be smtp:/]],
   ['a page of another scheme', { IMDS_API_INVITATION_URL: 'javascript:alert(1)' }, [/^IMDS_API_INVITATION_URL must be/]],
 ])('%s is refused', (_what, env, faults) => {
   const parsed = parse({ ...MINIMAL, ...env })

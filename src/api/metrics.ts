@@ -8,7 +8,7 @@ import type { Database } from './database/open.ts'
 import type { Outcome } from './database/tables.ts'
 import type { InvitationOutcome } from './mail/sender.ts'
 import type { PublishOutcome } from './publish/outbox-publisher.ts'
-import { UNREADABLE_REASONS, type UnreadableReason } from './server.ts'
+import { UNREADABLE_REASONS, type UnreadableReason } from './unreadable.ts'
 
 /** The registry, and the functions that count. */
 export interface ApiMetrics {
@@ -34,7 +34,7 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
   const requests = new Counter({ name: 'imds_api_requests_total', help: 'Requests to the API, by route, method and status.', labelNames: ['route', 'method', 'status'] as const, registers })
   const unreadable = new Counter({
     name: 'imds_api_unreadable_requests_total', registers, labelNames: ['reason'] as const,
-    help: 'Requests to the API or the compute interface that could not be read, so they have no route: bad_request (not HTTP/1.0 or 1.1), request_timeout, header_fields_too_large, payload_too_large (of a chunk extension).',
+    help: 'Requests to the API or the compute interface that could not be read, so they have no route: bad_request (malformed, or not HTTP/1.0 or 1.1), request_timeout, header_fields_too_large, payload_too_large (of a chunk extension).',
   })
   for (const reason of UNREADABLE_REASONS) unreadable.inc({ reason }, 0)
   const closed = new Counter({

@@ -5,7 +5,7 @@
 import type {} from '@fastify/swagger' // the types of a route's documentation
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
 import { fastify, type FastifyBaseLogger, type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest, type RawServerDefault } from 'fastify'
-import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Logger } from 'pino'
 import { refuseOtherVersions } from '../runtime/http-version.ts'
@@ -16,8 +16,9 @@ import { UNIX_PROXIES } from './config.ts'
 import { formatFaults } from './faults.ts'
 import { buildLazyCompilers } from './lazy-compilers.ts'
 import { FORMATS } from './model/formats.ts'
-import { bodyOf, isRefusal, notFound, refuse, refuseAll, statusOf, type Refusal, type RefusalName } from './refusal.ts'
+import { bodyOf, isRefusal, notFound, refuse, refuseAll, statusOf, type Refusal } from './refusal.ts'
 import { STORABLE_KEYWORD } from './storable-text.ts'
+import { NOT_HTTP, refuseConnect, refuseUnreadable, type UnreadableReason } from './unreadable.ts'
 
 /** A Fastify server whose handlers get the types of their route's schemas. */
 export type ApiServer = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>
@@ -55,9 +56,6 @@ const KEYWORDS = ['hint', STORABLE_KEYWORD]
 const [REQUEST_TIMEOUT_MS, HEAD_TIMEOUT_MS] = [60_000, 20_000]
 const HTTP = { connectionsCheckingInterval: 1_000, headersTimeout: HEAD_TIMEOUT_MS, requireHostHeader: false } as const
 
-/** The refusal of a malformed request, and of one in another version of HTTP. */
-const NOT_HTTP = refuse('bad_request', 'the request is not HTTP/1.1')
-
 /** Builds a server without routes. */
 export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerSettings): ApiServer {
   const options = {
@@ -88,9 +86,11 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     : fastify({ ...options, https: { ...HTTP, ...tls, handshakeTimeout: HEAD_TIMEOUT_MS, requestCert: tls.ca !== undefined } })) as unknown as ApiServer
   refuseOtherVersions(server.server, { contentType: 'application/json; charset=utf-8', body: JSON.stringify(bodyOf(NOT_HTTP)) }, () => { unreadable(NOT_HTTP.name) })
   server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => { server.server.emit('request', request, response) }) // an unknown Expect is ignored
-  server.addHook('onRequest', (request, reply, done) => {
-    if (request.headers.host === undefined && request.raw.httpVersion === '1.1') reply.refuse(refuse('bad_request', 'the header Host is missing'))
-    else done()
+  server.server.on('connect', refuseConnect)
+  server.addHook('onRequest', ({ raw }, reply, done) => {
+    const fault = hostFault(raw)
+    if (fault === undefined) done()
+    else reply.refuse(refuse('bad_request', fault))
   })
   server.decorateReply('refuse', function (this: FastifyReply, refusal: Refusal) {
     if (refusal.name === 'service_unavailable') void this.header('Retry-After', RETRY_SECONDS)
@@ -113,7 +113,8 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     return reply.header('Allow', allowed.join(', ')).refuse(refuse('method_not_allowed', `${request.method} is not one of ${allowed.join(', ')}`))
   })
   server.setErrorHandler((error: FastifyError, request, reply) => {
-    const refusal = error.validationContext === 'params' ? refuse('resource_not_found', `there is no ${request.url.split('?', 1)[0]!}`) : refusalOf(error)
+    const isNoPath = error.validationContext === 'params' || error.code === 'FST_STATIC_FORBIDDEN_PATH'
+    const refusal = isNoPath ? refuse('resource_not_found', `there is no ${request.url.split('?', 1)[0]!}`) : refusalOf(error)
     if (refusal.name === 'internal_server_error') {
       log.error({ err: error, method: request.method, route: request.routeOptions.url }, 'unexpected error: the request was answered 500')
     }
@@ -123,34 +124,11 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
   return server
 }
 
-/** Why a request that Node cannot read is refused. */
-export const UNREADABLE_REASONS = ['bad_request', 'request_timeout', 'header_fields_too_large', 'payload_too_large'] as const satisfies readonly RefusalName[]
-/** One of UNREADABLE_REASONS. */
-export type UnreadableReason = typeof UNREADABLE_REASONS[number]
-
-/** The refusals of requests that Node could not read, by Node's error code. Any other code is a malformed request. */
-const UNREADABLE: Readonly<Record<string, Refusal<UnreadableReason>>> = {
-  ERR_HTTP_REQUEST_TIMEOUT: refuse('request_timeout', 'the request did not arrive in time'),
-  HPE_HEADER_OVERFLOW: refuse('header_fields_too_large', 'the headers are too large'),
-  HPE_CHUNK_EXTENSIONS_OVERFLOW: refuse('payload_too_large', 'the chunk extensions of the body are too large'),
-}
-
-/**
- * Refuses a request that Node cannot read, and closes the connection. If a response has begun on it, nothing is sent, because it would become part of that
- * response. Returns the reason; undefined: nothing was sent.
- */
-function refuseUnreadable(error: NodeJS.ErrnoException, socket: Socket): UnreadableReason | undefined {
-  const begun = (socket as { readonly _httpMessage?: ServerResponse | null })._httpMessage?.headersSent === true // as Node's own handler does
-  if (error.code === 'ECONNRESET' || !socket.writable || begun) {
-    socket.destroy()
-    return undefined
-  }
-  const refusal = UNREADABLE[error.code ?? ''] ?? NOT_HTTP
-  const [status, body] = [statusOf(refusal.name), JSON.stringify(bodyOf(refusal))]
-  socket.end([
-    `HTTP/1.1 ${String(status)} ${STATUS_CODES[status]!}`, 'Content-Type: application/json; charset=utf-8', `Content-Length: ${String(Buffer.byteLength(body))}`, 'Connection: close', '', body,
-  ].join('\r\n'), () => { socket.destroy() })
-  return refusal.name
+/** What is wrong with the Host of a request (RFC 9112, 3.2); undefined: nothing. */
+function hostFault({ rawHeaders, httpVersion }: IncomingMessage): string | undefined {
+  const hosts = rawHeaders.filter((name, i) => i % 2 === 0 && name.toLowerCase() === 'host').length
+  if (hosts > 1) return 'the header Host is given more than once'
+  return hosts === 0 && httpVersion === '1.1' ? 'the header Host is missing' : undefined
 }
 
 /** Builds the test whether `X-Forwarded-For` of a peer is trusted. `hop` 0 is the peer of the connection, which has no address on a unix socket. */
@@ -185,6 +163,8 @@ function refusalOf(error: FastifyError | RefusedBody): Refusal {
   if (error.code === UNTRANSLATABLE) return refuse('unprocessable_entity', 'text must not contain the character U+0000')
   switch (error.statusCode) {
     case 400: return refuse('bad_request', error.message)
+    case 412: return refuse('precondition_failed', 'the file is not the one that the headers of the request demand')
+    case 416: return refuse('range_not_satisfiable', 'the file has no such range')
     case 415: return refuse('unsupported_media_type', 'the Content-Type cannot be read')
     default: return isDatabaseAway(error) ? refuse('service_unavailable', 'the database is unreachable: try again') : refuse('internal_server_error', 'unexpected error')
   }

@@ -144,14 +144,28 @@ async function exchange(place: Place, bytes: string): Promise<{ readonly status:
   })
 }
 
+const POST = 'POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n'
+const TWO_LENGTHS = 'the request has the headers Content-Length and Transfer-Encoding: send one of them'
+
 t.test('a request that Node cannot read is refused as JSON, at every place and over TLS', async (t) => {
   const directory = temporary(t)
   const { places: [tcp, unix] } = await start(t, [LOOPBACK, { path: join(directory, 's') }])
   const refusals = [
     ['nonsense\r\n\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
-    ['GET /ip HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
-    ['GET /ip HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
-    ['POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
+    ['GET /ip HTTP/1.2\r\nHost: a\r\n\r\n', 400, 'bad_request', 'the request is not HTTP/1.1'],
+    [`${POST}Content-Length: x\r\n\r\n`, 400, 'bad_request', 'the header Content-Length is not a number of bytes'],
+    [`${POST}Content-Length: ${'9'.repeat(30)}\r\n\r\n`, 400, 'bad_request', 'the header Content-Length is not a number of bytes'],
+    [`${POST}Content-Length: 1\r\nContent-Length: 2\r\n\r\n`, 400, 'bad_request', 'the header Content-Length is given more than once'],
+    [`${POST}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n`, 400, 'bad_request', TWO_LENGTHS],
+    [`${POST}Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n`, 400, 'bad_request', TWO_LENGTHS],
+    [`${POST}Transfer-Encoding: gzip\r\n\r\n`, 400, 'bad_request', 'the header Transfer-Encoding is not chunked'],
+    [`${POST}Transfer-Encoding: chunked\r\n\r\nnonsense\r\n`, 400, 'bad_request', 'the size of a chunk of the body is not a hexadecimal number, or too large'],
+    [`${POST}Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n`, 400, 'bad_request', 'a chunk of the body does not have the size that it gives'],
+    [`${POST}X Y: 1\r\n\r\n`, 400, 'bad_request', 'a header has a character that it must not have'],
+    [`${POST}X: y\n\r\n`, 400, 'bad_request', 'a line of the request does not end with CR LF'],
+    ['GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n', 400, 'bad_request', 'the path has a character that must be escaped, or does not begin with /'],
+    ['CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n', 405, 'method_not_allowed', 'CONNECT is not a method of this API'],
+    ['GET /ip HTTP/1.1\r\nHost: a\r\nConnection: close\r\nhost: a\r\n\r\n', 400, 'bad_request', 'the header Host is given more than once'],
     [`GET /ip HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 'header_fields_too_large', 'the headers are too large'],
     [`POST /body HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1;${'x'.repeat(20_000)}\r\n`, 413, 'payload_too_large', 'the chunk extensions of the body are too large'],
     ['GET /ip HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 'bad_request', 'the header Host is missing'],

@@ -96,7 +96,8 @@ t.test('malformed JSON is 400, another type of body 415, a body above 64 KiB 413
   for (const type of ['application/json', 'text/plain']) t.match(await send('POST', '/1.0/nothing', '{', type), { status: 404 }, 'the body does not matter where there is no route')
 })
 
-t.test('a body that is no object is 422', async (t) => {
+t.test('a body that is no object is 422, and null 400', async (t) => {
+  t.match(await send('POST', '/1.0/cloud_ips', 'null', 'application/json'), { status: 400, body: { error_name: 'bad_request', errors: ['the body must be a JSON object; it is null'] } })
   for (const text of ['[]', '"text"', '1', 'true']) {
     t.match(await send('POST', '/1.0/server_groups', text, 'application/json'), { status: 422, body: { error_name: 'unprocessable_entity', errors: ['the body must be a JSON object'] } }, text)
   }
@@ -135,6 +136,20 @@ t.test('U+0000, which PostgreSQL cannot store, is refused wherever it can be wri
   }
   for (const path of ['servers/%00', 'images/%00', 'zones/%00', 'users/%00', 'interfaces/%00']) {
     t.match(await api.call('GET', `/1.0/${path}`), { status: 404, body: { error_name: 'resource_not_found', errors: [`there is no /1.0/${path}`] } }, path)
+  }
+})
+
+t.test('a file of the documentation that cannot be sent is no defect: nothing is 500', async (t) => {
+  const get = async (url: string, headers: Readonly<Record<string, string>> = {}) => {
+    const { statusCode: status, body } = await api.server.inject({ url, headers })
+    return { status, body: JSON.parse(body) as unknown }
+  }
+  for (const path of ['/docs/static/%2e%2e/x', '/docs/static/%00', '/docs/static/index.css%00', `/docs/static/${'a'.repeat(5_000)}`]) {
+    t.match(await get(path), { status: 404, body: { error_name: 'resource_not_found' } }, path.slice(0, 40))
+  }
+  t.match(await get('/docs/static/index.css', { range: 'bytes=99999999-' }), { status: 416, body: { error_name: 'range_not_satisfiable', errors: ['the file has no such range'] } })
+  for (const headers of [{ 'if-match': '"x"' }, { 'if-unmodified-since': 'Mon, 01 Jan 1990 00:00:00 GMT' }] as Record<string, string>[]) {
+    t.match(await get('/docs/static/index.css', headers), { status: 412, body: { error_name: 'precondition_failed', errors: [/^the file is not the one/] } })
   }
 })
 

@@ -78,6 +78,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/resources/servers.ts': 'api/servers',
   'api/resources/site.ts': 'api/region',
   'api/resources/users.ts': 'api/users',
+  'api/unreadable.ts': 'api/listeners',
   'cli/imdsctl.ts': 'daemon/programs',
   'daemon.ts': 'daemon/life',
   'guest-side.ts': 'daemon/firewall',

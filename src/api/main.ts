@@ -17,15 +17,19 @@ import { Output } from '../runtime/output.ts'
 import { IMDS_API_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
 import { superviseBy } from '../runtime/systemd.ts'
 import { readUnit } from '../runtime/unit-file.ts'
+import { openStore } from '../store/open.ts'
+import { StoreUnavailable } from '../store/publisher.ts'
 import { probeStore, storeOfPublisher } from '../store/probe.ts'
 import type { StoreSettings } from '../store/settings.ts'
 import { VERSION } from '../version.ts'
 import { startApi } from './api.ts'
 import { API_SETTINGS, parseApiConfig, type ApiConfig } from './config.ts'
+import { advance } from './database/advance.ts'
 import { enqueueAll } from './database/finish-server.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
 import { databaseExists, openDatabase, type Database, type DatabaseSettings } from './database/open.ts'
 import { inTransaction } from './database/transaction.ts'
+import { surveyStore } from './publish/survey.ts'
 import { refuse } from './refusal.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion, type RegionFile } from './region/schema.ts'
@@ -64,6 +68,7 @@ program.command('apply').argument('<file>', 'the region file').description('brin
   .option('--dry-run', 'print the difference and change nothing').option('--prune', 'delete what the file does not have')
   .action(async (file: string, options: { dryRun?: boolean, prune?: boolean }) => { await apply(file, options.dryRun === true, options.prune === true) })
 program.command('republish').description('publish every server again: for a store that was lost or restored').action(republish)
+program.command('advance').description('move ids, revisions and addresses past those of the store: after a restore of an older database').action(advanceDatabase)
 
 try {
   await program.parseAsync()
@@ -204,4 +209,36 @@ async function republish(): Promise<void> {
   } finally {
     await database.close()
   }
+}
+
+/** Compares the database with the store, and prints what it moved. */
+async function advanceDatabase(): Promise<void> {
+  const { config } = readConfig()
+  const survey = await readStore(config.store)
+  const database = await openForCommand(config.database)
+  try {
+    await migrate(database.tables)
+    let lines: readonly string[] = []
+    await inTransaction(database.tables, async (change) => { lines = await advance(change, survey) })
+    output.print(lines.length === 0 ? 'nothing had to be moved' : lines.join('\n'))
+    status = reportUnreadable(survey.unreadable)
+  } finally {
+    await database.close()
+  }
+}
+
+/** Reads what the store has. Before the database is opened, since only root may read the keys and passwords of the store. */
+async function readStore(settings: StoreSettings): ReturnType<typeof surveyStore> {
+  try {
+    const store = await openStore(settings)
+    return await surveyStore(store).finally(() => store.close())
+  } catch (error) {
+    throw error instanceof StoreUnavailable ? new Failure(EXIT.unavailable, error.message) : error
+  }
+}
+
+/** Warns of records that could not be read, and returns the exit status. */
+function reportUnreadable(ids: readonly string[]): number {
+  for (const id of ids) output.warn(`the record of ${id} cannot be read: its MAC address and its cloud IPs may be given to others. Publish or remove it, and run imds-api advance`)
+  return ids.length === 0 ? EXIT.done : 1
 }

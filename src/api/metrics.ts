@@ -22,7 +22,7 @@ export interface ApiMetrics {
   readonly unannounced: (hypervisors: number) => void
 }
 
-const OUTCOMES: readonly PublishOutcome[] = ['published', 'unchanged', 'removed', 'stale', 'invalid', 'address-owned', 'failed']
+const OUTCOMES: readonly PublishOutcome[] = ['published', 'unchanged', 'removed', 'stale', 'taken', 'invalid', 'address-owned', 'failed']
 
 /** Declares all metrics. Those of the outbox are read from the database at a scrape; while it is unreachable they are missing. */
 export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'background'>): ApiMetrics {
@@ -44,7 +44,7 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
   for (const reason of CLOSED_REASONS) closed.inc({ reason }, 0)
   const publishes = new Counter({
     name: 'imds_api_publishes_total', registers, labelNames: ['result'] as const,
-    help: 'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), invalid or address-owned (the store refused the record), failed (the store or the database could not be used).',
+    help: 'Publishes of servers: published, unchanged, removed, stale (the store had a higher revision), taken (the store has another server with this id), invalid or address-owned (the store refused the record), failed (the store or the database could not be used).',
   })
   for (const result of OUTCOMES) publishes.inc({ result }, 0)
   const invitations = new Counter({

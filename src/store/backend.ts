@@ -39,6 +39,7 @@ export interface Backend<Writer> {
   initialise(): Promise<boolean>
   hypervisors(): Promise<readonly AnnouncedHypervisor[]>
   list(): Promise<readonly Listed[]>
+  tombstones(): Promise<readonly string[]>
   watch(changed: (id: string) => void): Promise<() => Promise<void>>
   close(): Promise<void>
 }

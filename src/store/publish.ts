@@ -95,6 +95,10 @@ class StorePublisher<Reader, Writer extends Reader> implements Publisher {
     return (await this.#backend.list()).filter(({ id }) => isId(id))
   }
 
+  async tombstones(): Promise<readonly string[]> {
+    return (await this.#backend.tombstones()).filter(isId)
+  }
+
   watch(changed: (id: string) => void): Promise<() => Promise<void>> {
     return this.#backend.watch((id) => { if (isId(id)) changed(id) })
   }

@@ -98,6 +98,8 @@ export interface Publisher {
   hypervisors(): Promise<readonly AnnouncedHypervisor[]>
   /** Lists every instance by id, from the store's index, which is not authenticated. */
   list(): Promise<readonly Listed[]>
+  /** The ids of the instances that have a tombstone: they were removed in the last 7 days. */
+  tombstones(): Promise<readonly string[]>
   /**
    * Calls back with the id of each instance that changes, until the returned function is called. Changes of one instance within 50 ms may be
    * one call, and a call may be redundant. The last call for an id comes after its last change, so that `get` returns its latest state.

@@ -40,7 +40,7 @@ const EXAMPLES = [
   [executed('docs/api.md', 'collaborations'), ['collaboration pending', '1 collaboration', 'collaboration cancelled']],
   [executed('docs/api.md', 'user-side'), ['user Ada Lovelace', '0 ', 'resource_not_found 1']],
   [executed('docs/api.md', 'errors'), ['unprocessable_entity 2', 'unprocessable_entity 1', 'resource_not_found 1']],
-  [executed('docs/api.md', 'commands'), /^no difference\nthe tables are those of this version\nthe store: \S+ has 2 records\nthe tables are those of this version\n2 servers will be published again\nUsage: imds-api[^]*api_clients\/ID\/reset_secret/],
+  [executed('docs/api.md', 'commands'), /^no difference\nthe tables are those of this version\nthe store: \S+ has 2 records\nthe tables are those of this version\n2 servers will be published again\nnothing had to be moved\nUsage: imds-api[^]*api_clients\/ID\/reset_secret/],
 ] as const
 
 /** What the table above says of a line of JSON. */

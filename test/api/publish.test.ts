@@ -93,9 +93,9 @@ t.test('publishing', async (t) => {
     let duringPut: readonly string[] = []
     aPublisher(t, api, {
       ...methodsOf(store),
-      put: async (document, userData) => {
+      put: async (document, userData, options) => {
         duringPut = [(await serverOf(id)).status, (await cloudIpOf(reserved!.id)).status]
-        return store.put(document, userData)
+        return store.put(document, userData, options)
       },
     })
     await until(() => isPublished(id), 'the server to be published')
@@ -260,8 +260,8 @@ t.test('publishing', async (t) => {
     await inTransaction(tables, async (change) => { await change.insertInto('outbox').values({ server_id: id }).execute() }) // a row with a higher number, visible first
     aPublisher(t, api, {
       ...methodsOf(store),
-      put: async (document, userData) => {
-        const result = await store.put(document, userData)
+      put: async (document, userData, options) => {
+        const result = await store.put(document, userData, options)
         if (!slow.isCommitted) await slow.commit().execute()
         return result
       },
@@ -274,7 +274,7 @@ t.test('publishing', async (t) => {
     let isAway = true
     const { log } = aPublisher(t, api, {
       ...methodsOf(store),
-      put: (document, userData) => isAway ? Promise.reject(new StoreUnavailable('cannot use the store: it is away')) : store.put(document, userData),
+      put: (document, userData, options) => isAway ? Promise.reject(new StoreUnavailable('cannot use the store: it is away')) : store.put(document, userData, options),
     })
     const servers = [await create(), await create()]
     await until(() => log.some(({ msg }) => msg.startsWith('servers cannot be published')), 'the loss to be reported')
@@ -321,13 +321,13 @@ t.test('publishing', async (t) => {
     const highest = new Map<string, number>()
     const recording: Store = {
       ...methodsOf(store),
-      put: async (document, userData) => {
+      put: async (document, userData, options) => {
         const { id, revision } = document as { id: string, revision: number }
         if (inFlight.has(id)) faults.push(`${id} is published twice at the same time`)
         if (revision < (highest.get(id) ?? 0)) faults.push(`${id} went back to ${String(revision)}`)
         highest.set(id, revision)
         inFlight.add(id)
-        const result = await store.put(document, userData)
+        const result = await store.put(document, userData, options)
         inFlight.delete(id)
         return result
       },
@@ -377,11 +377,11 @@ t.test('a region of more servers than a statement has parameters is applied and 
   t.match(await call('GET', `/1.0/servers/${id}`), { body: { status: 'active' } }, 'a server that changed so often while the store was away')
 })
 
-type Store = Pick<Publisher, 'initialise' | 'put' | 'remove'>
+type Store = Pick<Publisher, 'initialise' | 'get' | 'put' | 'remove'>
 
 /** The methods of a store that a publisher uses. A test may replace some of them. */
 function methodsOf(store: Store): Store {
-  return { initialise: () => store.initialise(), put: (document, userData) => store.put(document, userData), remove: (id, revision) => store.remove(id, revision) }
+  return { initialise: () => store.initialise(), get: (id) => store.get(id), put: (document, userData, options) => store.put(document, userData, options), remove: (id, revision) => store.remove(id, revision) }
 }
 
 /** Starts a publisher that stops with the test. `puts`: what it has published, in order. */
@@ -398,10 +398,10 @@ function aPublisher(t: Test, api: TestApi, store: Store) {
     },
     store: {
       ...methodsOf(store),
-      put: async (document, userData) => {
+      put: async (document, userData, options) => {
         const { id, revision } = document as { id: string, revision: number }
-        puts.push({ id, revision })
-        return store.put(document, userData)
+        if (options?.dryRun !== true) puts.push({ id, revision })
+        return store.put(document, userData, options)
       },
     },
     counted: (outcome) => { counted.push(outcome) },

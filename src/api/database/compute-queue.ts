@@ -44,11 +44,12 @@ const KEPT = '30 days'
 /** Takes the actions that a hypervisor has to carry out now. Those that it got less than `retrySeconds` ago are not among them. */
 export async function giveOutActions(database: Kysely<Tables>, hypervisor: string, retrySeconds: number): Promise<readonly GivenAction[]> {
   return database.transaction().execute(async (change) => {
-    // Locked rows are being changed, so they are given out at the next poll.
+    // Locked rows are being changed, so they are given out at the next poll. A server whose first record the store refuses may have the id of another one.
     const { rows: due } = await sql<{ id: number }>`
       with due as (
         select action.id from compute_actions action join servers on servers.id = action.server_id
         where action.finished_at is null and servers.hypervisor = ${hypervisor} and servers.migrating_to is null
+          and (servers.publish_fault is null or exists (select from published_ids where published_ids.id = servers.id))
           and (action.given_out_at is null or action.given_out_at <= now() - make_interval(secs => ${retrySeconds}))
           and not exists (select from compute_actions earlier where earlier.server_id = action.server_id and earlier.finished_at is null and earlier.id < action.id)
         order by action.id limit ${BATCH} for no key update of action skip locked for share of servers skip locked

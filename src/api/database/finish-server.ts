@@ -28,6 +28,14 @@ export async function finishServer(
   }
 }
 
+/** Finishes the waiting actions of a server without a hypervisor, unless one has got any of them. False: one has. */
+export async function cancelActions(change: Change, id: string): Promise<boolean> {
+  const waiting = await change.selectFrom('compute_actions').select(['id', 'given_out_at']).where('server_id', '=', id).where('finished_at', 'is', null).forUpdate().execute()
+  if (waiting.some((action) => action.given_out_at !== null)) return false
+  await change.updateTable('compute_actions').set({ outcome: 'succeeded', finished_at: new Date(), console_token: null }).where('server_id', '=', id).where('finished_at', 'is', null).execute()
+  return true
+}
+
 /** Enqueues every server that the store should have: for a store that was lost or restored. */
 export async function enqueueAll(change: Change): Promise<number> {
   const servers = await change.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()

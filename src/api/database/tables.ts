@@ -296,4 +296,6 @@ export interface Tables {
   compute_actions: ComputeActions
   outbox: Outbox
   given_ids: { id: string }
+  /** Servers whose id was claimed in the store, before their first publish. In a table of its own, since a claim must lock no server. */
+  published_ids: { id: string }
 }

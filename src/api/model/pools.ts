@@ -27,6 +27,12 @@ export function addressAt({ kind, first }: AddressRange, number: number): string
   return kind === 'public_ipv6' ? Address6.fromBigInt(value).correctForm() : Address4.fromBigInt(value).correctForm()
 }
 
+/** The number of an address, counted from 0; undefined: it is not in the range. */
+export function numberIn({ kind, first, size }: AddressRange, address: string): number | undefined {
+  const value = kind === 'mac' ? BigInt(`0x${address.replaceAll(':', '')}`) : addressNumber(kind, address)
+  return value === undefined || value < first || value >= first + size ? undefined : Number(value - first)
+}
+
 /** Whether two ranges of one kind have an address in common. */
 export function overlap(one: AddressRange, other: AddressRange): boolean {
   return one.first < other.first + other.size && other.first < one.first + one.size

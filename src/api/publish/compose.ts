@@ -15,6 +15,9 @@ export interface Composed {
   /** True while the compute system has not created the server, or not deleted it. */
   readonly awaitsCompute: boolean
   readonly revision: number
+  readonly accountId: string
+  /** False: no record of the store is of this server. */
+  readonly isPublished: boolean
   readonly record: object
   readonly userData: Uint8Array | undefined
   /** Why the last publish failed; null: it did not. */
@@ -43,6 +46,7 @@ export async function compose(database: Reader, id: string): Promise<Composed | 
       }).select(['id', 'interface_id', 'public_ipv4', 'public_ipv6']).orderBy('mapped_at').orderBy('id')).as('cloud_ips'),
       eb.exists(eb.selectFrom('compute_actions').select('compute_actions.id').whereRef('compute_actions.server_id', '=', 'servers.id')
         .where('compute_actions.finished_at', 'is', null).where('compute_actions.kind', 'in', ['create', 'delete'])).as('awaits_compute'),
+      eb.exists(eb.selectFrom('published_ids').select('published_ids.id').whereRef('published_ids.id', '=', 'servers.id')).as('is_published'),
     ])
     .where('servers.id', '=', id).executeTakeFirst()
   if (row === undefined) return undefined
@@ -65,6 +69,7 @@ export async function compose(database: Reader, id: string): Promise<Composed | 
     ...row.sealed_at !== null && { sealedAt: row.sealed_at.toISOString() },
     hypervisors: [row.hypervisor, ...row.migrating_to === null ? [] : [row.migrating_to]],
   }
-  const { status, revision, publish_fault: fault, user_data: text } = row
-  return { status, awaitsCompute: Boolean(row.awaits_compute), revision, fault, record, userData: text === null ? undefined : decodeUserData(text) }
+  const { status, revision, publish_fault: fault, user_data: text, account_id: accountId } = row
+  const [awaitsCompute, isPublished] = [Boolean(row.awaits_compute), Boolean(row.is_published)]
+  return { status, awaitsCompute, isPublished, revision, accountId, fault, record, userData: text === null ? undefined : decodeUserData(text) }
 }

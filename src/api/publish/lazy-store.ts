@@ -2,7 +2,7 @@
 import type { Publisher } from '../../store/publisher.ts'
 
 /** Opens at most one store. */
-export class LazyStore implements Pick<Publisher, 'initialise' | 'put' | 'remove' | 'unannounced' | 'close'> {
+export class LazyStore implements Pick<Publisher, 'initialise' | 'get' | 'put' | 'remove' | 'unannounced' | 'close'> {
   readonly #openStore: () => Promise<Publisher>
   #opened: Promise<Publisher> | undefined
 
@@ -23,6 +23,10 @@ export class LazyStore implements Pick<Publisher, 'initialise' | 'put' | 'remove
 
   async initialise(): Promise<boolean> {
     return (await this.open()).initialise()
+  }
+
+  async get(id: string): ReturnType<Publisher['get']> {
+    return (await this.open()).get(id)
   }
 
   async put(...args: Parameters<Publisher['put']>): ReturnType<Publisher['put']> {

@@ -7,7 +7,8 @@
  *
  *   published, unchanged   the server is `active` (or, removed from the store, `deleted`)
  *   stale                  the store has a higher revision than the database: a restored backup, or a seal by imdsctl. Publish above it.
- *   invalid, address-owned, failed
+ *   taken                  the store has another server with this id (claim.ts), whose record stays as it is
+ *   taken, invalid, address-owned, failed
  *                          only this server waits; its row keeps the fault, and it is tried again every FAULT_RETRY_MS and at its next change
  *   an unreachable store   everything waits, and is tried again with back-off, without end
  */
@@ -15,25 +16,30 @@ import { sql, type Kysely } from 'kysely'
 import type pg from 'pg'
 import type { Logger } from 'pino'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { StoreUnavailable, type Publisher, type PutRefusal } from '../../store/publisher.ts'
-import { finishServer } from '../database/finish-server.ts'
+import { StoreUnavailable, type Publisher, type PutRefusal, type PutResult, type RemoveResult } from '../../store/publisher.ts'
+import { cancelActions, finishServer } from '../database/finish-server.ts'
 import { NotificationListener } from '../database/notifications.ts'
 import { OUTBOX_CHANNEL } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change } from '../database/transaction.ts'
+import { findOtherAccount, findTaken, formatTaken, TAKEN, type Taken } from './claim.ts'
 import { compose, type Composed } from './compose.ts'
 
 /** What the publisher needs. `connect` returns a new, open connection, for notifications. */
 export interface OutboxPublisherParts {
   readonly tables: Kysely<Tables>
   readonly connect: () => Promise<pg.Client>
-  readonly store: Pick<Publisher, 'initialise' | 'put' | 'remove'>
+  readonly store: Pick<Publisher, 'initialise' | 'get' | 'put' | 'remove'>
   readonly counted: (result: PublishOutcome) => void
   readonly log: Logger
 }
 
 /** How a publish ended, for metrics. */
-export type PublishOutcome = 'published' | 'unchanged' | 'removed' | 'stale' | 'invalid' | 'address-owned' | 'failed'
+export type PublishOutcome = 'published' | 'unchanged' | 'removed' | 'stale' | 'taken' | 'invalid' | 'address-owned' | 'failed'
+
+/** How an attempt to publish a server ended. `claimed`: its id is its own once the transaction is committed. `refused`: why the store refuses it. */
+type Attempt = { readonly kind: 'done' | 'claimed' } | { readonly kind: 'refused', readonly fault: string }
+const DONE: Attempt = { kind: 'done' }
 
 /** Servers that are published at the same time. */
 const WORKERS = 4
@@ -131,12 +137,15 @@ export class OutboxPublisher {
   async #publishIfFree(id: string): Promise<boolean> {
     const { tables, counted, log } = this.#parts
     try {
-      return await tables.transaction().execute(async (transaction) => {
-        // The commit is not flushed to disk: if it is lost, the server is published again, unchanged.
-        const { rows: [lock] } = await sql<{ taken: boolean }>`
-          select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken, set_config('synchronous_commit', 'off', true)`.execute(transaction)
-        return lock?.taken === true && await this.#publishRows(transaction, id)
-      })
+      for (;;) {
+        const done = await tables.transaction().execute(async (transaction) => {
+          // The commit is not flushed to disk: if it is lost, the server is published again, unchanged.
+          const { rows: [lock] } = await sql<{ taken: boolean }>`
+            select pg_try_advisory_xact_lock(${LOCK_CLASS}, hashtext(${id})) as taken, set_config('synchronous_commit', 'off', true)`.execute(transaction)
+          return lock?.taken === true && await this.#publishRows(transaction, id)
+        })
+        if (done !== 'claimed') return done
+      }
     } catch (error) {
       if (!FAULT_OF_ROWS.test((error as { code?: string }).code ?? '')) throw error
       counted('failed')
@@ -146,24 +155,29 @@ export class OutboxPublisher {
     }
   }
 
-  /** Deletes the rows that were there before the record was composed, and no others: a change that commits later has to be published too. */
-  async #publishRows(transaction: Change, id: string): Promise<boolean> {
+  /**
+   * Deletes the rows that were there before the record was composed, and no others: a change that commits later has to be published too. `claimed`: only the id
+   * was claimed, and the server can be published once that is committed.
+   */
+  async #publishRows(transaction: Change, id: string): Promise<boolean | 'claimed'> {
     const rows = (await transaction.selectFrom('outbox').select('id').where('server_id', '=', id).orderBy('id').execute()).map((row) => row.id)
     if (rows.length === 0) return false
-    const fault = await this.#publish(transaction, id)
-    const done = fault === undefined ? rows : rows.slice(0, -1)
+    const attempt = await this.#publish(transaction, id)
+    if (attempt.kind === 'claimed') return 'claimed'
+    const done = attempt.kind === 'done' ? rows : rows.slice(0, -1)
     if (done.length > 0) await sql`delete from outbox where id = any(${done})`.execute(transaction)
-    if (fault !== undefined) await postpone(transaction, id, fault, rows.at(-1))
+    if (attempt.kind === 'refused') await postpone(transaction, id, attempt.fault, rows.at(-1))
     return true
   }
 
-  /** Publishes a server as it is now. Returns why the store refuses it. */
-  async #publish(transaction: Change, id: string): Promise<string | undefined> {
-    const { counted, log } = this.#parts
+  /** Publishes a server as it is now. */
+  async #publish(transaction: Change, id: string): Promise<Attempt> {
+    const { counted, log, store } = this.#parts
     for (;;) {
       const composed = await compose(transaction, id)
-      if (composed === undefined || composed.status === 'deleted') return undefined
-      const result = await this.#write(id, composed)
+      if (composed === undefined || composed.status === 'deleted') return DONE
+      if (!composed.isPublished) return this.#claim(transaction, id, composed)
+      const result = await this.#attempt(() => write(store, id, composed))
       switch (result.kind) {
         case 'published':
         case 'unchanged':
@@ -171,30 +185,53 @@ export class OutboxPublisher {
         case 'absent':
           counted(result.kind === 'absent' ? 'removed' : result.kind)
           await finishServer(transaction, id, composed)
-          return undefined
-        case 'stale':
+          return DONE
+        case 'stale': {
+          const taken = await this.#attempt(() => findOtherAccount(store, id, composed))
+          if (taken !== undefined) return this.#refused(id, composed, taken)
           counted('stale')
           log.warn({ server: id, revision: composed.revision, inStore: result.revision }, 'the store has a higher revision of this server: publishing above it')
           await transaction.updateTable('servers').set({ revision: result.revision + 1 }).where('id', '=', id).where('revision', '<=', result.revision).execute()
           break
-        default: {
-          counted(result.kind)
-          const fault = formatFault(result)
-          if (fault !== composed.fault) log.error({ server: id, fault }, 'the store refuses the record of this server; its guest sees the last published state. Retrying every minute')
-          return fault
         }
+        default:
+          return this.#refused(id, composed, result)
       }
     }
   }
 
-  /** An error that concerns only this server becomes a result. */
-  async #write(id: string, { status, awaitsCompute, revision, record, userData }: Composed) {
-    const { store } = this.#parts
+  /** The first step of a server that was never published. */
+  async #claim(transaction: Change, id: string, composed: Composed): Promise<Attempt> {
+    const { counted, store } = this.#parts
+    const isTaken = composed.fault?.startsWith(TAKEN) === true
+    if (composed.status === 'deleting' && (!composed.awaitsCompute || (isTaken && await cancelActions(transaction, id)))) {
+      counted('removed') // the store has nothing of it
+      await finishServer(transaction, id, { ...composed, awaitsCompute: false })
+      return DONE
+    }
+    const taken = await this.#attempt(() => findTaken(store, id, composed))
+    if (taken !== undefined) return this.#refused(id, composed, taken)
+    await sql`select set_config('synchronous_commit', 'on', true)`.execute(transaction)
+    await transaction.insertInto('published_ids').values({ id }).execute()
+    return { kind: 'claimed' }
+  }
+
+  /** Logs a refusal once. */
+  #refused(id: string, { fault: known }: Composed, refusal: Refused): Attempt {
+    const { counted, log } = this.#parts
+    counted(refusal.kind)
+    const fault = formatFault(refusal)
+    if (fault !== known) log.error({ server: id, fault }, 'the store refuses the record of this server; its guest sees the last published state. Retrying every minute')
+    return { kind: 'refused', fault }
+  }
+
+  /** An error of the store that concerns only one server becomes a result. */
+  async #attempt<T>(task: () => Promise<T>): Promise<T | Failed> {
     try {
-      return status === 'deleting' && !awaitsCompute ? await store.remove(id, revision) : await store.put(record, userData ?? 'none')
+      return await task()
     } catch (error) {
       if (error instanceof StoreUnavailable || this.#hasToStop()) throw error // a stop closes the store, which is no fault of this server
-      return { kind: 'failed', reason: (error as Error).message } as const
+      return { kind: 'failed', reason: (error as Error).message }
     }
   }
 
@@ -232,8 +269,17 @@ async function postpone(transaction: Change, id: string, fault: string, row?: nu
     .$if(row !== undefined, (rows) => rows.where('id', '=', row!)).execute()
 }
 
-function formatFault(refusal: Exclude<PutRefusal, { kind: 'stale' }> | { readonly kind: 'failed', readonly reason: string }): string {
+function write(store: Pick<Publisher, 'put' | 'remove'>, id: string, { status, awaitsCompute, revision, record, userData }: Composed): Promise<PutResult | RemoveResult> {
+  return status === 'deleting' && !awaitsCompute ? store.remove(id, revision) : store.put(record, userData ?? 'none')
+}
+
+interface Failed { readonly kind: 'failed', readonly reason: string }
+/** Why a server is not published. */
+type Refused = Exclude<PutRefusal, { kind: 'stale' }> | Failed | Taken
+
+function formatFault(refusal: Refused): string {
   if (refusal.kind === 'failed') return refusal.reason
+  if (refusal.kind === 'taken') return formatTaken(refusal)
   return refusal.kind === 'invalid'
     ? `invalid: ${refusal.faults.map(({ path, message }) => `${path} ${message}`).join('; ')}`
     : `address-owned: ${refusal.address} of the network ${refusal.network} belongs to ${refusal.owner}`

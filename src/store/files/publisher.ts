@@ -110,6 +110,10 @@ class FileBackend implements Backend<PlainWriter>, PlainReader {
     return all
   }
 
+  async tombstones(): Promise<readonly string[]> {
+    return [...await listFiles(this.#directory)].filter(([, endings]) => endings.includes('.removed')).map(([id]) => id)
+  }
+
   async watch(changed: (id: string) => void): Promise<() => Promise<void>> {
     const pending = new Map<string, NodeJS.Timeout>()
     const report = (id: string) => {

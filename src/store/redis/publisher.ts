@@ -28,6 +28,8 @@ const NONE = Buffer.alloc(0)
 /** How long a command waits for a failover, or for a slot that a Cluster moves. */
 const PATIENCE_MS = 10_000
 const RETRY_MS = 200
+/** How many keys a scan looks at in one command. */
+const SCAN_BATCH = 1_000
 /** The shortest interval between two reports of one instance to a watcher: a migration sends two notices of each change. */
 const REPORT_INTERVAL_MS = 50
 /** Errors of a server that cannot take the command now, or no longer has the region. The script itself raises the last one. */
@@ -133,6 +135,15 @@ class RedisBackend implements Backend<RedisBackend>, PlainWriter, EncryptedWrite
   async list(): Promise<readonly Listed[]> {
     const entries = await this.#patiently((redis) => this.#index(redis))
     return Object.entries(entries).map(([id, text]) => listed(id, text)).sort((a, b) => a.id < b.id ? -1 : 1)
+  }
+
+  async tombstones(): Promise<readonly string[]> {
+    return this.#patiently(async (redis) => {
+      const prefix = this.#keys.tombstone('')
+      const ids = new Set<string>() // a scan may return a key twice
+      for await (const page of redis.scanStream({ match: `${prefix}*`, count: SCAN_BATCH })) for (const key of page as string[]) ids.add(key.slice(prefix.length))
+      return [...ids]
+    })
   }
 
   async watch(changed: (id: string) => void): Promise<() => Promise<void>> {

@@ -32,7 +32,7 @@ function aPublisher({ has, answers = [], region }: { has?: Published, answers?: 
     },
     remove: (_id, revision = 8) => Promise.resolve({ kind: 'removed', revision }),
     unannounced: (names) => Promise.resolve(names.filter((name) => name !== 'hv1')),
-    initialise: () => Promise.resolve(true), hypervisors: () => Promise.resolve([]), list: () => Promise.resolve([]),
+    initialise: () => Promise.resolve(true), hypervisors: () => Promise.resolve([]), list: () => Promise.resolve([]), tombstones: () => Promise.resolve([]),
     watch: () => Promise.resolve(() => Promise.resolve()), close: () => Promise.resolve(),
   }
   return { store: buildPublisher(backend, PLAIN, 16_384), writes, writesOutside: () => writesOutside }
@@ -143,7 +143,7 @@ describe('an id', () => {
   /** A store that rejects everything: the id has to be refused before. */
   const asked = () => Promise.reject(new Error('the store was asked'))
   const backend: Backend<PlainWriter> & PlainWriter = {
-    region: undefined, whyPlain: '', transaction: (task) => task(backend), get: asked, write: asked, remove: asked, unannounced: asked, initialise: asked, hypervisors: asked, close: asked,
+    region: undefined, whyPlain: '', transaction: (task) => task(backend), get: asked, write: asked, remove: asked, unannounced: asked, initialise: asked, hypervisors: asked, tombstones: asked, close: asked,
     list: () => Promise.resolve([...NO_IDS, ID].map((id) => ({ id, revision: 1, hypervisors: [], addresses: [] }))),
     watch: (changed) => {
       for (const id of [...NO_IDS, ID]) changed(id)

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { addressAt, parseRange } from '../../../../src/api/model/pools.ts'
+import { addressAt, numberIn, parseRange } from '../../../../src/api/model/pools.ts'
 import type { PoolKind } from '../../../../src/api/database/tables.ts'
 
 function rangeOf(kind: PoolKind, text: string) {
@@ -23,6 +23,13 @@ test.each<[PoolKind, string, number, string, string, number | undefined]>([
   const range = rangeOf(kind, text)
   expect([Number(range.size), range.prefixLength]).toEqual([size, prefixLength])
   expect([addressAt(range, 0), addressAt(range, size - 1)]).toEqual([first, last])
+  expect([numberIn(range, first), numberIn(range, last)]).toEqual([0, size - 1])
+})
+
+test('an address outside of a range, or of another kind, has no number', () => {
+  const range = rangeOf('public_ipv4', '203.0.113.10-203.0.113.99')
+  for (const address of ['203.0.113.9', '203.0.113.100', '2001:db8::1', '203.0.113.0/24', '']) expect(numberIn(range, address)).toBeUndefined()
+  expect(numberIn(rangeOf('mac', '02:24:19:00:00:00/24'), '02:24:20:00:00:00')).toBeUndefined()
 })
 
 test('a huge range is cut where its numbers would not be exact', () => {

@@ -1,0 +1,40 @@
+/**
+ * Whether the store already has the id of a server that was never published. It has after a restore of an older database: the database gives the ids again
+ * that it gave after the backup, and the store still has their records. Such a record belongs to a running server, perhaps of another account.
+ *
+ * A server claims its id before its first publish, in a transaction of its own. So its own record never looks like that of another one, whenever we are killed.
+ */
+import type { Publisher } from '../../store/publisher.ts'
+import type { Composed } from './compose.ts'
+
+/** Another server in the store that has the id. `account`: undefined if only its tombstone is left. */
+export interface Taken { readonly kind: 'taken', readonly account: string | undefined }
+
+/** Returns the other server with this id, or undefined. Writes nothing. */
+export async function findTaken(store: Pick<Publisher, 'get' | 'put'>, id: string, { record, userData }: Composed): Promise<Taken | undefined> {
+  const found = await store.get(id)
+  if (found !== undefined) return { kind: 'taken', account: accountOf(found.document) }
+  const trial = await store.put(record, userData ?? 'none', { dryRun: true }) // only this shows a tombstone
+  return trial.kind === 'stale' ? { kind: 'taken', account: undefined } : undefined
+}
+
+/** Returns the account of the record in the store if it is not that of the server. */
+export async function findOtherAccount(store: Pick<Publisher, 'get'>, id: string, { accountId }: Composed): Promise<Taken | undefined> {
+  const found = await store.get(id)
+  const account = found && accountOf(found.document)
+  return account === undefined || account === accountId ? undefined : { kind: 'taken', account }
+}
+
+/** The beginning of each fault of this kind. */
+export const TAKEN = 'taken: '
+
+/** Says what is wrong, and what to do. */
+export function formatTaken({ account }: Taken): string {
+  const other = account === undefined ? 'had another server with this id, which was removed' : `has another server with this id, of the account ${account}`
+  return `${TAKEN}the store ${other}. This happens after a restore of an older database: run imds-api advance, then delete this server and create it again`
+}
+
+function accountOf(document: unknown): string | undefined {
+  const { account } = (document ?? {}) as { account?: unknown }
+  return typeof account === 'string' ? account : undefined
+}

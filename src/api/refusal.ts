@@ -31,8 +31,13 @@ const STATUS = {
 /** The name of a refusal, `error_name` in its body. */
 export type RefusalName = keyof typeof STATUS
 
-/** A refusal. `errors`: what is wrong, for people; all of it at once. */
-export interface Refusal<Name extends RefusalName = RefusalName> { readonly kind: 'refused', readonly name: Name, readonly errors: readonly [string, ...string[]] }
+/** A refusal. `errors`: what is wrong, for people; all of it at once. `retrySeconds`: when to try again, if that is known. */
+export interface Refusal<Name extends RefusalName = RefusalName> {
+  readonly kind: 'refused'
+  readonly name: Name
+  readonly errors: readonly [string, ...string[]]
+  readonly retrySeconds?: number
+}
 
 /** The longest text of a refusal, in UTF-16 units, and how much of its end is left of a longer one. Texts have parts of the request, which may be long. */
 const [TEXT_MAX, TEXT_END] = [300, 97]

@@ -48,7 +48,7 @@ export interface ApiServerSettings {
 }
 
 /** When to repeat a request that was refused with service_unavailable. */
-const RETRY_SECONDS = '1'
+const RETRY_SECONDS = 1
 
 /** Our keywords that JSON Schema does not have. `hint` is of the record's schema (metadata/schema.ts), parts of which the schemas of requests use. */
 const KEYWORDS = ['hint', STORABLE_KEYWORD]
@@ -93,7 +93,8 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     else reply.refuse(refuse('bad_request', fault))
   })
   server.decorateReply('refuse', function (this: FastifyReply, refusal: Refusal) {
-    if (refusal.name === 'service_unavailable') void this.header('Retry-After', RETRY_SECONDS)
+    const seconds = refusal.retrySeconds ?? (refusal.name === 'service_unavailable' ? RETRY_SECONDS : undefined)
+    if (seconds !== undefined) void this.header('Retry-After', String(seconds))
     return this.code(statusOf(refusal.name)).send(bodyOf(refusal))
   })
   server.decorateReply('respondedId', undefined)

@@ -137,6 +137,8 @@ t.test('an invitation is sent again at most 5 times in an hour', async (t) => {
   const answers = await Promise.all(Array.from({ length: 7 }, () => REQUESTS.resend(id)))
   t.strictSame(answers.map(({ status }) => status).sort(), [200, 200, 200, 200, 200, 429, 429])
   t.match(answers.find(({ status }) => status === 429), { body: { error_name: 'too_many_requests', errors: [`${id} can be sent again 5 times in an hour: try again later`] } })
+  const { headers } = answers.find(({ status }) => status === 429)!
+  t.ok(Number(headers['retry-after']) > 3_500 && Number(headers['retry-after']) <= 3_600, String(headers['retry-after']))
   t.equal((await REQUESTS.resend(other.id)).status, 200)
   const { resends } = await tables.selectFrom('collaborations').select('resends').where('id', '=', id).executeTakeFirstOrThrow()
   await tables.updateTable('collaborations').set({ resends: [new Date(Date.now() - 3_601_000), ...resends.slice(1)] }).where('id', '=', id).execute()

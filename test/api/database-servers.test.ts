@@ -56,8 +56,8 @@ t.test('a database server in its full, collected and nested form', async (t) => 
   t.equal(list.length, 2, 'those of the account')
   const { body: account } = await call('GET', 'account')
   t.strictSame((account['database_servers'] as Body[])[0], nested(body))
-  t.match(account, { dbs_instances_used: 2, dbs_ram_used: 6144, database_servers: [{ id }, { id: 'dbs-min02' }] })
-  t.match(await call('GET', 'account', undefined, TWO), { body: { dbs_instances_used: 1, dbs_ram_used: 4096, database_servers: [{ id: 'dbs-two03' }] } })
+  t.match(account, { dbs_instances_used: 2, dbs_ram_limit: 6144, dbs_ram_used: 6144, database_servers: [{ id }, { id: 'dbs-min02' }] })
+  t.match(await call('GET', 'account', undefined, TWO), { body: { dbs_instances_used: 1, dbs_ram_limit: 4096, dbs_ram_used: 4096, database_servers: [{ id: 'dbs-two03' }] } })
   for (const [method, path] of [['GET', ''], ['PUT', '']] as const) {
     t.strictSame(await call(method, `database_servers/dbs-two03${path}`, method === 'PUT' ? { name: 'x' } : undefined), refused(404, 'resource_not_found', 'the database server dbs-two03 does not exist'))
   }

@@ -41,6 +41,12 @@ export function addResend(resends: readonly Date[], now: Date): Date[] | undefin
   return recent.length >= RESEND_LIMIT ? undefined : [...recent, now]
 }
 
+/** The seconds after which `addResend` allows another resend. */
+export function resendWaitSeconds(resends: readonly Date[], now: Date): number {
+  const oldest = resends.at(-RESEND_LIMIT)?.getTime() ?? -Infinity
+  return Math.max(0, Math.ceil((oldest + HOUR_MS - now.getTime()) / 1000))
+}
+
 /** Every role, with the label that people see. */
 export const ROLES = { admin: 'Collaborator' } as const
 /** A key of ROLES. */

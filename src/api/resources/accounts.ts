@@ -151,7 +151,7 @@ function collect(site: Site, row: Row, usage: Usage): Static<typeof Collected> {
   const { ram_limit, dbs_ram_limit, cloud_ips_limit, load_balancers_limit, block_storage_limit } = row
   return {
     ...nestedAccount(site, row), servers_used: usage.servers_used, ram_limit, ram_used: usage.ram_used,
-    dbs_instances_used: usage.dbs_instances_used, dbs_ram_limit, dbs_ram_used: usage.dbs_ram_used,
+    dbs_instances_used: usage.dbs_instances_used, dbs_ram_limit: Math.max(dbs_ram_limit, usage.dbs_ram_used), dbs_ram_used: usage.dbs_ram_used,
     cloud_ips_limit, cloud_ips_used: usage.cloud_ips_used, load_balancers_limit, load_balancers_used: 0, block_storage_limit, block_storage_used: 0,
     owner: nestedUser(site, row.owner!), users: row.users.map((user) => nestedUser(site, user)),
     clients: row.clients.map((client) => nestedApiClient(site, client)),

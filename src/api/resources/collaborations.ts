@@ -13,7 +13,10 @@ import { forgetFinished } from '../database/kept-rows.ts'
 import { refuseBeyondLimit } from '../database/limits.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import type { ChangeRequest } from '../model/account-states.ts'
-import { addResend, COLLABORATION_STATES, INVITATION_LIMIT, nextStatus, RESEND_LIMIT, ROLES, type CollaborationStatus, type CollaborationTrigger, type Role } from '../model/collaboration.ts'
+import {
+  addResend, COLLABORATION_STATES, INVITATION_LIMIT, nextStatus, RESEND_LIMIT, resendWaitSeconds, ROLES, type CollaborationStatus, type CollaborationTrigger,
+  type Role,
+} from '../model/collaboration.ts'
 import { isEmailAddress } from '../model/email-address.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
@@ -143,8 +146,12 @@ async function move(
   if (row === undefined) return notFound(`the collaboration ${id}`)
   const status = nextStatus(row.status, trigger)
   if (status === undefined) return refuse('resource_conflict', `the collaboration ${id} is ${row.status}`)
-  const resends = trigger === 'resend' ? addResend(row.resends, new Date()) : row.resends
-  if (resends === undefined) return refuse('too_many_requests', `${id} can be sent again ${String(RESEND_LIMIT)} times in an hour: try again later`)
+  const now = new Date()
+  const resends = trigger === 'resend' ? addResend(row.resends, now) : row.resends
+  if (resends === undefined) {
+    const refusal = refuse('too_many_requests', `${id} can be sent again ${String(RESEND_LIMIT)} times in an hour: try again later`)
+    return { ...refusal, retrySeconds: resendWaitSeconds(row.resends, now) }
+  }
   await change.updateTable('collaborations').set({ status, resends, ...columnsOf(status, userId) }).where('id', '=', id).execute()
   return undefined
 }

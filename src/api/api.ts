@@ -35,7 +35,7 @@ import { FairQueue } from './fair-queue.ts'
 import { InvitationSender } from './mail/sender.ts'
 import { buildSmtp } from './mail/smtp.ts'
 import { buildApiMetrics, type ApiMetrics } from './metrics.ts'
-import { completeOpenApi } from './openapi.ts'
+import { completeOpenApi, takesAccount } from './openapi.ts'
 import { buildOperatorServer } from './operator.ts'
 import { HypervisorCheck } from './publish/hypervisor-check.ts'
 import { LazyStore } from './publish/lazy-store.ts'
@@ -58,6 +58,7 @@ import { addServerRoutes } from './resources/servers.ts'
 import { CurrentSite } from './resources/site.ts'
 import { addUserRoutes } from './resources/users.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from './server.ts'
+import { respectStrict } from './strict.ts'
 
 /** A running imds-api. `failed` resolves with the reason when it cannot continue. */
 export interface Api {
@@ -286,6 +287,7 @@ export async function buildApiServer(
       void reply.header('Cache-Control', 'no-store') // some responses have a secret
       next()
     })
+    respectStrict(api, takesAccount)
     addCheck(api, buildBearerCheck(tokens))
     addReadShare(api, new FairQueue(READ_SHARE))
     api.addHook('preHandler', () => site.refresh())

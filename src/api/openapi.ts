@@ -1,4 +1,4 @@
-/** What the OpenAPI document says of every operation: its errors, the account of a user's request, and bodies that may be empty. */
+/** What the OpenAPI document says of every operation: its errors, the account of a user's request, the header Prefer, and bodies that may be empty. */
 
 /** The parts of an OpenAPI document that are read here. */
 interface Document { readonly paths?: Readonly<Record<string, Readonly<Record<string, Operation>>>>, readonly components?: { readonly schemas?: object } }
@@ -14,8 +14,17 @@ const ERROR = {
 }
 const REFUSED = { description: 'An error', content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } }
 const ACCOUNT = { name: 'account_id', in: 'query', required: false, schema: { type: 'string' }, description: 'The account of a user\'s request. An API client may leave it out.' }
+const PREFER = {
+  name: 'Prefer', in: 'header', required: false, schema: { type: 'string', examples: ['handling=strict'] },
+  description: 'With handling=strict, unknown parameters are refused (422) and named, and the response has Preference-Applied: handling=strict. Otherwise they are ignored.',
+}
 /** The paths whose requests need no account. */
 const WITHOUT_ACCOUNT = '/1.0/user/collaborations'
+
+/** True for a path whose requests may name an account. */
+export function takesAccount(path: string): boolean {
+  return path.startsWith('/1.0/') && !path.startsWith(WITHOUT_ACCOUNT)
+}
 
 /** Completes the document that the routes have made. */
 export function completeOpenApi<T extends object>(made: T): T {
@@ -27,10 +36,9 @@ export function completeOpenApi<T extends object>(made: T): T {
 
 function completeOperation(path: string, operation: Operation): Operation {
   const { parameters = [], requestBody, responses } = operation
-  const hasAccount = path.startsWith('/1.0/') && !path.startsWith(WITHOUT_ACCOUNT)
   return {
     ...operation, responses: { ...responses, default: REFUSED },
-    ...hasAccount && { parameters: [...parameters, ACCOUNT] },
+    ...path.startsWith('/1.0/') && { parameters: [...parameters, ...takesAccount(path) ? [ACCOUNT] : [], PREFER] },
     ...requestBody !== undefined && { requestBody: { ...requestBody, required: hasRequiredField(requestBody) } },
   }
 }

@@ -97,6 +97,7 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
     if (seconds !== undefined) void this.header('Retry-After', String(seconds))
     return this.code(statusOf(refusal.name)).send(bodyOf(refusal))
   })
+  server.decorateRequest('isStrict', false)
   server.decorateReply('respondedId', undefined)
   server.decorateReply('changedNothing', false)
   server.decorateReply('respond', function (this: FastifyReply, status: number, result: unknown) {

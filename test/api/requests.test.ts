@@ -75,6 +75,26 @@ t.test('unknown parameters are ignored, in the body and in the query', async (t)
   t.match(await api.call('GET', '/1.0/servers?nested=all'), { status: 200 })
 })
 
+t.test('with Prefer: handling=strict, unknown parameters of query and body are refused and named', async (t) => {
+  const { id } = await create('server_groups', {})
+  const strict = async (method: Method, url: string, body?: object, prefer = 'respond-async, Handling="strict"; x=1') => {
+    const { statusCode: status, headers, body: text } = await api.server.inject({ method, url, headers: { authorization, prefer }, ...body !== undefined && { payload: body } })
+    return { status, applied: headers['preference-applied'], errors: (JSON.parse(text) as { errors?: readonly string[] }).errors }
+  }
+  const applied = 'handling=strict'
+  t.strictSame(await strict('POST', `/1.0/server_groups/${id}/add_servers?nested=all&account_id=${ONE}`, { servers: [{ server: 'srv-zzzzz', colour: 'red' }], unread: 1 }), {
+    status: 422, applied, errors: ['nested is not a parameter of the query', 'servers.0.colour is not a parameter of the body', 'unread is not a parameter of the body'],
+  })
+  t.strictSame(await strict('POST', '/1.0/cloud_ips/cip-zzzzz/unmap', { x: 1 }), { status: 422, applied, errors: ['x is not a parameter of the body'] })
+  t.strictSame(await strict('GET', '/1.0/user/collaborations?account_id=x'), { status: 422, applied, errors: ['account_id is not a parameter of the query'] })
+  t.strictSame(await strict('POST', '/1.0/config_maps', { data: { any: { thing: [{}] } }, tags: {} }), { status: 422, applied, errors: ['tags is not a parameter of the body'] })
+  t.match(await strict('POST', '/1.0/config_maps', { data: { any: { thing: [{}] } } }), { status: 200, applied })
+  t.match(await strict('GET', `/1.0/servers?account_id=${ONE}`), { status: 200, applied, errors: undefined })
+  t.match(await strict('PUT', `/1.0/server_groups/${id}`, { name: 'x' }), { status: 202, applied })
+  t.match(await strict('POST', '/1.0/load_balancers', { name: 'x' }), { status: 501, applied }, 'another document has its parameters')
+  t.match(await strict('GET', '/1.0/servers?nested=all', undefined, 'handling=lenient, handling=strict'), { status: 200, applied: undefined }, 'the first one counts')
+})
+
 t.test('a final slash does not matter', async (t) => {
   t.match(await api.call('GET', '/1.0/servers/'), { status: 200 })
   t.match(await api.call('POST', '/1.0/server_groups/', {}), { status: 202 })

@@ -16,8 +16,8 @@ test('a document keeps what it has, and gets errors, account_id, and bodies that
   expect(document).toMatchObject({
     openapi: '3.1.0', components: { schemas: { Own: {}, Error: { type: 'object' } } },
     paths: {
-      '/1.0/things': { post: { summary: 'Make', parameters: [{ name: 'account_id', in: 'query' }], requestBody: { required: true }, responses: { 200: {}, ...responses } } },
-      '/token': { post: { requestBody: { required: false }, responses } }, '/1.0/user/collaborations': { get: { parameters: [{ name: 'x' }], responses } },
+      '/1.0/things': { post: { summary: 'Make', parameters: [{ name: 'account_id', in: 'query' }, { name: 'Prefer', in: 'header' }], requestBody: { required: true }, responses: { 200: {}, ...responses } } },
+      '/token': { post: { requestBody: { required: false }, responses } }, '/1.0/user/collaborations': { get: { parameters: [{ name: 'x' }, { name: 'Prefer' }], responses } },
     },
   })
   expect(document.paths['/token'].post).not.toHaveProperty('parameters')

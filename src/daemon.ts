@@ -17,7 +17,7 @@ import type { OperatorParts } from './operator/server.ts'
 import type { AddressWatch } from './runtime/addresses.ts'
 import { formatHostPort, type HostPort, type UnixSocket } from './runtime/host-port.ts'
 import { maxOperatorConnections, readLimits } from './runtime/listen.ts'
-import { DISK } from './view/disk.ts'
+import type { Disk } from './view/disk.ts'
 import { lockState } from './view/state-lock.ts'
 import { snapshotPath } from './view/state-files.ts'
 import type { Announcement } from './store/redis/source.ts'
@@ -51,11 +51,11 @@ export interface Daemon {
  */
 export async function startDaemon(config: Config, log: Logger): Promise<Daemon> {
   const now = () => performance.now()
-  const lock = await lockState(config.stateDirectory, LOCK_WAIT_MS, log)
+  const lock = await lockState(config.stateDirectory, LOCK_WAIT_MS, await import('./store/files/lock.ts'), log)
   try {
     const guestSide = await startGuestSide(config, log, now)
     await turn()
-    const daemon = await startBackground(config, log, now, guestSide).catch(async (error: unknown) => {
+    const daemon = await startBackground(config, log, now, guestSide, lock.disk).catch(async (error: unknown) => {
       await guestSide.stop()
       throw error
     })
@@ -67,7 +67,7 @@ export async function startDaemon(config: Config, log: Logger): Promise<Daemon> 
 }
 
 /** Loads and starts everything else, in steps. Guests are answered between two steps. */
-async function startBackground(config: Config, log: Logger, now: () => number, guestSide: GuestSide): Promise<Daemon> {
+async function startBackground(config: Config, log: Logger, now: () => number, guestSide: GuestSide, disk: Disk): Promise<Daemon> {
   const { view, keys, guests } = guestSide
   const { hypervisor } = config.store
   const { buildMetrics } = await import('./metrics.ts')
@@ -81,7 +81,7 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
   const fromSnapshot = view.size
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
   clock.aheadMs(-(guestSide.restored.ageMs ?? 0))
-  const { sync, persistence, firewall, viewAgeSeconds } = await buildFollowers(config, log, now, guestSide, source, metrics)
+  const { sync, persistence, firewall, viewAgeSeconds } = await buildFollowers(config, log, now, guestSide, disk, source, metrics)
   const addresses = new AddressWatch(guests.map(({ host }) => host), log)
   const operators = await buildOperatorSide({ config, log, now, guestSide, source, metrics, sync, firewall, addresses, viewAgeSeconds })
   metrics.readFrom({
@@ -119,13 +119,13 @@ async function startBackground(config: Config, log: Logger, now: () => number, g
 }
 
 /** Builds the parts that follow the store and the view: sync, the files of the view and the firewall. Enables lookups of unknown peers. */
-async function buildFollowers(config: Config, log: Logger, now: () => number, guestSide: GuestSide, source: Source, metrics: Metrics) {
+async function buildFollowers(config: Config, log: Logger, now: () => number, guestSide: GuestSide, disk: Disk, source: Source, metrics: Metrics) {
   const { view, keys, restored } = guestSide
   const [{ Firewall }, { Sync }, { PeerLookup }, { Persistence }] = await Promise.all([
     import('./firewall/firewall.ts'), import('./view/sync.ts'), import('./view/peer-lookup.ts'), import('./view/persistence.ts'),
   ])
   const persistence = new Persistence({
-    disk: DISK, path: snapshotPath(config.stateDirectory), owner: guestSide.owner, keys, restored, maxAgeMs: config.snapshotMaxAgeMs,
+    disk, path: snapshotPath(config.stateDirectory), owner: guestSide.owner, keys, restored, maxAgeMs: config.snapshotMaxAgeMs,
     timeoutMs: DISK_TIMEOUT_MS, retryMs: DISK_RETRY_MS, asOfMs: Date.now() - (restored.ageMs ?? 0), instances: () => view.instances(),
     snapshotWrites: metrics.snapshotWrites, journalWrites: metrics.journalWrites, log,
   })

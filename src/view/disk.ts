@@ -21,7 +21,7 @@ export interface Disk {
   readonly namesBeside: (path: string) => Promise<readonly string[]>
   /** When a file was created, renamed or written, in milliseconds since 1970. */
   readonly changedAtMs: (path: string) => Promise<number>
-  /** Flushes the directory of a file: its names are as they are now, also after a power failure. */
+  /** Flushes the directory of a file, if there is one: its names are as they are now, also after a power failure. */
   readonly syncDirectory: (path: string) => Promise<void>
 }
 
@@ -42,7 +42,11 @@ export const DISK: Disk = {
   },
   changedAtMs: async (path) => (await stat(path)).ctimeMs,
   async syncDirectory(path) {
-    const directory = await open(dirname(path))
-    await directory.sync().finally(() => directory.close())
+    try {
+      const directory = await open(dirname(path))
+      await directory.sync().finally(() => directory.close())
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
+    }
   },
 }

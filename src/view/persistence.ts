@@ -251,11 +251,12 @@ export class Persistence implements ChangeLog {
   /** Removes what must not be on the disk beside a new journal. Files that another owner may need are set aside. */
   async #makeWay(): Promise<void> {
     const { disk, path } = this.#parts
+    if (this.#found !== 'served') { // the new snapshot replaces that
+      if (this.#found === 'unserved') await setAside(disk, path)
+      else await deleteFiles(disk, path)
+      this.#found = 'none'
+    }
     await disk.makeDirectory(path)
-    if (this.#found === 'served') return // the new snapshot replaces it
-    if (this.#found === 'unserved') await setAside(disk, path)
-    else await deleteFiles(disk, path)
-    this.#found = 'none'
   }
 
   /**

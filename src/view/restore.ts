@@ -48,7 +48,7 @@ export async function restoreView(
     generation: generationsBeside(path).at(-1) ?? 0,
   })
   try {
-    for (const name of leftFiles(namesBeside(path))) rmSync(join(dirname(path), name), { force: true })
+    for (const name of leftFiles(namesBeside(path))) rmSync(join(dirname(path), name), { force: true, recursive: true }) // also a directory
     await deleteOldPrevious(DISK, path, maxAgeMs, nowMs)
     if (!isThere(path)) {
       deleteJournals(path, Infinity)

@@ -49,8 +49,9 @@ function previousFiles(snapshot: string, names: readonly string[]): string[] {
 
 /** Deletes a snapshot and its journals. */
 export async function deleteFiles(disk: Disk, snapshot: string): Promise<void> {
-  await disk.remove(snapshot)
-  for (const generation of journalGenerations(await disk.namesBeside(snapshot))) await disk.remove(journalPath(snapshot, generation))
+  const names = await disk.namesBeside(snapshot)
+  if (names.includes(basename(snapshot))) await disk.remove(snapshot)
+  for (const generation of journalGenerations(names)) await disk.remove(journalPath(snapshot, generation))
   await disk.syncDirectory(snapshot)
 }
 

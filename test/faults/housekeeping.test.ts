@@ -71,8 +71,9 @@ t.test('E3: with a read-only state directory guests get changes, and what it has
   await until(async () => (await host.daemon.get('/latest/meta-data/hostname')).body.toString() === 'r1.example.com', 'the instance')
   t.equal(await host.daemon.metric('imds_journal_writes_total{result="failed"}'), 1)
   matchAll(t, warnings(host.daemon, 'the '), [
-    { msg: /^the snapshot cannot be read, or the state directory cannot be written/, err: { code: 'EROFS' } }, { msg: /^the view cannot be kept on disk/, err: { code: 'EROFS' } },
-    { msg: /^the snapshot cannot be deleted, .*: delete it/, err: { code: 'EROFS' } },
+    { msg: /^the state directory cannot be written: nothing is kept on disk/, err: { code: 'EROFS' } },
+    { msg: /^the snapshot cannot be read, or the state directory cannot be written/, err: { code: 'EROFS' } },
+    { msg: /^the view cannot be kept on disk/, err: { message: /restart imds$/ } }, { msg: /^the snapshot cannot be deleted, .*: delete it/, err: { message: /restart imds$/ } },
   ])
   t.equal(await host.daemon.stop(), 0)
 })

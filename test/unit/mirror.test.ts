@@ -121,7 +121,6 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'view/journal-writer.ts': 'unit/view/journal',
   'view/restore.ts': 'unit/view/persistence',
   'view/state-files.ts': 'unit/view/persistence',
-  'view/state-lock.ts': 'daemon/snapshot',
 }
 
 /** The TypeScript files of a folder, by their path in it. */

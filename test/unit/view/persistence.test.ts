@@ -666,6 +666,22 @@ test('a view that no resync has confirmed is not whole, and its age counts from 
   expect(await read()).toMatchObject({ isWhole: false, ageMs: expect.closeTo(7_200_000, -4) as number })
 })
 
+test('a directory with the name of a temporary file is deleted at the start', async () => {
+  mkdirSync(join(directory, 'view.snapshot.tmp', 'inside'), { recursive: true })
+  expect(await read()).toMatchObject({ files: 'none' })
+  expect([readdirSync(directory), log]).toEqual([[], []])
+})
+
+test('E3: what is older than the view is deleted though its directory cannot be made', async () => {
+  const daemon = await start()
+  await daemon.put(state(1, 1))
+  await daemon.persistence.stop()
+  around = (operation, _path, run) => operation === 'makeDirectory' || operation === 'writeFile' ? Promise.reject(new Error('no space')) : run()
+  const next = await start()
+  await next.put(state(1, 2))
+  await eventually(() => { expect(readdirSync(directory)).toEqual([]) })
+})
+
 test('a file that was set aside and cannot be deleted disturbs neither a start nor a resync', async () => {
   mkdirSync(`${path}.previous`) // rm refuses a directory, as it refuses any file of a read-only disk
   const daemon = await start({ maxAgeMs: -1 })

@@ -114,10 +114,21 @@ t.test('an installed command uses the Node.js beside it, and a program says if N
     }
     t.same(await started(join(prefix, 'bin', command)), [0, `${version}\n`], command)
     t.same(await started(join(others, command)), [0, `${version}\n`], `a link to ${command}`)
+    renameSync(join(prefix, 'lib/node_modules/imds'), join(prefix, 'imds')) // as `npm install -g DIRECTORY` does, and `npm link`
+    symlinkSync('../../imds', join(prefix, 'lib/node_modules/imds'))
+    t.same(await started(join(prefix, 'bin', command)), [0, `${version}\n`], `${command} of a package behind a link`)
+    t.same(await started(join(others, command)), [0, `${version}\n`], `a link to ${command} of a package behind a link`)
+    renameSync(join(prefix, 'bin/node'), join(prefix, 'imds/node'))
+    mkdirSync(join(prefix, 'imds/node_modules/node/bin'), { recursive: true })
+    renameSync(join(prefix, 'imds/node'), join(prefix, 'imds/node_modules/node/bin/node'))
+    t.same(await started(join(others, command)), [0, `${version}\n`], `${command} with the Node.js of the package`)
+    renameSync(join(prefix, 'imds/node_modules/node/bin/node'), join(prefix, 'bin/node'))
+    rmSync(join(prefix, 'lib/node_modules/imds'))
+    renameSync(join(prefix, 'imds'), join(prefix, 'lib/node_modules/imds'))
     if (OLD_NODE === undefined) continue
     const program = join(prefix, 'lib/node_modules/imds/dist', { imdsd: 'main.js', imdsctl: 'imdsctl.js' }[command] ?? 'api.js')
     t.match(await run([OLD_NODE, program], { env: { IMDS_STORE: `file:${prefix}`, IMDS_LISTEN: '127.0.0.1:0', IMDS_OPERATOR_LISTEN: '127.0.0.1:0' } }), {
-      status: 70, stderr: new RegExp(`^${command}: this is Node\\.js \\d+\\.\\d+\\.\\d+, and imds needs 26 or newer: run bin/${command} of the installation, .*\\n$`),
+      status: 70, stderr: new RegExp(`^${command}: this is Node\\.js \\d+\\.\\d+\\.\\d+, and imds needs 26 or newer: run bin/${command} of the installation; if that says so, .*npm install -g --prefix PREFIX .*\\n$`),
     })
   }
 })

@@ -1,8 +1,8 @@
 /**
  * Applies changes of the view in their order, each after it is on the disk.
  *
- * The changes that arrive while a group is being written are the next group, so a resync of many records needs few writes. The queue is bounded: whoever
- * adds a change waits while there is no room.
+ * The changes that arrive while a group is being written are the next group, so a resync of many records needs few writes. The queue is bounded: `add`
+ * waits while there is no room.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { TurnBudget } from '../runtime/turn-budget.ts'

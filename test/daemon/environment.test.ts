@@ -35,7 +35,7 @@ t.test('systemd and our commands agree on environment files, drop-ins and creden
     }
   })
 
-  await t.test('with the password drop-in imdsctl reads the store as root, and another user is told which file', async (t) => {
+  await t.test('with the password drop-in imdsctl reads the store as root; for another user it names the file', async (t) => {
     await host.shell('ip link set lo up; umask 077; echo secret > /etc/imds/redis-password')
     await host.shell('cat > /tmp/redis.conf', 'save ""\ndaemonize yes\nuser imds-publisher on >secret ~* &* +@all\nuser default off\n')
     await host.shell('redis-server /tmp/redis.conf > /dev/null; until redis-cli --user imds-publisher -a secret ping 2> /dev/null | grep -q PONG; do sleep 0.05; done')

@@ -2,7 +2,7 @@
  * The write side in a directory of files.
  *
  * One writer at a time works in a directory: it holds the lock (lock.ts), first finishes what an earlier writer left pending, and then
- * checks and writes (writer.ts). A writer that waits for the lock holds the queue, so a process that writes again and again waits behind it.
+ * checks and writes (writer.ts). A writer that waits for the lock holds the queue, so it is next, however many writes another process has.
  *
  *   .publisher.lock    the lock: an empty file
  *   .publisher.queue   the lock of the writer that is next: an empty file

@@ -7,7 +7,7 @@ import type { BootFigures } from '../programs/booters.ts'
 import { startChild, type Child } from '../programs/processes.ts'
 
 /** The kinds of floods; null: no flood. */
-export const FLOODS = [null, 'keep-alive', 'pipelining', 'new connections', 'slow headers', 'bodies', 'never reading', 'malformed', 'CONNECT'] as const
+export const FLOODS = [null, 'keep-alive', 'pipelining', 'new connections', 'slow headers', 'bodies', 'never reading', 'malformed', 'CONNECT', 'line breaks'] as const
 
 const FLOODER = new URL('../programs/flooder.ts', import.meta.url).pathname
 const BOOTERS = new URL('../programs/booters.ts', import.meta.url).pathname

@@ -58,6 +58,12 @@ const KINDS: Record<string, [number, (socket: Socket) => void]> = {
   'never reading': [64, (socket) => {
     socket.pause().write(USER_DATA.repeat(PIPELINED))
   }],
+  'line breaks': [64, (socket) => {
+    const breaks = Buffer.from('\r\n'.repeat(32_768))
+    const push = () => { if (socket.writable && socket.write(breaks)) setImmediate(push) }
+    socket.on('data', () => { answered += 1 }).on('drain', push)
+    push()
+  }],
   malformed: refused('garbage\r\n\r\n'),
   CONNECT: refused('CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n'),
 }

@@ -19,20 +19,32 @@ interface Added { readonly id: string, readonly groups: number, readonly keys: n
  * JSON.stringify.
  */
 export async function refuseBeyondRecord(change: Change, serverIds: readonly string[]): Promise<Refusal | undefined> {
+  const ids = [...serverIds]
+  // The JSON of a server group is made once. A full join is never a nested loop, whatever PostgreSQL guesses of the tables: 258 servers in 200 groups have
+  // 51,600 memberships.
   const { rows } = await sql<Added>`
+    with sizes as materialized (
+      select id, octet_length(json_build_object('id', id, 'name', coalesce(nullif(name, ''), id))::text) as bytes
+      from server_groups where account_id = (select account_id from servers where id = ${ids[0]})),
+    in_groups as materialized (
+      select server_id, count(*), sum(bytes) as bytes
+      from (select server_group_id, server_id from server_group_members where server_id = any(${ids})) as members full join sizes on sizes.id = server_group_id
+      group by server_id),
+    with_keys as (
+      select server_id, count(*), sum(octet_length(json_build_object('user', user_id, 'key', key)::text)) as bytes
+      from server_keys where server_id = any(${ids}) group by server_id),
+    with_cloud_ips as (
+      select server_id, count(*) from (
+        select interfaces.server_id from cloud_ips join interfaces on interfaces.id = cloud_ips.interface_id where interfaces.server_id = any(${ids})
+        union all select server_id from cloud_ips join server_group_members on server_group_members.server_group_id = cloud_ips.server_group_id
+          where server_id = any(${ids})) as mapped
+      group by server_id)
     select * from (
-      select servers.id, in_groups.count as groups, with_keys.count as keys, octet_length(servers.tags::text) + in_groups.bytes + with_keys.bytes as bytes,
-        (select count(*) from cloud_ips join interfaces on interfaces.id = cloud_ips.interface_id where interfaces.server_id = servers.id)
-        + (select count(*) from cloud_ips join server_group_members on server_group_members.server_group_id = cloud_ips.server_group_id
-            where server_group_members.server_id = servers.id) as cloud_ips
-      from servers
-      cross join lateral (
-        select count(*), coalesce(sum(octet_length(json_build_object('id', id, 'name', coalesce(nullif(name, ''), id))::text)), 0) as bytes
-        from server_groups join server_group_members on server_group_id = id where server_id = servers.id) as in_groups
-      cross join lateral (
-        select count(*), coalesce(sum(octet_length(json_build_object('user', user_id, 'key', key)::text)), 0) as bytes
-        from server_keys where server_id = servers.id) as with_keys
-      where servers.id = any(${[...serverIds]})) as added
+      select servers.id, coalesce(in_groups.count, 0) as groups, coalesce(with_keys.count, 0) as keys, coalesce(with_cloud_ips.count, 0) as cloud_ips,
+        octet_length(servers.tags::text) + coalesce(in_groups.bytes, 0) + coalesce(with_keys.bytes, 0) as bytes
+      from servers left join in_groups on in_groups.server_id = servers.id left join with_keys on with_keys.server_id = servers.id
+        left join with_cloud_ips on with_cloud_ips.server_id = servers.id
+      where servers.id = any(${ids})) as added
     where groups > ${SERVER_GROUPS_MAX} or keys > ${PUBLIC_KEYS_MAX} or cloud_ips > ${CLOUD_IPS_MAX} or bytes > ${ADDED_MAX_BYTES} order by id`.execute(change)
   const [first, ...others] = rows.flatMap(({ id, groups, keys, cloud_ips: cloudIps, bytes }) => [
     ...groups > SERVER_GROUPS_MAX ? [`${id} would be in ${String(groups)} server groups: the most are ${String(SERVER_GROUPS_MAX)}`] : [],

@@ -2,6 +2,7 @@
 import type { InferResult, Selectable } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
+import type { Caller } from '../auth/account-choice.ts'
 import { nextId } from '../database/allocate.ts'
 import { refuseBeyondLimit } from '../database/limits.ts'
 import { markChanged } from '../database/outbox.ts'
@@ -37,7 +38,7 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
     reply.respond(200, await load(tables, site, caller.accountId, params.id)))
 
   server.post('/server_groups', { schema: { summary: 'Create a server group', tags: TAGS, body: Create, response: { 202: ServerGroup } } }, async ({ caller, body }, reply) =>
-    reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(202, await accounts.commit(caller, async (change) => {
       const beyond = await refuseBeyondLimit(change, caller.accountId, 'server_groups_limit')
       if (beyond !== undefined) return beyond
       const id = await nextId(change, 'grp')
@@ -48,21 +49,22 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
     })))
 
   server.put('/server_groups/:id', { schema: { summary: 'Change a server group', tags: TAGS, params: Params, body: Change, response: { 202: ServerGroup } } }, async ({ caller, params, body }, reply) =>
-    reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(202, await accounts.commit(caller, async (change) => {
       const group = await lockGroup(change, caller.accountId, params.id)
       if (isRefusal(group)) return group
       const values = { ...body.name !== undefined && { name: body.name ?? '' }, ...body.description !== undefined && { description: body.description ?? '' } }
       if (Object.keys(values).length > 0) await change.updateTable('server_groups').set(values).where('id', '=', params.id).execute()
-      if (body.name === undefined) return load(change, site, caller.accountId, params.id)
+      if (values.name === undefined || values.name === group.name) return load(change, site, caller.accountId, params.id)
       const members = await membersOf(change, params.id)
       await markChanged(change, members) // guests see the name
-      return await refuseBeyondRecord(change, members) ?? load(change, site, caller.accountId, params.id)
+      const refusal = lengthInRecord(params.id, values.name) > lengthInRecord(params.id, group.name) ? await refuseBeyondRecord(change, members) : undefined
+      return refusal ?? load(change, site, caller.accountId, params.id)
     })))
 
   server.delete('/server_groups/:id', {
     schema: { summary: 'Delete a server group', description: 'Unmaps its cloud IPs. Refused (409) for the default group and while it has servers.', tags: TAGS, params: Params, response: { 202: ServerGroup } },
   }, async ({ caller, params }, reply) =>
-    reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(202, await accounts.commit(caller, async (change) => {
       const group = await lockGroup(change, caller.accountId, params.id)
       if (isRefusal(group)) return group
       if (group.is_default) return refuse('resource_conflict', `${params.id} is the default server group of the account`)
@@ -74,27 +76,32 @@ export function addServerGroupRoutes(server: ApiServer, { tables, accounts, site
     })))
 
   type Task = (change: Change) => Promise<Refusal | undefined>
-  const changeMembers = (accountId: string, id: string, task: Task) => accounts.commit(accountId, async (change) => {
-    const group = await lockGroup(change, accountId, id)
+  const changeMembers = (caller: Caller, id: string, task: Task) => accounts.commit(caller, async (change) => {
+    const group = await lockGroup(change, caller.accountId, id)
     if (isRefusal(group)) return group
-    return await task(change) ?? load(change, site, accountId, id)
+    return await task(change) ?? load(change, site, caller.accountId, id)
   })
 
   const ServersBody = Type.Object({ servers: Members })
   server.post('/server_groups/:id/add_servers', { schema: { summary: 'Add servers to a group', tags: TAGS, params: Params, body: ServersBody, response: { 202: ServerGroup } } }, async ({ caller, params, body }, reply) =>
-    reply.respond(202, await changeMembers(caller.accountId, params.id, (change) => addMembers(change, caller.accountId, params.id, memberIds(body.servers)))))
+    reply.respond(202, await changeMembers(caller, params.id, (change) => addMembers(change, caller.accountId, params.id, memberIds(body.servers)))))
 
   server.post('/server_groups/:id/remove_servers', { schema: { summary: 'Remove servers from a group', tags: TAGS, params: Params, body: ServersBody, response: { 202: ServerGroup } } }, async ({ caller, params, body }, reply) =>
-    reply.respond(202, await changeMembers(caller.accountId, params.id, (change) => removeMembers(change, params.id, memberIds(body.servers)))))
+    reply.respond(202, await changeMembers(caller, params.id, (change) => removeMembers(change, params.id, memberIds(body.servers)))))
 
   server.post('/server_groups/:id/move_servers', {
     schema: { summary: 'Move servers to another group', tags: TAGS, params: Params, body: Type.Object({ servers: Members, destination: Type.String() }), response: { 202: ServerGroup } },
   }, async ({ caller, params, body }, reply) =>
-    reply.respond(202, await changeMembers(caller.accountId, params.id, async (change) => {
+    reply.respond(202, await changeMembers(caller, params.id, async (change) => {
       const destination = await lockGroup(change, caller.accountId, body.destination)
       if (isRefusal(destination)) return destination
       return await removeMembers(change, params.id, memberIds(body.servers)) ?? addMembers(change, caller.accountId, body.destination, memberIds(body.servers))
     })))
+}
+
+/** The length of a group's name in a record. A shorter one needs no check of the record's limits. */
+function lengthInRecord(id: string, name: string): number {
+  return Buffer.byteLength(JSON.stringify(name === '' ? id : name))
 }
 
 function memberIds(members: Static<typeof Members> | undefined): string[] {

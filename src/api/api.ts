@@ -1,8 +1,7 @@
 /** The composition root of imds-api: builds its parts in order, and stops them in reverse. It has no rules of its own. */
 import swagger from '@fastify/swagger'
 import swaggerUi from '@fastify/swagger-ui'
-import AsyncLock from 'async-lock'
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyInstance } from 'fastify'
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
@@ -12,7 +11,7 @@ import { descriptors, listen, listenAt, readLimits, StartFailure } from '../runt
 import { openStore } from '../store/open.ts'
 import { StoreUnavailable } from '../store/publisher.ts'
 import { VERSION } from '../version.ts'
-import { buildAudit, describeClient, openAudit, READS, type AuditStream } from './audit.ts'
+import { buildAudit, describeClient, openAudit, type AuditStream } from './audit.ts'
 import { buildAccountChoice } from './auth/account-choice.ts'
 import { buildBearerCheck } from './auth/bearer.ts'
 import { FailureLimit } from './auth/failure-limit.ts'
@@ -113,7 +112,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     })
     const audit = openAuditOrFail(config.auditFile, log)
     const auth = buildAuth(database.tables, config, () => Date.now())
-    const accounts = new AccountChanges(database.tables, new AsyncLock(ACCOUNT_QUEUE))
+    const accounts = new AccountChanges(database.tables, ACCOUNT_QUEUE)
     const server = await buildApiServer(config, database, accounts, auth, metrics.unreadable, audit, log)
     server.addHook('onResponse', (request, reply, done) => {
       metrics.responded(request.routeOptions.url ?? 'unknown', request.method, reply.statusCode)
@@ -288,20 +287,20 @@ export async function buildApiServer(
       next()
     })
     respectStrict(api, takesAccount)
-    addCheck(api, buildBearerCheck(tokens))
+    api.addHook('onRequest', buildBearerCheck(tokens)) // a change is checked again at its turn: see auth/requester.ts
     addReadShare(api, new FairQueue(READ_SHARE))
     api.addHook('preHandler', () => site.refresh())
     api.addHook('onSend', buildAudit(audit, describeClient))
     const parts = { tables, pool, accounts, site, compute }
     addUserCollaborationRoutes(api, parts)
     void api.register((any: ApiServer, _none: object, added: () => void) => {
-      addCheck(any, buildAccountChoice(tables, false))
+      any.addHook('onRequest', buildAccountChoice(tables, false))
       addAccountRoutes(any, parts)
       addUserRoutes(any, parts)
       added()
     })
     void api.register((one: ApiServer, _none: object, added: () => void) => {
-      addCheck(one, buildAccountChoice(tables, true))
+      one.addHook('onRequest', buildAccountChoice(tables, true))
       addChosenAccountRoute(one, parts)
       addApiClientRoutes(one, parts, tokens)
       addApplicationRoutes(one, parts, tokens)
@@ -322,10 +321,4 @@ export async function buildApiServer(
   }, { prefix: '/1.0' })
   server.get('/1.0/openapi.json', { schema: { hide: true } }, () => server.swagger())
   return server
-}
-
-/** Checks each request before its body is read. A request that changes something is checked again after its body, which may arrive a minute later. */
-function addCheck(server: ApiServer, check: (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined>): void {
-  server.addHook('onRequest', check)
-  server.addHook('preHandler', async (request, reply) => READS.includes(request.method) ? undefined : check(request, reply))
 }

@@ -25,6 +25,8 @@ declare module 'fastify' {
     bodyOwner: string
     /** Returns the bytes of the body to the BodyBudget. Undefined: it has none. */
     releaseBody: (() => void) | undefined
+    /** The length of the body. */
+    bodyBytes: number
   }
 }
 
@@ -77,6 +79,7 @@ export class RefusedBody extends Error {
 export function takeBodies(server: FastifyInstance, budget: BodyBudget): void {
   server.decorateRequest('bodyOwner', '')
   server.decorateRequest('releaseBody', undefined)
+  server.decorateRequest('bodyBytes', 0)
   server.decorate('bodyBudget', budget)
   server.addHook('onRequest', (request, _reply, done) => {
     if (typeOf(request) === undefined) delete request.headers['content-type'] // Fastify would refuse it before it looks for a body
@@ -101,6 +104,7 @@ export function setBodyParsers(server: FastifyInstance, parsers: BodyParsers): v
     const { bodyBudget } = request.server
     const limit = request.routeOptions.bodyLimit
     const bytes = await read(request, payload, limit)
+    request.bodyBytes = bytes.length
     if (bytes.length === 0) return {}
     const parse = chooseParser(request, parsers)
     const parsed = bytes.length <= BODY_LIMIT ? await parseBytes(bytes, parse) : await bodyBudget.inTurn(() => parseBytes(bytes, parse))

@@ -31,12 +31,16 @@ const STATUS = {
 /** The name of a refusal, `error_name` in its body. */
 export type RefusalName = keyof typeof STATUS
 
+/** What a refusal of an access token has besides: `WWW-Authenticate`, and `error` in the body. */
+export interface Challenge { readonly header: string, readonly error: string | undefined }
+
 /** A refusal. `errors`: what is wrong, for people; all of it at once. `retrySeconds`: when to try again, if that is known. */
 export interface Refusal<Name extends RefusalName = RefusalName> {
   readonly kind: 'refused'
   readonly name: Name
   readonly errors: readonly [string, ...string[]]
   readonly retrySeconds?: number
+  readonly challenge?: Challenge
 }
 
 /** The longest text of a refusal, in UTF-16 units, and how much of its end is left of a longer one. Texts have parts of the request, which may be long. */
@@ -74,7 +78,7 @@ export function statusOf(name: RefusalName): number {
   return STATUS[name]
 }
 
-/** The body of a refusal. */
-export function bodyOf({ name, errors }: Refusal): { readonly error_name: RefusalName, readonly errors: readonly string[] } {
-  return { error_name: name, errors }
+/** The body of a refusal. That of an access token has the fields of OAuth too. */
+export function bodyOf({ name, errors, challenge }: Refusal): { readonly error_name: RefusalName, readonly errors: readonly string[] } {
+  return { ...challenge?.error !== undefined && { error: challenge.error, error_description: errors[0] }, error_name: name, errors }
 }

@@ -95,6 +95,7 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
   server.decorateReply('refuse', function (this: FastifyReply, refusal: Refusal) {
     const seconds = refusal.retrySeconds ?? (refusal.name === 'service_unavailable' ? RETRY_SECONDS : undefined)
     if (seconds !== undefined) void this.header('Retry-After', String(seconds))
+    if (refusal.challenge !== undefined) void this.header('WWW-Authenticate', refusal.challenge.header)
     return this.code(statusOf(refusal.name)).send(bodyOf(refusal))
   })
   server.decorateRequest('isStrict', false)

@@ -1,15 +1,15 @@
 /** Changes of one account run one after another, and its reads few at once. Other accounts do not wait for them. */
 import { createConnection, type AddressInfo } from 'node:net'
-import AsyncLock from 'async-lock'
 import pg from 'pg'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { buildComputeServer } from '../../src/api/compute/server.ts'
 import { Waiters } from '../../src/api/compute/waiters.ts'
-import { ACCOUNT_QUEUE, AccountChanges } from '../../src/api/database/account-changes.ts'
+import { ACCOUNT_QUEUE, AccountChanges, CHANGE_BYTES, type AccountRequester } from '../../src/api/database/account-changes.ts'
+import type { Change } from '../../src/api/database/transaction.ts'
 import { READ_SHARE } from '../../src/api/read-share.ts'
 import { refuse } from '../../src/api/refusal.ts'
-import { ADA, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
+import { ADA, APPLICATION, CLIENT_OF, GRACE, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
@@ -64,13 +64,14 @@ t.test('40 changes of one account hold one connection while they wait, and other
 
 t.test('a request of an account for which too many changes wait gets 503 with Retry-After', async (t) => {
   const unlock = await lockAccount(t, ONE)
-  const requests = Array.from({ length: ACCOUNT_QUEUE.maxPending + 2 }, () => api.call('DELETE', '/1.0/cloud_ips/cip-zzzzz')) // one of them does not wait
+  const data = { text: 'x'.repeat(2 ** 20 - CHANGE_BYTES - 100) } // eight of these wait, and one has its turn
+  const requests = Array.from({ length: ACCOUNT_QUEUE.waitingMax / 2 ** 20 + 2 }, () => api.call('POST', '/1.0/config_maps', { data }))
   t.match(await Promise.race(requests), {
     status: 503, headers: { 'retry-after': '1' }, body: { error_name: 'service_unavailable', errors: ['other changes of this account take too long: try again'] },
   })
   t.match(await change(TWO), { status: 200 })
   await unlock()
-  t.ok((await Promise.all(requests)).some(({ status }) => status === 404), 'the others had their turn')
+  t.equal((await Promise.all(requests)).filter(({ status }) => status === 200).length, requests.length - 1, 'the others had their turn')
 })
 
 t.test('reports and placements of hypervisors wait in the same queue', async (t) => {
@@ -91,28 +92,125 @@ t.test('reports and placements of hypervisors wait in the same queue', async (t)
   t.strictSame((await Promise.all(requests)).map(({ statusCode }) => statusCode), Array.from({ length: 40 }, () => 200))
 })
 
+/** A requester of changes of ONE who may make them. */
+const somebody: AccountRequester = { accountId: ONE, requesterId: 'somebody', bodyBytes: () => 0, stillMay: () => Promise.resolve(undefined) }
+
 t.test('after a change that was refused, and one that failed, the next one runs, and the queue is forgotten', async (t) => {
-  const queues = new AsyncLock()
-  const accounts = new AccountChanges(tables, queues)
+  const accounts = new AccountChanges(tables, ACCOUNT_QUEUE)
   const results = await Promise.allSettled([
-    accounts.commit(ONE, () => Promise.resolve(refuse('resource_conflict', 'no'))), accounts.commit(ONE, () => Promise.reject(new Error('failed'))),
-    accounts.commit(ONE, () => Promise.resolve('done')),
+    accounts.commit(somebody, () => Promise.resolve(refuse('resource_conflict', 'no'))), accounts.commit(somebody, () => Promise.reject(new Error('failed'))),
+    accounts.commit(somebody, () => Promise.resolve('done')),
   ])
   t.match(results, [{ value: { name: 'resource_conflict' } }, { reason: { message: 'failed' } }, { value: 'done' }])
-  t.notOk(queues.isBusy())
+  t.notOk(accounts.isBusy)
 })
 
 t.test('a change whose turn does not come in time is refused, changes nothing, and blocks no other', async (t) => {
-  const queues = new AsyncLock({ timeout: 1, maxPending: 1 })
-  const accounts = new AccountChanges(tables, queues)
+  const accounts = new AccountChanges(tables, { atOnce: 1, waitingMax: CHANGE_BYTES, timeoutMs: 1 })
   const unlock = await lockAccount(t, ONE)
-  const first = accounts.commit(ONE, () => Promise.resolve('first'))
+  const first = accounts.commit(somebody, () => Promise.resolve('first'))
   const refusal = refuse('service_unavailable', 'other changes of this account take too long: try again')
-  t.strictSame(await Promise.all([1, 2].map(() => accounts.commit(ONE, () => Promise.reject(new Error('it ran'))))), [refusal, refusal], 'after a time, and where too many wait')
+  t.strictSame(await Promise.all([1, 2].map(() => accounts.commit(somebody, () => Promise.reject(new Error('it ran'))))), [refusal, refusal], 'after a time, and where too many wait')
   await unlock()
   t.equal(await first, 'first')
-  t.equal(await accounts.commit(ONE, () => Promise.resolve('next')), 'next')
-  t.notOk(queues.isBusy())
+  t.equal(await accounts.commit(somebody, () => Promise.resolve('next')), 'next')
+  t.notOk(accounts.isBusy)
+})
+
+/** Sends requests, and waits until all of their changes are in the queue. */
+async function enqueue<T>(requests: readonly (() => Promise<T>)[]): Promise<{ readonly answers: Promise<readonly T[]> }> {
+  let entered = 0
+  const commit = api.accounts.commit.bind(api.accounts)
+  api.accounts.commit = (async (...args: Parameters<typeof commit>) => {
+    entered++
+    return commit(...args)
+  }) as typeof commit
+  const answers = Promise.all(requests.map((request) => request()))
+  await until(() => entered === requests.length, 'the changes to wait')
+  api.accounts.commit = commit
+  return { answers }
+}
+
+/** Whether Ada collaborates in TWO. */
+const collaborate = (status: 'accepted' | 'ended') => tables.updateTable('collaborations').set({ status, finished_at: null }).where('account_id', '=', TWO).where('user_id', '=', ADA).execute()
+const mapsOf = async (account: string) => (await tables.selectFrom('config_maps').select('id').where('account_id', '=', account).execute()).length
+const post = (bearer: string, account: string) => () => api.callWith(bearer, 'POST', `/1.0/config_maps?account_id=${account}`, { data: {} })
+
+t.test('a withdrawal goes before all changes that wait, and those of whose access it takes are refused', async (t) => {
+  const [ada, grace] = [await api.userToken(ADA), await api.userToken(GRACE)]
+  const { id } = await tables.selectFrom('collaborations').select('id').where('account_id', '=', TWO).where('user_id', '=', ADA).executeTakeFirstOrThrow()
+  const before = await mapsOf(TWO)
+  const unlock = await lockAccount(t, TWO)
+  const changes = await enqueue(Array.from({ length: 40 }, () => post(ada, TWO)))
+  const withdrawal = await enqueue([() => api.callWith(grace, 'DELETE', `/1.0/collaborations/${id}?account_id=${TWO}`)])
+  await unlock()
+  t.match(await withdrawal.answers, [{ status: 200, body: { status: 'ended' } }])
+  const statuses = (await changes.answers).map(({ status }) => status)
+  t.strictSame(statuses.toSorted(), [200, ...Array.from({ length: 39 }, () => 404)], 'one had its turn already')
+  t.equal(await mapsOf(TWO), before + 1)
+  await collaborate('accepted')
+})
+
+t.test('the callers of an account take turns, and none uses the room of another', async (t) => {
+  const ada = await api.userToken(ADA)
+  const unlock = await lockAccount(t, TWO)
+  const order: string[] = []
+  const by = (name: string, request: () => Promise<{ status: number }>) => async () => {
+    const { status } = await request()
+    order.push(name)
+    return status
+  }
+  const adas = await enqueue(Array.from({ length: 10 }, () => by('ada', post(ada, TWO))))
+  const client = await enqueue(Array.from({ length: 2 }, () => by('client', () => change(TWO))))
+  await unlock()
+  t.strictSame([...await adas.answers, ...await client.answers], Array.from({ length: 12 }, () => 200))
+  t.strictSame(order.slice(0, 5), ['ada', 'ada', 'client', 'ada', 'client'])
+})
+
+t.test('a change whose right ends while it waits is refused, and changes nothing', async (t) => {
+  const newClient = async () => {
+    const { id } = (await api.call('POST', '/1.0/api_clients', {})).body as { id: string }
+    const token = await tables.transaction().execute((by) => api.auth.tokens.issue(by, { clientId: id, accountId: ONE }, ['infrastructure', 'orbit'], 3_600))
+    return { id, token }
+  }
+  const [deleted, lowered, expired] = [await newClient(), await newClient(), await newClient()]
+  const unauthorized = { status: 401, headers: { 'www-authenticate': 'Bearer realm="imds-api", error="invalid_token"' }, body: { error: 'invalid_token', error_name: 'unauthorized' } }
+  const expiry = { expires_at: new Date(0) }
+  for (const [name, bearer, account, end, expected] of [
+    ['the collaboration', await api.userToken(ADA), TWO, (by) => by.updateTable('collaborations').set({ status: 'ended' }).where('account_id', '=', TWO).execute(), { status: 404 }],
+    ['the account has another owner', await api.userToken(GRACE), TWO, (by) => by.updateTable('accounts').set({ owner_id: ADA }).where('id', '=', TWO).execute(), { status: 404 }],
+    ['the API client', deleted.token, ONE, (by) => by.updateTable('api_clients').set({ revoked_at: new Date() }).where('id', '=', deleted.id).execute(), unauthorized],
+    ['the scope of the API client', lowered.token, ONE, (by) => by.updateTable('api_clients').set({ permissions_group: 'storage' }).where('id', '=', lowered.id).execute(), {
+      status: 403, headers: { 'www-authenticate': /insufficient_scope/ }, body: { error_name: 'insufficient_scope' },
+    }],
+    ['the token', expired.token, ONE, (by) => by.updateTable('access_tokens').set(expiry).where('client_id', '=', expired.id).execute(), { status: 401, body: { error: 'expired_token' } }],
+    ['the sign-in', await api.userToken(ADA), ONE, (by) => by.updateTable('token_families').set({ revoked_at: new Date() }).where('user_id', '=', ADA).execute(), unauthorized],
+  ] as readonly (readonly [string, string, typeof ONE | typeof TWO, (by: Change) => Promise<unknown>, object])[]) {
+    t.match(await api.callWith(bearer, 'GET', `/1.0/config_maps?account_id=${account}`), { status: 200 }, name) // its token is in the cache
+    const before = await mapsOf(account)
+    const answer = await api.during(async (by) => {
+      await by.selectFrom('accounts').select('id').where('id', '=', account).forUpdate().execute()
+      await end(by)
+    }, post(bearer, account))
+    t.match(answer, expected, name)
+    t.equal(await mapsOf(account), before, name)
+  }
+  await tables.updateTable('accounts').set({ owner_id: GRACE }).where('id', '=', TWO).execute()
+  await collaborate('accepted')
+})
+
+t.test('a change of an account that is deleted while it waits is 404, and one of a profile needs its sign-in', async (t) => {
+  const ada = await api.userToken(ADA)
+  await observer.query(`
+    create temporary table copied as select * from accounts where id = '${ONE}'; update copied set id = 'acc-new03'; insert into accounts select * from copied`)
+  t.match(await api.during((by) => by.deleteFrom('accounts').where('id', '=', 'acc-new03').execute(), post(ada, 'acc-new03')), {
+    status: 404, body: { errors: ['this account does not exist'] },
+  })
+  const answer = await api.during(async (by) => {
+    await by.updateTable('token_families').set({ revoked_at: new Date() }).where('user_id', '=', ADA).execute()
+  }, () => api.callWith(ada, 'PUT', '/1.0/user', { name: 'Another' }))
+  t.match(answer, { status: 401 })
+  t.match(await tables.selectFrom('users').select('name').where('id', '=', ADA).executeTakeFirst(), { name: 'Ada Lovelace' })
 })
 
 t.test('40 reads of one account hold four connections, and those of other accounts and users are answered', async (t) => {
@@ -152,4 +250,17 @@ t.test('reads that are refused, or whose client goes away, give their turn back'
   await unlock()
   for (let i = 0; i < 2 * READ_SHARE.atOnce; i++) t.match(await api.call('GET', `/1.0/servers?account_id=${TWO}`), { status: 404 })
   t.match(await api.call('GET', '/1.0/servers'), { status: 200 })
+})
+
+t.test('a revocation that comes while a change runs waits for its commit', async (t) => {
+  const ada = await api.userToken(ADA)
+  const unlock = await lockTable(t, 'config_maps')
+  const changed = post(ada, TWO)()
+  t.equal(await waitingConnections(), 1)
+  const deleted = api.call('DELETE', `/1.0/applications/${APPLICATION}`)
+  t.equal(await waitingConnections(2), 2, 'the sign-in is locked')
+  await unlock()
+  t.match(await changed, { status: 200 })
+  t.match(await deleted, { status: 200 })
+  t.match(await post(ada, TWO)(), { status: 401 })
 })

@@ -19,6 +19,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/auth/grants.ts': 'api/grants',
   'api/auth/token-endpoint.ts': 'api/tokens',
   'api/auth/token-families.ts': 'api/grants',
+  'api/auth/requester.ts': 'api/account-changes',
   'api/auth/tokens.ts': 'api/tokens',
   'api/database/advance.ts': 'api/restored',
   'api/database/allocate.ts': 'api/properties',

@@ -4,12 +4,14 @@
  */
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Kysely } from 'kysely'
+import type { AccountRequester } from '../database/account-changes.ts'
 import type { Tables } from '../database/tables.ts'
 import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import { memberOf } from './requester.ts'
 import type { Identity } from './tokens.ts'
 
 /** Who sends a request, and the account that the request acts for. `userId`: undefined for an API client. */
-export interface Caller { readonly clientId: string, readonly userId: string | undefined, readonly accountId: string }
+export interface Caller extends AccountRequester { readonly clientId: string, readonly userId: string | undefined }
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -32,7 +34,7 @@ export function buildAccountChoice(
     const chosen = await chooseAccounts(tables, identity, (request.query as Readonly<Record<string, unknown>>)['account_id'], isRequired)
     if (isRefusal(chosen)) return reply.refuse(chosen)
     request.accountIds = chosen
-    if (isRequired) request.caller = { clientId: identity.clientId, userId: identity.kind === 'user' ? identity.userId : undefined, accountId: chosen[0]! }
+    if (isRequired) request.caller = { ...memberOf(request, chosen[0]!), clientId: identity.clientId, userId: identity.kind === 'user' ? identity.userId : undefined }
     return undefined
   }
 }

@@ -1,24 +1,28 @@
 /** The check of an access token on every request to the API. */
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { refuse } from '../refusal.ts'
+import type { Change } from '../database/transaction.ts'
+import { refuse, type Refusal } from '../refusal.ts'
 import { formatScopes } from './scopes.ts'
-import type { AccessTokens, Identity } from './tokens.ts'
+import type { AccessTokens, Identity, TokenCheck } from './tokens.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
     /** Set by the check of the access token, before a route of /1.0 runs. */
     identity: Identity
+    /** Checks the access token again, in a transaction: until its commit the token cannot be revoked. */
+    recheckToken: (change: Change) => Promise<Refusal | undefined>
   }
 }
 
-/** A refusal of a request without a valid access token: 401 with `WWW-Authenticate` (RFC 6750, 3). */
-interface Unauthenticated { readonly kind: 'unauthenticated', readonly error: string, readonly headerError: string | undefined, readonly description: string }
-
-const UNKNOWN: Unauthenticated = { kind: 'unauthenticated', error: 'invalid_token', headerError: 'invalid_token', description: 'the access token is not valid' }
-/** The interface writes token_expired in the header; recordings of the service have expired_token in the body. */
-const EXPIRED: Unauthenticated = { kind: 'unauthenticated', error: 'expired_token', headerError: 'token_expired', description: 'the access token has expired' }
 /** Without a token the header has no error (RFC 6750, 3.1). */
-const MISSING: Unauthenticated = { kind: 'unauthenticated', error: 'invalid_request', headerError: undefined, description: 'the request has no access token' }
+const MISSING = unauthorized('the request has no access token', 'invalid_request')
+const UNKNOWN = unauthorized('the access token is not valid', 'invalid_token', 'invalid_token')
+/** The interface writes token_expired in the header; recordings of the service have expired_token in the body. */
+const EXPIRED = unauthorized('the access token has expired', 'expired_token', 'token_expired')
+const WRONG_SCOPE: Refusal = {
+  ...refuse('insufficient_scope', 'the access token has no scope infrastructure'),
+  challenge: { header: 'Bearer error="insufficient_scope", scope="infrastructure"', error: undefined },
+}
 
 /** Old clients and Libcloud write OAuth instead of Bearer. */
 const HEADER = /^(?:bearer|oauth) +([A-Za-z0-9._~+/-]+=*) *$/i
@@ -27,21 +31,26 @@ const HEADER = /^(?:bearer|oauth) +([A-Za-z0-9._~+/-]+=*) *$/i
 export function buildBearerCheck(tokens: AccessTokens): (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined> {
   return async (request, reply) => {
     const [, token] = HEADER.exec(request.headers.authorization ?? '') ?? []
-    const check = token === undefined ? undefined : await tokens.check(token)
-    if (check?.kind !== 'valid') return sendUnauthenticated(reply, check === undefined ? MISSING : check.kind === 'expired' ? EXPIRED : UNKNOWN)
-    const { identity } = check
-    request.identity = identity
-    request.bodyOwner = identity.kind === 'client' ? identity.accountId : identity.userId
-    void reply.header('X-Oauth-Scopes', formatScopes(identity.scopes))
-    if (!identity.scopes.includes('infrastructure')) {
-      void reply.header('WWW-Authenticate', 'Bearer error="insufficient_scope", scope="infrastructure"')
-      return reply.refuse(refuse('insufficient_scope', 'the access token has no scope infrastructure'))
+    if (token === undefined) return reply.refuse(MISSING)
+    const check = await tokens.check(token)
+    if (check.kind === 'valid') {
+      const { identity } = check
+      request.identity = identity
+      request.bodyOwner = identity.kind === 'client' ? identity.accountId : identity.userId
+      request.recheckToken = async (change) => refuseToken(await tokens.recheck(change, token, identity))
+      void reply.header('X-Oauth-Scopes', formatScopes(identity.scopes))
     }
-    return undefined
+    const refusal = refuseToken(check)
+    return refusal && reply.refuse(refusal)
   }
 }
 
-function sendUnauthenticated(reply: FastifyReply, { error, headerError, description }: Unauthenticated): FastifyReply {
-  return reply.code(401).header('WWW-Authenticate', `Bearer realm="imds-api"${headerError === undefined ? '' : `, error="${headerError}"`}`)
-    .send({ error, error_description: description, error_name: 'unauthorized', errors: [description] })
+/** A refusal of a request without a valid access token: 401 with `WWW-Authenticate` (RFC 6750, 3). */
+function unauthorized(description: string, error: string, headerError?: string): Refusal {
+  return { ...refuse('unauthorized', description), challenge: { header: `Bearer realm="imds-api"${headerError === undefined ? '' : `, error="${headerError}"`}`, error } }
+}
+
+function refuseToken(check: TokenCheck): Refusal | undefined {
+  if (check.kind !== 'valid') return check.kind === 'expired' ? EXPIRED : UNKNOWN
+  return check.identity.scopes.includes('infrastructure') ? undefined : WRONG_SCOPE
 }

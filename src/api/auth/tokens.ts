@@ -5,7 +5,7 @@
 import { sql, type Kysely } from 'kysely'
 import { LRUCache } from 'lru-cache'
 import type { Tables } from '../database/tables.ts'
-import type { Change } from '../database/transaction.ts'
+import type { Change, Reader } from '../database/transaction.ts'
 import { SCOPES_OF_GROUP } from './scopes.ts'
 import { digest, newToken } from './secrets.ts'
 import { makeRoomInFamily } from './token-families.ts'
@@ -75,10 +75,26 @@ export class AccessTokens {
     return check
   }
 
+  /**
+   * Checks a token in a transaction, without the cache. Locks what the token belongs to, so that a revocation that comes later waits for the commit.
+   */
+  async recheck(change: Change, token: string, { kind, clientId }: Identity): Promise<TokenCheck> {
+    await (kind === 'client'
+      ? sql`select from api_clients where id = ${clientId} for share`
+      : sql`select from token_families where id = (select family_id from access_tokens where sha256 = ${digest(token)}) for share`).execute(change)
+    return (await this.#find(change, token)).check
+  }
+
   async #read(token: string): Promise<TokenCheck> {
     const start = this.#steady() // the cache counts from before the query, whose result may be old when it arrives
     const forgotten = this.#forgotten
-    const row = await this.#tables.selectFrom('access_tokens')
+    const { check, expiresAtMs } = await this.#find(this.#tables, token)
+    if (check.kind === 'valid' && forgotten === this.#forgotten) this.#known.set(token, { identity: check.identity, expiresAtMs }, { start })
+    return check
+  }
+
+  async #find(database: Reader, token: string): Promise<{ readonly check: TokenCheck, readonly expiresAtMs: number }> {
+    const row = await database.selectFrom('access_tokens')
       .leftJoin('api_clients', 'api_clients.id', 'access_tokens.client_id')
       .leftJoin('token_families', 'token_families.id', 'access_tokens.family_id')
       .select([
@@ -87,15 +103,13 @@ export class AccessTokens {
       ])
       .where('access_tokens.sha256', '=', digest(token)).whereRef('access_tokens.account_id', 'is not distinct from', 'api_clients.account_id').where('api_clients.revoked_at', 'is', null).where('token_families.revoked_at', 'is', null)
       .executeTakeFirst()
-    if (row === undefined) return { kind: 'unknown' }
+    if (row === undefined) return { check: { kind: 'unknown' }, expiresAtMs: 0 }
     const { client_id, account_id, application_id, user_id, scopes, permissions_group: group } = row
     const identity: Identity = client_id === null
       ? { kind: 'user', clientId: application_id!, userId: user_id!, scopes }
       : { kind: 'client', clientId: client_id, accountId: account_id!, scopes: SCOPES_OF_GROUP[group!].filter((scope) => scopes.includes(scope)) }
     const expiresAtMs = row.expires_at.getTime()
-    if (expiresAtMs <= this.#now()) return { kind: 'expired' }
-    if (forgotten === this.#forgotten) this.#known.set(token, { identity, expiresAtMs }, { start })
-    return { kind: 'valid', identity }
+    return { check: expiresAtMs <= this.#now() ? { kind: 'expired' } : { kind: 'valid', identity }, expiresAtMs }
   }
 
   /** Empties the cache. Call it after every change that takes access away. */

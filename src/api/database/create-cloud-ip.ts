@@ -11,7 +11,7 @@ export function takenFault(id: string, status: 'reserved' | 'mapped'): string {
 
 /** Creates an unmapped cloud IP for an account, within its limit, and returns its id. Locks the account. */
 export async function createCloudIp(change: Change, accountId: string): Promise<string | Refusal> {
-  const account = await lockAccount(change, accountId)
+  const account = (await lockAccount(change, accountId))!
   const { cloud_ips_used: used } = await usageOf(change, accountId)
   if (used >= account.cloud_ips_limit) return refuse('account_limit_reached', `the account has ${String(used)} cloud IPs, and its limit is ${String(account.cloud_ips_limit)}`)
   const id = await nextId(change, 'cip')

@@ -29,7 +29,7 @@ export interface NewServer {
 
 /** Returns the id of the new server. Locks the account, and the hypervisors of the requested zone (default: of the region). */
 export async function createServer(change: Change, compute: ComputeMode, accountId: string, asked: NewServer): Promise<string | Refusal> {
-  const account = await lockAccount(change, accountId)
+  const account = (await lockAccount(change, accountId))!
   const found = await findParts(change, accountId, asked)
   if (isRefusal(found)) return found
   const { ram_used: used } = await usageOf(change, accountId)

@@ -15,9 +15,12 @@ export interface Usage {
   readonly dbs_ram_used: number
 }
 
-/** Locks an account until the end of the transaction. Other transactions can still insert rows that refer to it, such as access tokens. */
-export async function lockAccount(change: Change, accountId: string): Promise<Selectable<Tables['accounts']>> {
-  return change.selectFrom('accounts').selectAll().where('id', '=', accountId).forNoKeyUpdate().executeTakeFirstOrThrow()
+/**
+ * Locks an account until the end of the transaction. Other transactions can still insert rows that refer to it, such as access tokens. Undefined: it was
+ * deleted.
+ */
+export async function lockAccount(change: Change, accountId: string): Promise<Selectable<Tables['accounts']> | undefined> {
+  return change.selectFrom('accounts').selectAll().where('id', '=', accountId).forNoKeyUpdate().executeTakeFirst()
 }
 
 /** What an account uses now. */

@@ -14,30 +14,42 @@ export const ENDED_STATES: readonly AccountStatus[] = ['closed', 'deleted']
 /** What decides which changes an account allows. */
 export interface AccountStanding { readonly status: AccountStatus, readonly telephone_verified: boolean, readonly valid_credit_card: boolean }
 
-/** When a change is allowed. `needsVerification`: only with a verified telephone and a valid payment card. */
-interface Rule { readonly states: readonly AccountStatus[], readonly needsVerification: boolean }
+/**
+ * When a change is allowed. `needsVerification`: only with a verified telephone and a valid payment card. `isWithdrawal`: the change only takes access away, so
+ * it does not wait for changes that the access allows.
+ */
+interface Rule { readonly states: readonly AccountStatus[], readonly needsVerification: boolean, readonly isWithdrawal: boolean }
 
-const ALWAYS: Rule = { states: ACCOUNT_STATES, needsVerification: false }
+const ALWAYS: Rule = { states: ACCOUNT_STATES, needsVerification: false, isWithdrawal: false }
+const WITHDRAWAL: Rule = { ...ALWAYS, isWithdrawal: true }
+const IN_USE: Rule = { states: ['active', 'overdue', 'warning'], needsVerification: true, isWithdrawal: false }
 
 /** When each change is allowed. Requests that correct an account or withdraw access are always allowed; all others need an account in use, and verified. */
 export const CHANGES = {
   'PUT /accounts/ID': ALWAYS,
   'PUT /account': ALWAYS,
-  'PUT /api_clients/ID with only `permissions_group`, to `storage`': ALWAYS,
-  'POST /api_clients/ID/reset_secret': ALWAYS,
-  'DELETE /api_clients/ID': ALWAYS,
-  'POST /applications/ID/reset_secret': ALWAYS,
-  'DELETE /applications/ID': ALWAYS,
-  'DELETE /collaborations/ID': ALWAYS,
+  'PUT /api_clients/ID with only `permissions_group`, to `storage`': WITHDRAWAL,
+  'POST /api_clients/ID/reset_secret': WITHDRAWAL,
+  'DELETE /api_clients/ID': WITHDRAWAL,
+  'POST /applications/ID/reset_secret': WITHDRAWAL,
+  'DELETE /applications/ID': WITHDRAWAL,
+  'DELETE /collaborations/ID': WITHDRAWAL,
   'PUT /user': ALWAYS,
   'PUT /users/ID': ALWAYS,
   'POST /user/collaborations/ID/accept': ALWAYS,
-  'POST /user/collaborations/ID/reject': ALWAYS,
-  'DELETE /user/collaborations/ID': ALWAYS,
-  'every other change': { states: ['active', 'overdue', 'warning'], needsVerification: true },
+  'POST /user/collaborations/ID/reject': WITHDRAWAL,
+  'DELETE /user/collaborations/ID': WITHDRAWAL,
+  'POST /accounts/ID/reset_ftp_password': { ...IN_USE, isWithdrawal: true },
+  'POST /account/reset_ftp_password': { ...IN_USE, isWithdrawal: true },
+  'every other change': IN_USE,
 } as const satisfies Readonly<Record<string, Rule>>
 /** A key of CHANGES. */
 export type ChangeRequest = keyof typeof CHANGES
+
+/** True for a change that only takes access away. */
+export function isWithdrawal(request: ChangeRequest): boolean {
+  return CHANGES[request].isWithdrawal
+}
 
 /** Why an account does not allow a change; undefined: it does. */
 export function refuseChange(request: ChangeRequest, account: AccountStanding): Refusal | undefined {

@@ -6,6 +6,7 @@
 import type { InferResult } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
+import { memberOf } from '../auth/requester.ts'
 import { digest, newSecret } from '../auth/secrets.ts'
 import { usageOfAccounts, type Usage } from '../database/limits.ts'
 import type { Change, Reader } from '../database/transaction.ts'
@@ -68,20 +69,25 @@ export function addAccountRoutes(server: ApiServer, { tables, accounts, site }: 
   })
   server.get('/accounts/:id', { schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } } }, async ({ accountIds, params: { id } }, reply) =>
     reply.respond(200, accountIds.includes(id) ? await load(tables, site, id) : notFound(`the account ${id}`)))
-  server.put('/accounts/:id', { schema: { summary: 'Change an account', tags: TAGS, params: Params, body: Update, response: { 200: Account } } }, async ({ accountIds, params: { id }, body }, reply) =>
-    reply.respond(200, accountIds.includes(id) ? await accounts.commit(id, (change) => update(change, site, id, body), 'PUT /accounts/ID') : notFound(`the account ${id}`)))
-  server.post('/accounts/:id/reset_ftp_password', { schema: { ...RESET, params: Params } }, async ({ accountIds, params: { id } }, reply) =>
-    reply.respond(200, accountIds.includes(id) ? await accounts.commit(id, (change) => resetFtpPassword(change, site, id)) : notFound(`the account ${id}`)))
+  server.put('/accounts/:id', { schema: { summary: 'Change an account', tags: TAGS, params: Params, body: Update, response: { 200: Account } } }, async (request, reply) => {
+    const { accountIds, params: { id }, body } = request
+    return reply.respond(200, accountIds.includes(id) ? await accounts.commit(memberOf(request, id), (change) => update(change, site, id, body), 'PUT /accounts/ID') : notFound(`the account ${id}`))
+  })
+  server.post('/accounts/:id/reset_ftp_password', { schema: { ...RESET, params: Params } }, async (request, reply) => {
+    const { accountIds, params: { id } } = request
+    const reset = () => accounts.commit(memberOf(request, id), (change) => resetFtpPassword(change, site, id), 'POST /accounts/ID/reset_ftp_password')
+    return reply.respond(200, accountIds.includes(id) ? await reset() : notFound(`the account ${id}`))
+  })
 }
 
 /** Adds `/account`: the account for which the request acts. */
 export function addChosenAccountRoute(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/account', { schema: { summary: 'Get the account of the request', tags: TAGS, response: { 200: Account } } }, async ({ caller }, reply) =>
     reply.respond(200, await load(tables, site, caller.accountId)))
-  server.put('/account', { schema: { summary: 'Change the account of the request', tags: TAGS, body: Update, response: { 200: Account } } }, async ({ caller: { accountId }, body }, reply) =>
-    reply.respond(200, await accounts.commit(accountId, (change) => update(change, site, accountId, body), 'PUT /account')))
-  server.post('/account/reset_ftp_password', { schema: RESET }, async ({ caller: { accountId } }, reply) =>
-    reply.respond(200, await accounts.commit(accountId, (change) => resetFtpPassword(change, site, accountId))))
+  server.put('/account', { schema: { summary: 'Change the account of the request', tags: TAGS, body: Update, response: { 200: Account } } }, async ({ caller, body }, reply) =>
+    reply.respond(200, await accounts.commit(caller, (change) => update(change, site, caller.accountId, body), 'PUT /account')))
+  server.post('/account/reset_ftp_password', { schema: RESET }, async ({ caller }, reply) =>
+    reply.respond(200, await accounts.commit(caller, (change) => resetFtpPassword(change, site, caller.accountId), 'POST /account/reset_ftp_password')))
 }
 
 async function update(

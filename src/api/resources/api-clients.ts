@@ -42,8 +42,8 @@ export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }
 
   server.post('/api_clients', {
     schema: { summary: 'Create an API client', description: 'It has no secret yet: reset_secret returns its first one.', tags: TAGS, body: Body, response: { 201: ApiClient } },
-  }, async ({ caller: { accountId }, body }, reply) =>
-    reply.respond(201, await accounts.commit(accountId, async (change) => {
+  }, async ({ caller, caller: { accountId }, body }, reply) =>
+    reply.respond(201, await accounts.commit(caller, async (change) => {
       const refusal = await refuseBeyondLimit(change, accountId, 'api_clients_limit')
       if (refusal !== undefined) return refusal
       const id = await nextId(change, 'cli')
@@ -53,8 +53,8 @@ export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }
       return load(change, site, accountId, id)
     })))
 
-  server.put('/api_clients/:id', { schema: { summary: 'Change an API client', tags: TAGS, params: Params, body: Body, response: { 200: ApiClient } } }, async ({ caller: { accountId }, params: { id }, body }, reply) => {
-    const result = await accounts.commit(accountId, async (change) => {
+  server.put('/api_clients/:id', { schema: { summary: 'Change an API client', tags: TAGS, params: Params, body: Body, response: { 200: ApiClient } } }, async ({ caller, caller: { accountId }, params: { id }, body }, reply) => {
+    const result = await accounts.commit(caller, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       const { name = current.name, description = current.description, permissions_group = current.permissions_group } = body
@@ -67,8 +67,8 @@ export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }
 
   server.delete('/api_clients/:id', {
     schema: { summary: 'Delete an API client', description: 'Its access tokens end at once. It stays readable, with revoked_at.', tags: TAGS, params: Params, response: { 200: ApiClient } },
-  }, async ({ caller: { accountId }, params: { id } }, reply) => {
-    const result = await accounts.commit(accountId, async (change) => {
+  }, async ({ caller, caller: { accountId }, params: { id } }, reply) => {
+    const result = await accounts.commit(caller, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       await change.updateTable('api_clients').set({ revoked_at: new Date(), secret_sha256: null }).where('id', '=', id).execute()
@@ -85,8 +85,8 @@ export function addApiClientRoutes(server: ApiServer, { tables, accounts, site }
       summary: 'Get a new secret for an API client', description: 'The response is the only one that has it. Access tokens that were issued before stay valid.', tags: TAGS,
       params: Params, response: { 200: ApiClient },
     },
-  }, async ({ caller: { accountId }, params: { id } }, reply) =>
-    reply.respond(200, await accounts.commit(accountId, async (change) => {
+  }, async ({ caller, caller: { accountId }, params: { id } }, reply) =>
+    reply.respond(200, await accounts.commit(caller, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       const secret = newSecret()

@@ -47,8 +47,8 @@ export function addApplicationRoutes(server: ApiServer, { tables, accounts, site
 
   server.post('/applications', {
     schema: { summary: 'Create an application', description: 'It has no secret yet: reset_secret returns its first one.', tags: TAGS, body: Body, response: { 201: Application } },
-  }, async ({ caller: { accountId }, body: { name = '', description } }, reply) =>
-    reply.respond(201, await accounts.commit(accountId, async (change) => {
+  }, async ({ caller, caller: { accountId }, body: { name = '', description } }, reply) =>
+    reply.respond(201, await accounts.commit(caller, async (change) => {
       const refusal = await refuseBeyondLimit(change, accountId, 'applications_limit')
       if (refusal !== undefined) return refusal
       const id = await nextId(change, 'app')
@@ -57,8 +57,8 @@ export function addApplicationRoutes(server: ApiServer, { tables, accounts, site
     })))
 
   const changing = { tags: TAGS, params: Params, response: { 200: Application } }
-  server.put('/applications/:id', { schema: { summary: 'Change an application', ...changing, body: Body } }, async ({ caller: { accountId }, params: { id }, body }, reply) =>
-    reply.respond(200, await accounts.commit(accountId, async (change) => {
+  server.put('/applications/:id', { schema: { summary: 'Change an application', ...changing, body: Body } }, async ({ caller, caller: { accountId }, params: { id }, body }, reply) =>
+    reply.respond(200, await accounts.commit(caller, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       const { name = current.name, description = current.description } = body
@@ -68,8 +68,8 @@ export function addApplicationRoutes(server: ApiServer, { tables, accounts, site
 
   server.delete('/applications/:id', {
     schema: { summary: 'Delete an application', description: 'The tokens of its users end at once. It stays readable, with revoked_at.', ...changing },
-  }, async ({ caller: { accountId }, params: { id } }, reply) => {
-    const result = await accounts.commit(accountId, async (change) => {
+  }, async ({ caller, caller: { accountId }, params: { id } }, reply) => {
+    const result = await accounts.commit(caller, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       await change.updateTable('applications').set({ revoked_at: new Date(), secret_sha256: null }).where('id', '=', id).execute()
@@ -83,8 +83,8 @@ export function addApplicationRoutes(server: ApiServer, { tables, accounts, site
 
   server.post('/applications/:id/reset_secret', {
     schema: { summary: 'Get a new secret for an application', description: 'The response is the only one that has it. Tokens that were issued before stay valid.', ...changing },
-  }, async ({ caller: { accountId }, params: { id } }, reply) =>
-    reply.respond(200, await accounts.commit(accountId, async (change) => {
+  }, async ({ caller, caller: { accountId }, params: { id } }, reply) =>
+    reply.respond(200, await accounts.commit(caller, async (change) => {
       const current = await lock(change, accountId, id)
       if (isRefusal(current)) return current
       const secret = newSecret()

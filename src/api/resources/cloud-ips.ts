@@ -60,7 +60,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
   })
 
   server.post('/cloud_ips', { schema: { summary: 'Create a cloud IP', tags: TAGS, body: Change, response: { 201: CloudIp } } }, async ({ caller, body }, reply) =>
-    reply.respond(201, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(201, await accounts.commit(caller, async (change) => {
       const values = valuesOf(body)
       if (isRefusal(values)) return values
       const id = await createCloudIp(change, caller.accountId)
@@ -70,7 +70,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
     })))
 
   server.put('/cloud_ips/:id', { schema: { summary: 'Change a cloud IP', tags: TAGS, params: Params, body: Change, response: { 200: CloudIp } } }, async ({ caller, params, body }, reply) =>
-    reply.respond(200, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(200, await accounts.commit(caller, async (change) => {
       const values = valuesOf(body)
       if (isRefusal(values)) return values
       const current = await lock(change, caller.accountId, params.id)
@@ -80,7 +80,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
     })))
 
   server.delete('/cloud_ips/:id', { schema: { summary: 'Delete a cloud IP', description: 'Its address goes back to the region. Refused (409) while it is mapped.', tags: TAGS, params: Params, response: { 200: CloudIp } } }, async ({ caller, params }, reply) =>
-    reply.respond(200, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(200, await accounts.commit(caller, async (change) => {
       const current = await lock(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       if (current.status !== 'unmapped') return refuse('resource_conflict', takenFault(params.id, current.status))
@@ -96,7 +96,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
       params: Params, body: Type.Object({ destination: Type.String() }), response: { 202: CloudIp },
     },
   }, async ({ caller, params, body }, reply) =>
-    reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(202, await accounts.commit(caller, async (change) => {
       const current = await lock(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       if (current.status !== 'unmapped') return refuse('resource_conflict', takenFault(params.id, current.status))
@@ -109,7 +109,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
     })))
 
   server.post('/cloud_ips/:id/unmap', { schema: { summary: 'Unmap a cloud IP', tags: TAGS, params: Params, response: { 202: CloudIp } } }, async ({ caller, params }, reply) =>
-    reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(202, await accounts.commit(caller, async (change) => {
       const current = await lock(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       if (current.status !== 'mapped') return refuse('resource_conflict', current.status === 'unmapped' ? `${params.id} is not mapped` : takenFault(params.id, current.status))

@@ -3,10 +3,12 @@
  * address accepts. model/collaboration.ts has the states. An invitation shows no user before it is accepted, so that an account cannot find out whether
  * a user has the address.
  */
+import type { FastifyRequest } from 'fastify'
 import { sql, type InferResult } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { accountsOf, type Caller } from '../auth/account-choice.ts'
+import { outsiderOf } from '../auth/requester.ts'
 import type { Identity } from '../auth/tokens.ts'
 import { nextId } from '../database/allocate.ts'
 import { forgetFinished } from '../database/kept-rows.ts'
@@ -50,18 +52,18 @@ export function addCollaborationRoutes(server: ApiServer, { tables, accounts, si
   server.post('/collaborations', {
     schema: { summary: 'Invite somebody to the account', description: 'Refused (409) for an address that is invited or has access already.', tags: TAGS, body: Create, response: { 201: Collaboration } },
   }, async ({ caller, body }, reply) =>
-    reply.respond(201, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(201, await accounts.commit(caller, async (change) => {
       const id = await invite(change, caller, body)
       return isRefusal(id) ? id : load(change, caller.accountId, id)
     })))
 
-  server.post('/collaborations/:id/resend', { schema: { summary: 'Send the invitation again', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ caller: { accountId }, params: { id } }, reply) =>
-    reply.respond(200, await accounts.commit(accountId, async (change) => await move(change, ofAccount(change, accountId), id, 'resend') ?? load(change, accountId, id))))
+  server.post('/collaborations/:id/resend', { schema: { summary: 'Send the invitation again', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ caller, caller: { accountId }, params: { id } }, reply) =>
+    reply.respond(200, await accounts.commit(caller, async (change) => await move(change, ofAccount(change, accountId), id, 'resend') ?? load(change, accountId, id))))
 
   server.delete('/collaborations/:id', {
     schema: { summary: 'Cancel an invitation, or end an accepted collaboration', tags: TAGS, params: Params, response: { 200: Collaboration } },
-  }, async ({ caller: { accountId }, params: { id } }, reply) =>
-    reply.respond(200, await accounts.commit(accountId, async (change) => await move(change, ofAccount(change, accountId), id, 'remove') ?? load(change, accountId, id), 'DELETE /collaborations/ID')))
+  }, async ({ caller, caller: { accountId }, params: { id } }, reply) =>
+    reply.respond(200, await accounts.commit(caller, async (change) => await move(change, ofAccount(change, accountId), id, 'remove') ?? load(change, accountId, id), 'DELETE /collaborations/ID')))
 
   async function load(database: Reader, accountId: string, id: string): Promise<Collaboration | Refusal> {
     const row = await ofAccount(database, accountId).where('collaborations.id', '=', id).executeTakeFirst()
@@ -80,29 +82,34 @@ export function addUserCollaborationRoutes(server: ApiServer, { tables, accounts
 
   server.post('/user/collaborations/:id/accept', {
     schema: { summary: 'Accept an invitation', description: 'Gives access to the account.', tags: TAGS, params: Params, response: { 200: Collaboration } },
-  }, async ({ identity, params: { id } }, reply) =>
-    reply.respond(200, await asUser(identity, (userId) => changeAsUser(userId, id, 'accept', 'POST /user/collaborations/ID/accept'))))
+  }, async (request, reply) =>
+    reply.respond(200, await changeAsUser(request, 'accept', 'POST /user/collaborations/ID/accept')))
 
-  server.post('/user/collaborations/:id/reject', { schema: { summary: 'Reject an invitation', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async ({ identity, params: { id } }, reply) =>
-    reply.respond(200, await asUser(identity, (userId) => changeAsUser(userId, id, 'reject', 'POST /user/collaborations/ID/reject'))))
+  server.post('/user/collaborations/:id/reject', { schema: { summary: 'Reject an invitation', tags: TAGS, params: Params, response: { 200: Collaboration } } }, async (request, reply) =>
+    reply.respond(200, await changeAsUser(request, 'reject', 'POST /user/collaborations/ID/reject')))
 
   server.delete('/user/collaborations/:id', {
     schema: { summary: 'End an accepted collaboration', description: 'Takes the access away at once.', tags: TAGS, params: Params, response: { 200: Collaboration } },
-  }, async ({ identity, params: { id } }, reply) =>
-    reply.respond(200, await asUser(identity, (userId) => changeAsUser(userId, id, 'leave', 'DELETE /user/collaborations/ID'))))
+  }, async (request, reply) =>
+    reply.respond(200, await changeAsUser(request, 'leave', 'DELETE /user/collaborations/ID')))
 
   async function load(database: Reader, userId: string, id: string): Promise<Collaboration | Refusal> {
     const row = await ofUser(database, userId).where('collaborations.id', '=', id).executeTakeFirst()
     return row === undefined ? notFound(`the collaboration ${id}`) : represent(site, 'user', row)
   }
 
-  async function changeAsUser(userId: string, id: string, trigger: CollaborationTrigger, request: ChangeRequest): Promise<Collaboration | Refusal> {
-    const found = await ofUser(tables, userId).where('collaborations.id', '=', id).executeTakeFirst()
-    if (found === undefined) return notFound(`the collaboration ${id}`)
-    return accounts.commit(found.account_id, async (change) => {
-      if (trigger === 'accept' && (await accountsOf(change, userId)).includes(found.account_id)) return refuse('resource_conflict', `you have access to ${found.account_id} already`)
-      return await move(change, ofUser(change, userId), id, trigger, userId) ?? load(change, userId, id)
-    }, request)
+  async function changeAsUser(
+    request: FastifyRequest<{ Params: Static<typeof Params> }>, trigger: CollaborationTrigger, kind: ChangeRequest,
+  ): Promise<Collaboration | Refusal> {
+    const { identity, params: { id } } = request
+    return asUser(identity, async (userId) => {
+      const found = await ofUser(tables, userId).where('collaborations.id', '=', id).executeTakeFirst()
+      if (found === undefined) return notFound(`the collaboration ${id}`)
+      return accounts.commit(outsiderOf(request, found.account_id), async (change) => {
+        if (trigger === 'accept' && (await accountsOf(change, userId)).includes(found.account_id)) return refuse('resource_conflict', `you have access to ${found.account_id} already`)
+        return await move(change, ofUser(change, userId), id, trigger, userId) ?? load(change, userId, id)
+      }, kind)
+    })
   }
 }
 

@@ -44,7 +44,7 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
     const data = body.data as DataText
     const fault = dataFault(data)
     if (fault !== undefined) return reply.refuse(refuse('unprocessable_entity', fault))
-    return send(reply, await accounts.commit(caller.accountId, async (change) => {
+    return send(reply, await accounts.commit(caller, async (change) => {
       const { accountId } = caller
       const bytes = Buffer.byteLength(data.text)
       const refusal = await refuseBeyondLimit(change, accountId, 'config_maps_limit') ?? await refuseBeyondLimit(change, accountId, 'config_maps_bytes_limit', bytes)
@@ -66,12 +66,12 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
     const fault = data && dataFault(data)
     if (fault !== undefined) return reply.refuse(refuse('unprocessable_entity', fault))
     const values = { ...name !== undefined && { name: name ?? '' }, ...data !== undefined && { data: data.text } }
-    return send(reply, await accounts.commit(caller.accountId, async (change) =>
+    return send(reply, await accounts.commit(caller, async (change) =>
       await update(change, caller.accountId, params.id, values) ?? load(change, site, caller.accountId, params.id)))
   })
 
   server.delete('/config_maps/:id', { schema: { summary: 'Delete a config map', tags: TAGS, params: Params, response: { 200: ConfigMap } } }, async ({ caller, params }, reply) =>
-    send(reply, await accounts.commit(caller.accountId, async (change) => {
+    send(reply, await accounts.commit(caller, async (change) => {
       const last = await load(change, site, caller.accountId, params.id)
       await change.deleteFrom('config_maps').where('id', '=', params.id).where('account_id', '=', caller.accountId).execute()
       return last

@@ -48,7 +48,7 @@ export function addDatabaseServerRoutes(server: ApiServer, { tables, accounts, s
     reply.respond(200, await load(tables, site, caller.accountId, params.id)))
 
   server.put('/database_servers/:id', { schema: { summary: 'Name a database server', tags: TAGS, params: Params, body: Update, response: { 200: DatabaseServer } } }, async ({ caller, params, body }, reply) =>
-    reply.respond(200, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(200, await accounts.commit(caller, async (change) => {
       const row = await change.selectFrom('database_servers').selectAll().where('id', '=', params.id).where('account_id', '=', caller.accountId).forUpdate().executeTakeFirst()
       if (row === undefined) return notFound(`the database server ${params.id}`)
       if (['deleting', 'deleted'].includes(row.status)) return refuse('resource_conflict', `${params.id} is ${row.status}`)

@@ -40,7 +40,7 @@ export function addImageRoutes(server: ApiServer, { tables, accounts, site, comp
     reply.respond(200, await load(tables, site, caller.accountId, id)))
 
   server.put('/images/:id', { bodyLimit: LONG_BODY_LIMIT, schema: { summary: 'Change an image of the account', tags: TAGS, params: Params, body: Update, response: { 200: Image } } }, async ({ caller, params, body }, reply) =>
-    reply.respond(200, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(200, await accounts.commit(caller, async (change) => {
       const image = await lockImage(change, caller.accountId, params.id)
       if (isRefusal(image)) return image
       const { name, username, description, arch, status, public: isPublic, compatibility_mode, min_ram } = body
@@ -58,7 +58,7 @@ export function addImageRoutes(server: ApiServer, { tables, accounts, site, comp
   server.delete('/images/:id', {
     schema: { summary: 'Delete an image of the account', description: 'Refused (409) while it is locked or a server uses it.', tags: TAGS, params: Params, response: { 202: Image } },
   }, async ({ caller, params }, reply) =>
-    reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(202, await accounts.commit(caller, async (change) => {
       const image = await lockImage(change, caller.accountId, params.id)
       return isRefusal(image) ? image : await remove(change, compute, image) ?? representMember(change, site, image.id)
     })))
@@ -67,7 +67,7 @@ export function addImageRoutes(server: ApiServer, { tables, accounts, site, comp
     server.put(`/images/:id/${verb}_resource`, {
       schema: { summary: `${locked ? 'Lock' : 'Unlock'} an image`, description: 'A locked image cannot be deleted.', tags: TAGS, params: Params, response: { 200: Image } },
     }, async ({ caller, params }, reply) =>
-      reply.respond(200, await accounts.commit(caller.accountId, async (change) => {
+      reply.respond(200, await accounts.commit(caller, async (change) => {
         const image = await lockImage(change, caller.accountId, params.id)
         if (isRefusal(image)) return image
         await change.updateTable('images').set({ locked }).where('id', '=', image.id).execute()

@@ -35,7 +35,7 @@ export function addServerActionRoutes(server: ApiServer, { accounts, site, compu
   }
   for (const action of SERVER_ACTIONS) {
     server.post(`/servers/:id/${action}`, { schema: { summary: ACTION_RULES[action].does, tags: ['Servers'], params: Type.Object({ id: Type.String() }), response: { 202: Server } } }, async ({ caller, params }, reply) => {
-      const done = await accounts.commit(caller.accountId, (change) => act(change, caller.accountId, params.id, action))
+      const done = await accounts.commit(caller, (change) => act(change, caller.accountId, params.id, action))
       if (isRefusal(done)) return reply.refuse(done)
       const { member, extras: { imageId, consoleToken } } = done
       if (imageId !== undefined) void reply.header('Link', `<${site.baseUrl}/1.0/images/${imageId}>; rel=snapshot`)

@@ -87,7 +87,7 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
     reply.respond(200, await load(tables, site, caller.accountId, params.id)))
 
   server.post('/servers', { bodyLimit: LONG_BODY_LIMIT, schema: { summary: 'Create a server', tags: TAGS, body: Create, response: { 202: Server } } }, async ({ caller, body }, reply) =>
-    reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(202, await accounts.commit(caller, async (change) => {
       const id = refuseSchedule(body) ?? await createServer(change, compute, caller.accountId, {
         image: body.image, name: body.name ?? '', serverType: body.server_type, zone: body.zone, userData: typeof body.user_data === 'string' ? compactUserData(body.user_data) : null,
         serverGroups: body.server_groups?.map(idOf), cloudIp: body.cloud_ip === 'true' || (body.cloud_ip ?? false),
@@ -98,7 +98,7 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
     })))
 
   server.put('/servers/:id', { bodyLimit: LONG_BODY_LIMIT, schema: { summary: 'Change a server', tags: TAGS, params: Params, body: Update, response: { 200: Server } } }, async ({ caller, params, body }, reply) =>
-    reply.respond(200, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(200, await accounts.commit(caller, async (change) => {
       const current = await lockServer(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       const refusal = refuseSchedule(body) ?? await update(change, current, body)
@@ -108,7 +108,7 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
   server.delete('/servers/:id', {
     schema: { summary: 'Delete a server', description: 'Unmaps its cloud IPs. Refused (409) while it is locked.', tags: TAGS, params: Params, response: { 202: Server } },
   }, async ({ caller, params }, reply) =>
-    reply.respond(202, await accounts.commit(caller.accountId, async (change) => {
+    reply.respond(202, await accounts.commit(caller, async (change) => {
       const current = await lockServer(change, caller.accountId, params.id)
       if (isRefusal(current)) return current
       if (current.locked) return refuse('resource_conflict', `${params.id} is locked: unlock it first`)
@@ -123,7 +123,7 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
 
   for (const [verb, locked] of [['lock', true], ['unlock', false]] as const) {
     server.put(`/servers/:id/${verb}_resource`, { schema: { summary: `${locked ? 'Lock' : 'Unlock'} a server`, description: 'A locked server cannot be deleted.', tags: TAGS, params: Params, response: { 200: Server } } }, async ({ caller, params }, reply) =>
-      reply.respond(200, await accounts.commit(caller.accountId, async (change) => {
+      reply.respond(200, await accounts.commit(caller, async (change) => {
         const current = await lockServer(change, caller.accountId, params.id)
         if (isRefusal(current)) return current
         await change.updateTable('servers').set({ locked }).where('id', '=', params.id).execute()

@@ -1,8 +1,9 @@
 /** Users of the accounts of the caller. An API client acts for its account, so its `/user` is the account's owner. */
-import type { FastifyReply } from 'fastify'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { sql, type Insertable, type InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
+import { profileOwnerOf } from '../auth/requester.ts'
 import type { Identity } from '../auth/tokens.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Reader } from '../database/transaction.ts'
@@ -34,51 +35,54 @@ const Params = Type.Object({ id: Type.String() })
 const CHANGE_RULE = 'Only the user can change the profile. An API client may send it as it is. A new key goes into later servers.'
 
 /** Adds the routes. */
-export function addUserRoutes(server: ApiServer, { tables, site }: ResourceParts): void {
+export function addUserRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/users', { schema: { summary: 'List the users of the account', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ accountIds }) =>
     (await selectUsers(tables, accountIds).orderBy('users.id').execute()).map((row) => ({ ...represent(site, row), default_account: null })))
 
   server.get('/users/:id', { schema: { summary: 'Get a user', tags: TAGS, params: Params, response: { 200: User } } }, async ({ accountIds, identity, params: { id } }, reply) =>
-    reply.respond(200, await load(accountIds, await selfOf(identity), id)))
+    reply.respond(200, await load(tables, accountIds, await selfOf(tables, identity), id)))
 
-  server.put('/users/:id', { schema: { summary: 'Change a user', description: CHANGE_RULE, tags: TAGS, params: Params, body: Change, response: { 200: User } } }, async ({ accountIds, identity, params: { id }, body }, reply) =>
-    change(reply, accountIds, identity, id, body))
+  server.put('/users/:id', { schema: { summary: 'Change a user', description: CHANGE_RULE, tags: TAGS, params: Params, body: Change, response: { 200: User } } }, async (request, reply) =>
+    reply.respond(200, await change(request, reply, request.params.id)))
 
   server.get('/user', { schema: { summary: 'Get the user of the token', tags: TAGS, response: { 200: User } } }, async ({ accountIds, identity }, reply) => {
-    const id = await selfOf(identity)
-    return reply.respond(200, await load(accountIds, id, id))
+    const id = await selfOf(tables, identity)
+    return reply.respond(200, await load(tables, accountIds, id, id))
   })
 
-  server.put('/user', { schema: { summary: 'Change the user of the token', description: CHANGE_RULE, tags: TAGS, body: Change, response: { 200: User } } }, async ({ accountIds, identity, body }, reply) =>
-    change(reply, accountIds, identity, await selfOf(identity), body))
+  server.put('/user', { schema: { summary: 'Change the user of the token', description: CHANGE_RULE, tags: TAGS, body: Change, response: { 200: User } } }, async (request, reply) =>
+    reply.respond(200, await change(request, reply)))
 
-  async function selfOf(identity: Identity): Promise<string> {
-    return identity.kind === 'user' ? identity.userId : ownerOf(tables, identity.accountId)
-  }
-
-  async function load(accountIds: readonly string[], self: string, id: string): Promise<Static<typeof User> | Refusal> {
-    const row = await selectUsers(tables, accountIds, self).where('users.id', '=', id).executeTakeFirst()
+  async function load(database: Reader, accountIds: readonly string[], self: string, id: string): Promise<Static<typeof User> | Refusal> {
+    const row = await selectUsers(database, accountIds, self).where('users.id', '=', id).executeTakeFirst()
     return row === undefined ? notFound(`the user ${id}`) : represent(site, row)
   }
 
-  async function change(
-    reply: FastifyReply, accountIds: readonly string[], identity: Identity, id: string, body: Static<typeof Change>,
-  ): Promise<FastifyReply> {
-    const self = await selfOf(identity)
-    const row = await selectUsers(tables, accountIds, self).where('users.id', '=', id).executeTakeFirst()
-    if (row === undefined) return reply.refuse(notFound(`the user ${id}`))
-    const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
-    if (identity.kind === 'user' && identity.userId !== id) return reply.refuse(forbidden)
-    const values = changesOf(row, body)
-    if (isRefusal(values)) return reply.refuse(values)
-    if (Object.keys(values).length === 0) {
-      reply.changedNothing = true
-      return reply.respond(200, represent(site, row))
-    }
-    if (identity.kind === 'client') return reply.refuse(forbidden)
-    await tables.updateTable('users').set(values).where('id', '=', id).execute()
-    return reply.respond(200, await load(accountIds, self, id))
+  /** Changes a profile; default: the one of the token. */
+  async function change(request: FastifyRequest<{ Body: Static<typeof Change> }>, reply: FastifyReply, named?: string): Promise<Static<typeof User> | Refusal> {
+    const { accountIds, identity, body } = request
+    return accounts.commitProfile(identity.kind === 'user' ? identity.userId : identity.accountId, profileOwnerOf(request), async (transaction) => {
+      const self = await selfOf(transaction, identity)
+      const id = named ?? self
+      const row = await selectUsers(transaction, accountIds, self).where('users.id', '=', id).executeTakeFirst()
+      if (row === undefined) return notFound(`the user ${id}`)
+      const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
+      if (identity.kind === 'user' && identity.userId !== id) return forbidden
+      const values = changesOf(row, body)
+      if (isRefusal(values)) return values
+      if (Object.keys(values).length === 0) {
+        reply.changedNothing = true
+        return represent(site, row)
+      }
+      if (identity.kind === 'client') return forbidden
+      await transaction.updateTable('users').set(values).where('id', '=', id).execute()
+      return load(transaction, accountIds, self, id)
+    })
   }
+}
+
+async function selfOf(database: Reader, identity: Identity): Promise<string> {
+  return identity.kind === 'user' ? identity.userId : ownerOf(database, identity.accountId)
 }
 
 /** The columns whose values a request changes. Clients also send fields with their present values. */

@@ -8,7 +8,6 @@ import { chmodSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import AsyncLock from 'async-lock'
 import pg from 'pg'
 import { pino } from 'pino'
 import type { Test } from 'tap'
@@ -91,7 +90,7 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   const audit: AuditLine[] = []
   const audited = { write: (line: string) => { audit.push(JSON.parse(line) as AuditLine) } }
   const config = { baseUrl: BASE_URL, tls: undefined, trustedProxies: [PROXY], accessTokenSeconds, otpHeaders: ['x-service-otp', 'x-brightbox-otp'], compute }
-  const accounts = new AccountChanges(database.tables, new AsyncLock(ACCOUNT_QUEUE))
+  const accounts = new AccountChanges(database.tables, ACCOUNT_QUEUE)
   const server = await buildApiServer(config, database, accounts, auth, () => { /* not counted */ }, audited, log)
   t.teardown(() => server.close())
   const token = async (client: string) => {

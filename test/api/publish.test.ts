@@ -10,7 +10,7 @@ import { compose } from '../../src/api/publish/compose.ts'
 import { OutboxPublisher, type PublishOutcome } from '../../src/api/publish/outbox-publisher.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
 import { StoreUnavailable } from '../../src/store/publisher.ts'
-import { aRegion, ONE } from '../support/fixtures/region.ts'
+import { aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi, apply, type TestApi } from '../support/programs/api.ts'
 import { until, type LogLine } from '../support/programs/daemon.ts'
 
@@ -351,6 +351,102 @@ t.test('publishing', async (t) => {
   })
 })
 
+t.test('the order of publishing', async (t) => {
+  const api = await anApi(t, { region })
+  const { tables, pool } = api.database
+  const store = await openStore({ url: `file:${api.directory}/` })
+  t.teardown(() => store.close())
+  const create = async (account: keyof typeof CLIENT_OF = ONE) => ((await api.call('POST', '/1.0/servers', { image: 'img-deb12' }, account)).body as Server).id
+  const makeGroup = async (account: keyof typeof CLIENT_OF) => {
+    const ids = await Promise.all(Array.from({ length: 20 }, () => create(account)))
+    const { id } = (await api.call('POST', '/1.0/server_groups', { servers: ids.map((server) => ({ server })) }, account)).body as { id: string }
+    let name = 0
+    return { ids, rename: async () => { t.equal((await api.call('PUT', `/1.0/server_groups/${id}`, { name: String(name += 1) }, account)).status, 202) } }
+  }
+  /** Publishes all that waits, and returns the servers in the order of their publishes. */
+  const publishAll = async (replaced: Partial<Store> = {}) => {
+    const { puts, stop } = aPublisher(t, api, { ...methodsOf(store), ...replaced })
+    await api.drained()
+    await stop()
+    return puts.map(({ id }) => id)
+  }
+  const [one, two] = [await makeGroup(ONE), await makeGroup(TWO)]
+  await publishAll()
+
+  t.test('a change of many servers delays neither a server of another account nor a change of one server', async (t) => {
+    await one.rename()
+    const [foreign, own] = [await create(TWO), await create(ONE)]
+    t.equal((await api.call('PUT', `/1.0/servers/${one.ids[18]!}`, { tags: { Name: 'x' } })).status, 200)
+    const order = await publishAll()
+    for (const id of [foreign, own, one.ids[18]!]) t.ok(order.indexOf(id) < 5, `${id} is number ${String(order.indexOf(id))}`)
+    t.strictSame(order.toSorted(), [...one.ids, foreign, own].sort(), 'each server is published once')
+  })
+
+  t.test('accounts with changes of many servers take turns', async (t) => {
+    await one.rename()
+    await two.rename()
+    const order = await publishAll()
+    for (let i = 0; i < 40; i += 8) t.ok(Math.abs(order.slice(i, i + 8).filter((id) => one.ids.includes(id)).length - 4) <= 1, `the publishes from ${String(i)} on`)
+  })
+
+  t.test('an account that changes one server after another gets no more turns than another', async (t) => {
+    for (const id of one.ids) await api.call('PUT', `/1.0/servers/${id}`, { tags: { Name: 'y' } })
+    for (const id of two.ids.slice(0, 3)) await api.call('PUT', `/1.0/servers/${id}`, { tags: { Name: 'y' } }, TWO)
+    const order = await publishAll()
+    t.ok(order.indexOf(two.ids[2]!) < 8, `the last of the other account is number ${String(order.indexOf(two.ids[2]!))}`)
+  })
+
+  t.test('under a stream of new servers without an end, a change of many servers and a retry go on', async (t) => {
+    const faulty = await create(TWO)
+    await pool.query('update outbox set retry_at = now() + interval \'2 s\' where server_id = $1', [faulty])
+    await one.rename()
+    const waiting = new Set([...one.ids, faulty])
+    const order: string[] = []
+    const stream = two.ids.slice(0, 8)
+    const publisher = aPublisher(t, api, {
+      ...methodsOf(store),
+      put: async (document, userData) => {
+        const { id } = document as { id: string }
+        order.push(id)
+        waiting.delete(id)
+        await inTransaction(tables, (change) => markChanged(change, [stream[order.length % stream.length]!]))
+        return store.put(document, userData)
+      },
+    })
+    await until(() => waiting.size === 0, 'all to be published', 30_000)
+    await publisher.stop()
+    const mass = order.filter((id) => one.ids.includes(id))
+    t.ok(order.indexOf(mass[19]!) <= 20 * 4 + 4, `the last of the change is number ${String(order.indexOf(mass[19]!))}`)
+    await publishAll()
+  })
+
+  t.test('a publish that the store does not answer stops only its server', async (t) => {
+    const [stuck, ...others] = one.ids
+    await one.rename()
+    const late = await create(TWO)
+    const answer = Promise.withResolvers<undefined>()
+    const { puts, stop } = aPublisher(t, api, {
+      ...methodsOf(store),
+      put: async (document, userData) => {
+        if ((document as { id: string }).id === stuck) await answer.promise
+        return store.put(document, userData)
+      },
+    })
+    await until(async () => (await tables.selectFrom('outbox').select('server_id').distinct().execute()).length === 1, 'the others to be published')
+    const later = await create(TWO)
+    await until(() => puts.some(({ id }) => id === later), 'a server that is created later to be published')
+    t.strictSame([...others, late].filter((id) => !puts.some((put) => put.id === id)), [])
+    answer.resolve(undefined)
+    await api.drained()
+    await stop()
+  })
+
+  t.test('what an earlier version of imds-api enqueues is published', async (t) => {
+    await pool.query('insert into outbox (server_id) values ($1)', [one.ids[0]])
+    t.strictSame(await publishAll(), [one.ids[0]])
+  })
+})
+
 /** PostgreSQL takes at most 65,535 parameters in a statement. */
 const MANY = 70_000
 
@@ -409,5 +505,5 @@ function aPublisher(t: Test, api: TestApi, store: Store) {
   })
   publisher.start()
   t.teardown(() => publisher.stop())
-  return { log, counted, puts }
+  return { log, counted, puts, stop: () => publisher.stop() }
 }

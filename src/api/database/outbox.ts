@@ -8,6 +8,9 @@ import type { Change } from './transaction.ts'
 /** PostgreSQL's channel that wakes the publishers of all processes. */
 export const OUTBOX_CHANNEL = 'imds_outbox'
 
+/** A change of at most this many servers is published before changes of more. */
+const FEW = 16
+
 /** Marks servers as changed: a new revision of each, and a row in the outbox. Locks them in the order of their ids, so that two changes cannot deadlock. */
 export async function markChanged(change: Change, serverIds: readonly string[]): Promise<void> {
   const ids = [...new Set(serverIds)].sort()
@@ -20,6 +23,7 @@ export async function markChanged(change: Change, serverIds: readonly string[]):
 
 /** Enqueues servers without a new revision: for new servers, and for those whose record is only published again. */
 export async function enqueue(change: Change, serverIds: readonly string[]): Promise<void> {
-  await sql`insert into outbox (server_id) select unnest(${[...serverIds]}::text[])`.execute(change)
+  await sql`
+    insert into outbox (server_id, account_id, urgent) select id, account_id, ${serverIds.length <= FEW} from servers where id = any(${[...serverIds]}) order by id`.execute(change)
   await sql`select pg_notify(${OUTBOX_CHANNEL}, '')`.execute(change)
 }

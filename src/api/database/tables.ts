@@ -250,10 +250,12 @@ interface ComputeActions {
   fault: Nullable<string>
 }
 
-/** `retry_at`: when a publish that failed is tried again. */
+/** `account_id` and `urgent`: for the order in which servers are published. `retry_at`: when a publish that failed is tried again. */
 interface Outbox {
   readonly id: Generated<number>
   server_id: string
+  account_id: Default<string>
+  urgent: Default<boolean>
   created_at: Default<Date>
   retry_at: ColumnType<Date | null, Date | null | undefined, Date | null>
 }

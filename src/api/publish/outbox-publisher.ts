@@ -1,5 +1,5 @@
 /**
- * Publishes the servers of the outbox (database/outbox.ts).
+ * Publishes the servers of the outbox (database/outbox.ts), in the order of turns.ts.
  *
  * For each server: take its lock, compose the current record, publish it through the store, and delete its rows of the outbox. Two processes never publish
  * one server at the same time, because the lock is PostgreSQL's. A kill between the store and the database leaves the rows: the record is published again,
@@ -24,6 +24,7 @@ import type { Tables } from '../database/tables.ts'
 import type { Change } from '../database/transaction.ts'
 import { findOtherAccount, findTaken, formatTaken, TAKEN, type Taken } from './claim.ts'
 import { compose, type Composed } from './compose.ts'
+import { Turns } from './turns.ts'
 
 /** What the publisher needs. `connect` returns a new, open connection, for notifications. */
 export interface OutboxPublisherParts {
@@ -43,8 +44,6 @@ const DONE: Attempt = { kind: 'done' }
 
 /** Servers that are published at the same time. */
 const WORKERS = 4
-/** Servers that are read from the outbox at once. */
-const BATCH = 256
 /** The first number of our advisory locks; the second is a hash of the server's id. Two ids with the same hash only delay each other. */
 const LOCK_CLASS = 8_170
 /** How often the outbox is read without a notification, which may be lost. */
@@ -60,6 +59,7 @@ const STOP_TIMEOUT_MS = 1_000
 /** One publisher of a process. */
 export class OutboxPublisher {
   readonly #parts: OutboxPublisherParts
+  readonly #turns: Turns
   readonly #stopping = new AbortController()
   /** Wakes the publisher. While it has no connection, the poll finds the changes. */
   readonly #listener: NotificationListener
@@ -69,9 +69,11 @@ export class OutboxPublisher {
   #running: Promise<unknown> = Promise.resolve()
   /** The last reason for which the store or the database could not be used; undefined: they can. */
   #problem: string | undefined
+  #backoffMs = FIRST_BACKOFF_MS
 
   constructor(parts: OutboxPublisherParts) {
     this.#parts = parts
+    this.#turns = new Turns(parts.tables)
     this.#listener = new NotificationListener(parts.connect, OUTBOX_CHANNEL, () => { this.#signal() })
   }
 
@@ -93,16 +95,12 @@ export class OutboxPublisher {
   }
 
   async #run(): Promise<void> {
-    let backoffMs = FIRST_BACKOFF_MS
     while (!this.#hasToStop()) {
-      this.#isWoken = false
       try {
         if (!this.#isInitialised) await this.#parts.store.initialise() // an empty store becomes one that daemons accept
         this.#isInitialised = true
-        while (await this.#publishBatch()) { /* until the outbox is empty */ }
-        if (this.#problem !== undefined) this.#parts.log.info('publishing works again')
-        this.#problem = undefined
-        backoffMs = FIRST_BACKOFF_MS
+        await this.#publishWaiting()
+        this.#works()
         await this.#wait(POLL_MS)
       } catch (error) {
         if (this.#hasToStop()) return
@@ -110,24 +108,55 @@ export class OutboxPublisher {
         const { message } = error as Error
         if (message !== this.#problem) this.#parts.log.warn({ reason: message }, 'servers cannot be published: guests see the last published state. Retrying')
         this.#problem = message
-        await this.#sleep(backoffMs)
-        backoffMs = Math.min(LONGEST_BACKOFF_MS, backoffMs * 2)
+        await this.#sleep(this.#backoffMs)
+        this.#backoffMs = Math.min(LONGEST_BACKOFF_MS, this.#backoffMs * 2)
       }
     }
   }
 
-  /** Publishes the servers that wait longest. False: nothing waits, or other processes publish it. Rejects if the store or the database cannot be used. */
-  async #publishBatch(): Promise<boolean> {
-    const { rows } = await sql<{ server_id: string }>`
-      select server_id from outbox where retry_at is null or retry_at <= now() group by server_id order by min(id) limit ${BATCH}`.execute(this.#parts.tables)
-    const waiting = rows.map(({ server_id }) => server_id)
-    let published = 0
-    const work = async () => {
-      for (let id = waiting.shift(); id !== undefined && !this.#hasToStop(); id = waiting.shift()) published += Number(await this.#publishIfFree(id))
+  #works(): void {
+    if (this.#problem !== undefined) this.#parts.log.info('publishing works again')
+    this.#problem = undefined
+    this.#backoffMs = FIRST_BACKOFF_MS
+  }
+
+  /**
+   * Publishes until no server waits that another process does not publish. Rejects if the store or the database cannot be used. In both cases nothing is in
+   * flight any more.
+   */
+  async #publishWaiting(): Promise<void> {
+    const inFlight = new Map<string, Promise<void>>()
+    const skipped = new Set<string>() // other processes publish them
+    const failures: unknown[] = []
+    const publish = async (id: string) => {
+      try {
+        if (await this.#publishIfFree(id)) this.#works()
+        else skipped.add(id)
+      } catch (error) {
+        failures.push(error)
+      }
+      inFlight.delete(id)
+      this.#wake()
     }
-    const results = await Promise.allSettled(Array.from({ length: WORKERS }, work))
-    for (const result of results) if (result.status === 'rejected') throw result.reason
-    return published > 0
+    let checkAtMs = 0
+    try {
+      while (failures.length === 0 && !this.#hasToStop()) {
+        this.#isWoken = false
+        if (performance.now() >= checkAtMs) {
+          checkAtMs = performance.now() + POLL_MS
+          skipped.clear()
+          await this.#turns.admitRetries()
+        }
+        const running = inFlight.size
+        const id = running < WORKERS ? await this.#turns.next([...inFlight.keys(), ...skipped]) : undefined
+        if (id !== undefined) inFlight.set(id, publish(id))
+        else if (running === 0) break
+        else if (inFlight.size === running) await this.#wait(POLL_MS) // none has ended meanwhile
+      }
+    } finally {
+      await Promise.all(inFlight.values())
+    }
+    if (failures.length > 0) throw failures[0]
   }
 
   /**

@@ -5,7 +5,8 @@
  * connection that has waited longest is closed in its place: of the same address, or of all. So clients that hold connections keep out nobody who sends a
  * request. If imds-api works on a request of each connection, the new one is reset.
  *
- * A response that its peer does not read in time ends its connection. Node itself ends those whose request does not arrive in time.
+ * A response that its peer does not read in time ends its connection, and so do those of the address with the most unread bytes while all together have too
+ * many. Node itself ends those whose request does not arrive in time.
  */
 import type { FastifyInstance } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -32,10 +33,12 @@ export interface ConnectionsParts {
   readonly log: Pick<Logger, 'warn'>
 }
 
-const CHECK_INTERVAL_MS = 5_000
+const CHECK_INTERVAL_MS = 1_000
 /** A peer may take this long to read a response, in ms, and longer if it reads BYTES_PER_MS (32 KiB a second). */
 const UNREAD_MS = 30_000
 const BYTES_PER_MS = 32
+/** The most bytes of unread responses. They are in memory. */
+const UNREAD_BYTES = 64 * 2 ** 20
 /** The shortest time between two warnings, in ms. */
 const QUIET_MS = 60_000
 
@@ -90,6 +93,22 @@ export class Connections {
       } else if (now - unreadSinceMs > UNREAD_MS + (last.request.socket.bytesWritten - last.bytesBefore) / BYTES_PER_MS) {
         this.#close(connection, 'unread')
       }
+    }
+    this.#endLargestUnread()
+  }
+
+  /** While the unread responses have too many bytes, ends the oldest one of the address with the most. One that is younger than a check may be in flight. */
+  #endLargestUnread(): void {
+    const now = this.#parts.now()
+    const unread = [...this.#open].filter(({ unreadSinceMs = now }) => unreadSinceMs < now).map((connection) => ({ connection, bytes: unreadBytes(connection) }))
+    const addresses = [...Map.groupBy(unread, ({ connection }) => connection.address).values()]
+      .map((ofAddress) => ({ oldestFirst: ofAddress.sort((a, b) => a.connection.unreadSinceMs! - b.connection.unreadSinceMs!), bytes: sumOf(ofAddress) }))
+    for (let bytes = sumOf(unread); bytes > UNREAD_BYTES;) {
+      const largest = addresses.reduce((a, b) => b.bytes > a.bytes ? b : a)
+      const { connection, bytes: freed } = largest.oldestFirst.shift()!
+      this.#close(connection, 'unread')
+      largest.bytes -= freed
+      bytes -= freed
     }
   }
 
@@ -157,6 +176,14 @@ export class Connections {
     this.#warnedAtMs = now()
     log.warn({ connections: most }, 'all connections are in use: those that have waited longest for their clients are closed; raise LimitNOFILE= if your clients need more')
   }
+}
+
+function unreadBytes({ last }: Connection): number {
+  return last?.request.socket.writableLength ?? 0
+}
+
+function sumOf(unread: readonly { readonly bytes: number }[]): number {
+  return unread.reduce((sum, { bytes }) => sum + bytes, 0)
 }
 
 /** False while imds-api works on a request: it has arrived whole, and its response has not begun. */

@@ -21,7 +21,7 @@ import { anAuthority } from '../support/redis/tls.ts'
 
 const LOOPBACK = { host: '127.0.0.1', port: 0 }
 /** More than the buffers of a connection. */
-const LONG_BYTES = 8 << 20
+const LONG_BYTES = 8_000_000
 
 /** A server at several places with a route that shows the address of its client. */
 async function start(t: Test, places: readonly Place[], settings: Partial<ApiServerSettings> = {}, bounds: Partial<ConnectionsParts> = {}) {
@@ -393,6 +393,26 @@ t.test('a peer that does not read a response loses its connection; one that read
   t.equal(socket!.destroyed, true)
   t.strictSame(closed, ['unread'])
   t.match(await askOn(reads, '/ip'), /^HTTP\/1\.1 200/)
+})
+
+t.test('unread responses above 64 MiB end, the oldest of the address with the most first', async (t) => {
+  let now = 0
+  const { places: [place], connections, closed, server } = await start(t, [LOOPBACK], {}, { now: () => now })
+  const responses: ServerResponse[] = []
+  server.server.on('request', (_request, response: ServerResponse) => { responses.push(response) })
+  for (const [i, address] of ['127.0.0.2', ...Array.from({ length: 8 }, () => '127.0.0.1')].entries()) {
+    const socket = await held(t, place!, address, '')
+    socket.pause()
+    socket.write('GET /long HTTP/1.1\r\nHost: a\r\n\r\n')
+    await until(() => responses[i]?.headersSent === true, 'the response to begin')
+    connections.endUnread()
+    now += 1
+  }
+  const isOpen = () => responses.map(({ socket }) => !(socket?.destroyed ?? true))
+  t.strictSame(isOpen(), Array<boolean>(9).fill(true), 'the last one may be in flight')
+  connections.endUnread()
+  t.strictSame(isOpen(), [true, false, ...Array<boolean>(7).fill(true)])
+  t.strictSame(closed, ['unread'])
 })
 
 t.test('while one address holds 200 connections under a limit of 160 descriptors, imds-api serves', async (t) => {

@@ -2,8 +2,8 @@
  * The entry of imds-api: reads arguments and environment, runs a command, handles signals, and sets the exit status.
  *
  * Exit status: 0 after SIGTERM or SIGINT, or when a command has succeeded; 1 if it failed or the service cannot go on; of sysexits.h 64 (EX_USAGE) for
- * wrong arguments, 69 (EX_UNAVAILABLE) if --check --connect cannot use the store or the database, 74 (EX_IOERR) if the output of a command was lost, and
- * 78 (EX_CONFIG) for a bad configuration or region file.
+ * wrong arguments, 65 (EX_DATAERR) for a backup that cannot be restored, 69 (EX_UNAVAILABLE) if a command cannot use the store, or --check --connect the
+ * database, 74 (EX_IOERR) if the output of a command was lost, and 78 (EX_CONFIG) for a bad configuration or region file.
  */
 import { Command } from 'commander'
 import { readFileSync } from 'node:fs'
@@ -17,19 +17,16 @@ import { Output } from '../runtime/output.ts'
 import { IMDS_API_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
 import { superviseBy } from '../runtime/systemd.ts'
 import { readUnit } from '../runtime/unit-file.ts'
-import { openStore } from '../store/open.ts'
-import { StoreUnavailable } from '../store/publisher.ts'
 import { probeStore, storeOfPublisher } from '../store/probe.ts'
 import type { StoreSettings } from '../store/settings.ts'
 import { VERSION } from '../version.ts'
 import { startApi } from './api.ts'
 import { API_SETTINGS, parseApiConfig, type ApiConfig } from './config.ts'
-import { advance } from './database/advance.ts'
 import { enqueueAll } from './database/finish-server.ts'
 import { compareMigrations, migrate } from './database/migrate.ts'
 import { databaseExists, openDatabase, type Database, type DatabaseSettings } from './database/open.ts'
 import { inTransaction } from './database/transaction.ts'
-import { surveyStore } from './publish/survey.ts'
+import { advanceDatabase, backup, noDatabase, restore } from './recovery.ts'
 import { refuse } from './refusal.ts'
 import { applyRegion } from './region/apply.ts'
 import { parseRegion, type RegionFile } from './region/schema.ts'
@@ -68,7 +65,11 @@ program.command('apply').argument('<file>', 'the region file').description('brin
   .option('--dry-run', 'print the difference and change nothing').option('--prune', 'delete what the file does not have')
   .action(async (file: string, options: { dryRun?: boolean, prune?: boolean }) => { await apply(file, options.dryRun === true, options.prune === true) })
 program.command('republish').description('publish every server again: for a store that was lost or restored').action(republish)
-program.command('advance').description('move ids, revisions and addresses past those of the store: after a restore of an older database').action(advanceDatabase)
+program.command('backup').argument('<file>', '- is standard output').description('write all rows of the database into a file')
+  .action(async (file: string) => { status = await backup(recoveryParts(), file, environmentFileOption()) })
+program.command('restore').argument('<file>', '- is standard input').description('read a backup into an empty database, and move it past the store as advance does')
+  .action(async (file: string) => { status = await restore(recoveryParts(), file) })
+program.command('advance').description('move ids, revisions and addresses past those of the store: after a restore of an older database').action(async () => { status = await advanceDatabase(recoveryParts()) })
 
 try {
   await program.parseAsync()
@@ -130,6 +131,16 @@ async function serve(): Promise<void> {
   })
 }
 
+function recoveryParts(): Parameters<typeof restore>[0] {
+  return { config: readConfig().config, output, open: openForCommand }
+}
+
+/** The option for a child process that runs a command with the same variables. */
+function environmentFileOption(): readonly string[] {
+  const { environmentFile } = program.opts<{ environmentFile?: string }>()
+  return environmentFile === undefined ? [] : ['--environment-file', environmentFile]
+}
+
 /** Opens the database for a command. Root becomes the owner of its directory, so whatever only root may read must be read before. */
 async function openForCommand(settings: DatabaseSettings): Promise<Database> {
   if (settings.kind === 'embedded') becomeOwnerOf(settings.stateDirectory)
@@ -156,7 +167,7 @@ async function checkStore(settings: StoreSettings): Promise<number> {
 
 /** Prints how the tables differ from those of this version, and returns the exit status. */
 async function checkTables(settings: DatabaseSettings): Promise<number> {
-  if (!databaseExists(settings)) throw new Failure(1, 'there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it')
+  if (!databaseExists(settings)) throw noDatabase()
   const database = await openForCommand(settings)
   const { missing, unknown } = await compareMigrations(database.tables)
   await database.close()
@@ -209,36 +220,4 @@ async function republish(): Promise<void> {
   } finally {
     await database.close()
   }
-}
-
-/** Compares the database with the store, and prints what it moved. */
-async function advanceDatabase(): Promise<void> {
-  const { config } = readConfig()
-  const survey = await readStore(config.store)
-  const database = await openForCommand(config.database)
-  try {
-    await migrate(database.tables)
-    let lines: readonly string[] = []
-    await inTransaction(database.tables, async (change) => { lines = await advance(change, survey) })
-    output.print(lines.length === 0 ? 'nothing had to be moved' : lines.join('\n'))
-    status = reportUnreadable(survey.unreadable)
-  } finally {
-    await database.close()
-  }
-}
-
-/** Reads what the store has. Before the database is opened, since only root may read the keys and passwords of the store. */
-async function readStore(settings: StoreSettings): ReturnType<typeof surveyStore> {
-  try {
-    const store = await openStore(settings)
-    return await surveyStore(store).finally(() => store.close())
-  } catch (error) {
-    throw error instanceof StoreUnavailable ? new Failure(EXIT.unavailable, error.message) : error
-  }
-}
-
-/** Warns of records that could not be read, and returns the exit status. */
-function reportUnreadable(ids: readonly string[]): number {
-  for (const id of ids) output.warn(`the record of ${id} cannot be read: its MAC address and its cloud IPs may be given to others. Publish or remove it, and run imds-api advance`)
-  return ids.length === 0 ? EXIT.done : 1
 }

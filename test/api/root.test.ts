@@ -48,13 +48,15 @@ function aState(t: Test) {
 }
 
 t.test('root applies a region file as the owner of the state directory, and no link there leads it away', needsRoot, async (t) => {
-  const { state, file, prepare, region, imdsApi, isUntouched } = aState(t)
+  const { state, own, file, prepare, region, imdsApi, isUntouched } = aState(t)
   mkdirSync(join(state, 'postgres'), { mode: 0o700 })
   symlinkSync(file, join(state, 'postgres/log'))
   prepare(EMPTY_STATE)
   t.match(await imdsApi('apply', region), { status: 0, stdout: /^\+ region gb1$/m, stderr: '' }, 'the files of the region are readable by root only')
   isUntouched(t)
   for (const name of readdirSync(state, { recursive: true, encoding: 'utf8' })) if (statSync(join(state, name)).uid !== NOBODY) t.fail(`${name} belongs to another user`)
+  t.strictSame(await imdsApi('backup', join(own, 'backup')), { status: 0, stdout: '', stderr: '' }, 'its backup is in a directory of root')
+  t.match(statSync(join(own, 'backup')), { uid: 0, mode: 0o100600 })
   t.match(await imdsApi('--check'), { status: 0, stdout: 'the tables are those of this version\n', stderr: '' })
 })
 

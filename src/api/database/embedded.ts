@@ -156,13 +156,10 @@ function checkVersion(directory: string, data: string): void {
   const theirs = readOwned(directory, 'data/PG_VERSION')?.trim()
   const ours = majorVersion()
   if (theirs === undefined || theirs === ours) return
-  throw new StartFailure(`${data} is a database of PostgreSQL ${theirs}, and this version of imds-api brings PostgreSQL ${ours}. Move it over with the programs of both versions:
-  postgres -D ${data} -k /tmp -c listen_addresses=''   # of version ${theirs}, as the owner of the directory
-  pg_dump -h /tmp -U ${USER} ${DATABASE} > imds.sql
-  mv ${data} ${data}.${theirs}                           # after you stopped that server
-  imds-api                                             # once: makes an empty database; then stop it
-  postgres -D ${data} -k /tmp -c listen_addresses=''   # of version ${ours}
-  psql -h /tmp -U ${USER} ${DATABASE} -c 'drop schema public cascade' -c 'create schema public' -f imds.sql`)
+  throw new StartFailure(`${data} is a database of PostgreSQL ${theirs}, and this version of imds-api brings PostgreSQL ${ours}. Move it over:
+  imds-api backup imds.backup    # with the version of imds-api that made it
+  mv ${data} ${data}.${theirs}
+  imds-api restore imds.backup   # with this version`)
 }
 
 /** Makes the database beside its place and renames it, so that a kill never leaves half a database. $0: the directory; the rest: the command. */

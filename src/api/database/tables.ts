@@ -301,3 +301,11 @@ export interface Tables {
   /** Servers whose id was claimed in the store, before their first publish. In a table of its own, since a claim must lock no server. */
   published_ids: { id: string }
 }
+
+/** The name of every table. */
+export const TABLES: readonly string[] = Object.keys({
+  region: true, zones: true, server_types: true, hypervisors: true, users: true, accounts: true, collaborations: true, images: true,
+  api_clients: true, applications: true, access_tokens: true, token_families: true, refresh_tokens: true, address_pools: true, allocations: true,
+  servers: true, server_keys: true, interfaces: true, server_groups: true, server_group_members: true, cloud_ips: true, config_maps: true,
+  database_server_types: true, database_servers: true, compute_actions: true, outbox: true, given_ids: true, published_ids: true,
+} satisfies Record<keyof Tables, true>)

@@ -1,0 +1,118 @@
+/** The commands for backups: `backup`, `restore` and `advance`. Each returns its exit status. */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createReadStream, openSync } from 'node:fs'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { EXIT, Failure } from '../runtime/failure.ts'
+import type { Output } from '../runtime/output.ts'
+import { openStore } from '../store/open.ts'
+import { StoreUnavailable } from '../store/publisher.ts'
+import type { StoreSettings } from '../store/settings.ts'
+import { linesOf, replaceFile } from './backup-file.ts'
+import type { ApiConfig } from './config.ts'
+import { advance } from './database/advance.ts'
+import { backupLines } from './database/backup.ts'
+import { compareMigrations, migrate } from './database/migrate.ts'
+import { databaseExists, type Database, type DatabaseSettings } from './database/open.ts'
+import { BackupFault, parseHeader, restoreLines } from './database/restore.ts'
+import { inTransaction } from './database/transaction.ts'
+import { surveyStore } from './publish/survey.ts'
+
+/** What a command needs. `open`: opens the database; from then on this may be another user than root, so what only root may read is read before. */
+export interface RecoveryParts {
+  readonly config: Pick<ApiConfig, 'store' | 'database'>
+  readonly output: Output
+  readonly open: (settings: DatabaseSettings) => Promise<Database>
+}
+
+const EX_CONFIG = 78
+
+/** Compares the database with the store, and prints what it moved. */
+export async function advanceDatabase({ config, output, open }: RecoveryParts): Promise<number> {
+  const survey = await readStore(config.store)
+  const database = await open(config.database)
+  try {
+    await migrate(database.tables)
+    let lines: readonly string[] = []
+    await inTransaction(database.tables, async (change) => { lines = await advance(change, survey) })
+    output.print(lines.length === 0 ? 'nothing had to be moved' : lines.join('\n'))
+    return reportUnreadable(output, survey.unreadable)
+  } finally {
+    await database.close()
+  }
+}
+
+/**
+ * Writes a backup to standard output (`-`), or into a file. A file is written by a child process of this program, which becomes the owner of the database's
+ * directory, while the file is in a directory of the user who runs the command. `options`: those of the child.
+ */
+export async function backup(parts: RecoveryParts, file: string, options: readonly string[]): Promise<number> {
+  if (!databaseExists(parts.config.database)) throw noDatabase()
+  if (file === '-') return backupToOutput(parts)
+  await replaceFile(file, async (fd) => {
+    const child = spawn(process.execPath, [...process.execArgv, process.argv[1]!, ...options, 'backup', '-'], { stdio: ['ignore', fd, 'inherit'] })
+    await once(child, 'close')
+    if (child.exitCode !== 0) throw new Failure(child.exitCode ?? 1, `${file} is not written`)
+  })
+  return EXIT.done
+}
+
+async function backupToOutput({ config, open }: RecoveryParts): Promise<number> {
+  const database = await open(config.database)
+  try {
+    const { missing, unknown } = await compareMigrations(database.tables)
+    if (unknown.length > 0) throw new Failure(1, `the database is of a later version of imds-api (it has ${unknown.join(', ')}): use that version`)
+    if (missing.length > 0) throw new Failure(1, `the database is of an earlier version of imds-api (without ${missing.join(', ')}): use that version, or start this one once`)
+    await pipeline(Readable.from(backupLines(database.tables)), process.stdout, { end: false }).catch((error: unknown) => {
+      const { syscall, message } = error as NodeJS.ErrnoException
+      throw syscall === 'write' ? new Failure(EXIT.outputLost, `the backup cannot be written: ${message}`) : error
+    })
+    return EXIT.done
+  } finally {
+    await database.close()
+  }
+}
+
+/** Reads a backup from a file or standard input (`-`) into an empty database, and moves the database past the store. */
+export async function restore({ config, output, open }: RecoveryParts, file: string): Promise<number> {
+  const lines = linesOf(file === '-' ? process.stdin : createReadStream('', { fd: openSync(file, 'r') }))
+  try {
+    const header = await lines.next()
+    const first = header.done === true ? '' : header.value
+    const { region, created } = parseHeader(first)
+    if (config.store.region !== undefined && config.store.region !== region) throw new Failure(EX_CONFIG, `IMDS_REGION is ${config.store.region}, and ${file} is of the region ${region}: correct IMDS_REGION`)
+    const survey = await readStore(config.store)
+    const database = await open(config.database)
+    try {
+      const restored = await restoreLines(database.tables, first, lines, survey)
+      output.print([`the region ${region} as of ${created}:`, ...restored].join('\n'))
+      return reportUnreadable(output, survey.unreadable)
+    } finally {
+      await database.close()
+    }
+  } catch (error) {
+    throw error instanceof BackupFault ? new Failure(EXIT.badData, `${file} ${error.message}`) : error
+  }
+}
+
+/** The failure of a command that needs a database where there is none. */
+export function noDatabase(): Failure {
+  return new Failure(1, 'there is no embedded database yet in IMDS_API_STATE_DIR: imds-api apply FILE creates it')
+}
+
+/** Reads what the store has. */
+async function readStore(settings: StoreSettings): ReturnType<typeof surveyStore> {
+  try {
+    const store = await openStore(settings)
+    return await surveyStore(store).finally(() => store.close())
+  } catch (error) {
+    throw error instanceof StoreUnavailable ? new Failure(EXIT.unavailable, error.message) : error
+  }
+}
+
+/** Warns of records that could not be read, and returns the exit status. */
+function reportUnreadable(output: Output, ids: readonly string[]): number {
+  for (const id of ids) output.warn(`the record of ${id} cannot be read: its MAC address and its cloud IPs may be given to others. Publish or remove it, and run imds-api advance`)
+  return ids.length === 0 ? EXIT.done : 1
+}

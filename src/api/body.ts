@@ -69,7 +69,7 @@ export class RefusedBody extends Error {
   readonly statusCode: number
 
   constructor(refusal: Refusal) {
-    super(refusal.errors[0])
+    super(refusal.details[0].message)
     this.refusal = refusal
     this.statusCode = statusOf(refusal.name)
   }

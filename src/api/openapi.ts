@@ -1,5 +1,7 @@
 /** What the OpenAPI document says of every operation: its errors, the account of a user's request, the header Prefer, and bodies that may be empty. */
 
+import { FIELD_CODES, REFUSAL_NAMES } from './refusal.ts'
+
 /** The parts of an OpenAPI document that are read here. */
 interface Document { readonly paths?: Readonly<Record<string, Readonly<Record<string, Operation>>>>, readonly components?: { readonly schemas?: object } }
 interface Operation { readonly parameters?: readonly object[], readonly requestBody?: RequestBody, readonly responses?: object }
@@ -9,8 +11,22 @@ interface RequestBody {
 }
 
 const ERROR = {
-  type: 'object', title: 'Error', required: ['error_name', 'errors'],
-  properties: { error_name: { type: 'string', description: 'For programs.' }, errors: { type: 'array', items: { type: 'string' }, minItems: 1, description: 'For people.' } },
+  type: 'object', title: 'Error', required: ['error_name', 'errors', 'details'],
+  properties: {
+    error_name: { type: 'string', description: 'For programs.' },
+    errors: { type: 'array', items: { type: 'string' }, minItems: 1, description: 'For people.' },
+    details: {
+      type: 'array', minItems: 1, description: 'The same as errors, in the same order, for programs.',
+      items: {
+        type: 'object', required: ['field', 'code', 'message'],
+        properties: {
+          field: { type: ['string', 'null'], description: 'The place in the body, such as servers.0.server, or the name of a parameter. Null: the whole request.' },
+          code: { type: 'string', enum: [...FIELD_CODES, ...REFUSAL_NAMES], description: 'What is wrong with the field. If no field is wrong: error_name.' },
+          message: { type: 'string' },
+        },
+      },
+    },
+  },
 }
 const REFUSED = { description: 'An error', content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } } }
 const ACCOUNT = { name: 'account_id', in: 'query', required: false, schema: { type: 'string' }, description: 'The account of a user\'s request. An API client may leave it out.' }

@@ -17,6 +17,7 @@ import { formatFaults } from './faults.ts'
 import { buildLazyCompilers } from './lazy-compilers.ts'
 import { FORMATS } from './model/formats.ts'
 import { bodyOf, isRefusal, notFound, refuse, refuseAll, statusOf, type Refusal } from './refusal.ts'
+import { RouteTable } from './route-table.ts'
 import { STORABLE_KEYWORD } from './storable-text.ts'
 import { NOT_HTTP, refuseConnect, refuseUnreadable, type UnreadableReason } from './unreadable.ts'
 
@@ -111,8 +112,12 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
   const routes = new RouteTable()
   server.addHook('onRoute', ({ method, url }) => { routes.add(url, Array.isArray(method) ? method : [method]) })
   server.setNotFoundHandler((request, reply) => {
-    const allowed = routes.methodsOf(request.url)
-    if (allowed.length === 0) return reply.refuse(refuse('resource_not_found', `there is no ${request.url.split('?', 1)[0]!}`))
+    const path = request.url.split('?', 1)[0]!
+    const allowed = routes.methodsOf(path)
+    if (allowed.length === 0) {
+      const meant = routes.meant(path)
+      return reply.refuse(refuse('resource_not_found', `there is no ${path}${meant === undefined ? '' : ` (did you mean ${meant}?)`}`))
+    }
     return reply.header('Allow', allowed.join(', ')).refuse(refuse('method_not_allowed', `${request.method} is not one of ${allowed.join(', ')}`))
   })
   server.setErrorHandler((error: FastifyError, request, reply) => {
@@ -138,22 +143,6 @@ function hostFault({ rawHeaders, httpVersion }: IncomingMessage): string | undef
 function buildProxyTest(trustedProxies: readonly string[]): (address: string | undefined, hop: number) => boolean {
   const isTrusted = buildNetworkTest(trustedProxies.filter((proxy) => proxy !== UNIX_PROXIES))
   return (address, hop) => address === undefined ? hop === 0 && trustedProxies.includes(UNIX_PROXIES) : isTrusted(address)
-}
-
-/** Which methods each path has, for 405. */
-class RouteTable {
-  readonly #routes = new Map<string, { readonly pattern: RegExp, readonly methods: Set<string> }>()
-
-  add(url: string, methods: readonly string[]): void {
-    const route = this.#routes.get(url) ?? { pattern: new RegExp(`^${url.replace(/[.*+?^${}()|[\]\\]/g, '\\$&').replace(/:[^/]+/g, '[^/]+')}/?$`), methods: new Set() }
-    for (const method of methods) route.methods.add(method)
-    this.#routes.set(url, route)
-  }
-
-  methodsOf(url: string): readonly string[] {
-    const [path = ''] = url.split('?', 1)
-    return [...new Set([...this.#routes.values()].filter(({ pattern }) => pattern.test(path)).flatMap(({ methods }) => [...methods]))].sort()
-  }
 }
 
 /** PostgreSQL's code for text that it cannot store. In text from JSON or a path, only U+0000 causes it. */

@@ -3,7 +3,7 @@
  * interface says.
  */
 import type { FastifyInstance, FastifyRequest } from 'fastify'
-import { refuseAll } from './refusal.ts'
+import { fieldFault, refuseAll, type Detail } from './refusal.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -42,13 +42,14 @@ export function prefersStrict(header: string): boolean {
 }
 
 /** The faults of a strict request: its unknown parameters, first those of the query. */
-function unknownParameters({ isStrict, query, body, routeOptions: { schema, url = '' } }: FastifyRequest, takesAccount: (path: string) => boolean): string[] {
+function unknownParameters({ isStrict, query, body, routeOptions: { schema, url = '' } }: FastifyRequest, takesAccount: (path: string) => boolean): Detail[] {
+  const unknown = (where: string) => (name: string) => fieldFault(name, 'unknown_parameter', `${name} is not a parameter of the ${where}`)
   if (!isStrict || (schema as Schema | undefined)?.hide === true) return []
   const { properties } = (schema?.querystring ?? {}) as Schema
   const known = { ...properties, ...takesAccount(url) && { account_id: {} } }
   return [
-    ...Object.keys(query as object).filter((name) => !Object.hasOwn(known, name)).map((name) => `${name} is not a parameter of the query`),
-    ...(schema?.body === undefined ? Object.keys(body as object) : unknownNames(schema.body as Schema, body)).map((name) => `${name} is not a parameter of the body`),
+    ...Object.keys(query as object).filter((name) => !Object.hasOwn(known, name)).map(unknown('query')),
+    ...(schema?.body === undefined ? Object.keys(body as object) : unknownNames(schema.body as Schema, body)).map(unknown('body')),
   ]
 }
 

@@ -6,6 +6,7 @@ import { request as httpsRequest, type RequestOptions } from 'node:https'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
+import { withoutDetails } from '../support/error-bodies.ts'
 import { aRegion, CLIENT_OF, ONE } from '../support/fixtures/region.ts'
 import { startImdsApi, startProcess, type TestImdsApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -27,7 +28,7 @@ async function send(options: RequestOptions, method: string, path: string, body?
   const [response] = await once(request, 'response') as [NodeJS.ReadableStream & { statusCode: number }]
   const chunks: Buffer[] = []
   for await (const chunk of response) chunks.push(chunk as Buffer)
-  return { status: response.statusCode, body: JSON.parse(Buffer.concat(chunks).toString()) as unknown }
+  return { status: response.statusCode, body: withoutDetails(JSON.parse(Buffer.concat(chunks).toString())) }
 }
 
 async function createServer(api: TestImdsApi, zone: string): Promise<string> {

@@ -9,6 +9,7 @@ import { COMPUTE_CHANNEL } from '../../src/api/database/compute-actions.ts'
 import { purgeActions, readQueue } from '../../src/api/database/compute-queue.ts'
 import { freeHypervisors } from '../../src/api/database/placement.ts'
 import { NotificationListener } from '../../src/api/database/notifications.ts'
+import { withoutDetails } from '../support/error-bodies.ts'
 import { aRegion, ONE } from '../support/fixtures/region.ts'
 import { random } from '../support/fixtures/generated-records.ts'
 import { anApi, type AuditLine, type Method } from '../support/programs/api.ts'
@@ -48,7 +49,7 @@ const computes = [0, 1].map(() => {
 })
 const compute = async (method: Method, url: string, payload?: object, process = 0) => {
   const { statusCode, body } = await computes[process]!.inject({ method, url, ...payload !== undefined && { payload } })
-  return { status: statusCode, body: JSON.parse(body) as Member }
+  return { status: statusCode, body: withoutDetails(JSON.parse(body)) as Member }
 }
 const fetchActions = async (hypervisor = 'hv-1', process = 0) => (await compute('GET', `/hypervisors/${hypervisor}/actions`, undefined, process)).body as unknown as Action[]
 const report = (id: number, outcome: 'succeeded' | 'failed', fault?: string, hypervisor = 'hv-1') =>

@@ -75,12 +75,12 @@ t.test('data of 1,048,576 bytes is stored, also as escapes; one byte more is 422
   t.equal((await send('PUT', `config_maps/${id}`, bodyOf(1_048_576, 'b'))).status, 200)
   const { text: last } = await send('GET', `config_maps/${id}`)
   t.equal((JSON.parse(last) as { data: { a: string } }).data.a[0], 'b')
-  const tooLong = { status: 422, text: '{"error_name":"unprocessable_entity","errors":["data must be at most 1048576 bytes; it is 1048577"]}' }
+  const tooLong = { status: 422, text: '{"error_name":"unprocessable_entity","errors":["data must be at most 1048576 bytes; it is 1048577"]' }
   for (const [method, path] of [['POST', 'config_maps'], ['PUT', `config_maps/${id}`]] as const) {
     t.match(await send(method, path, bodyOf(1_048_577, 'a')), tooLong)
     t.match(await send(method, path, bodyOf(1_048_577, '\\u0061')), tooLong)
     t.match(await send(method, path, `{"data":{${'"a":1,'.repeat(1_000_000)}"a":1}}`), { status: 422 }, 'repeated keys count')
-    t.match(await send(method, path, `{"data":{}}${' '.repeat(7 * 1_048_576)}`), { status: 413, text: '{"error_name":"payload_too_large","errors":["the body must be at most 7340032 bytes"]}' })
+    t.match(await send(method, path, `{"data":{}}${' '.repeat(7 * 1_048_576)}`), { status: 413, text: '{"error_name":"payload_too_large","errors":["the body must be at most 7340032 bytes"]' })
   }
   t.equal((await send('GET', `config_maps/${id}`)).text, last, 'a refusal changes nothing')
   t.match(await send('POST', 'cloud_ips', JSON.stringify({ name: 'x'.repeat(300_000) })), { status: 413 }, 'other routes keep their limit')
@@ -93,7 +93,7 @@ t.test('bodies that would block other requests are refused, whatever member they
     [`{"data":{},"x":[${'0,'.repeat(3_000_000)}0]}`, 'the body must have at most 1064960 names, values and punctuation marks'],
     [`{${Array.from({ length: 2_000 }, (_, i) => `"${String(i)}":0`).join(',')},"data":{}}`, 'the body must have at most 2000 elements in an array, or names in an object'],
   ] as const) {
-    t.match(await send('POST', 'config_maps', text), { status: 422, text: JSON.stringify({ error_name: 'unprocessable_entity', errors: [fault] }) })
+    t.match(await send('POST', 'config_maps', text), { status: 422, text: JSON.stringify({ error_name: 'unprocessable_entity', errors: [fault] }).slice(0, -1) })
   }
 })
 
@@ -130,14 +130,14 @@ t.test('more than 16 MiB of bodies of an account are 503, others are served; an 
 
 t.test('what is no config map is refused with every fault', async (t) => {
   t.strictSame(await call('POST', 'config_maps', {}), refused(422, 'unprocessable_entity', 'data is missing'))
-  t.strictSame(await send('POST', 'config_maps', ''), { status: 422, type: 'application/json; charset=utf-8', text: '{"error_name":"unprocessable_entity","errors":["data is missing"]}' })
+  t.strictSame(await send('POST', 'config_maps', ''), { status: 422, type: 'application/json; charset=utf-8', text: '{"error_name":"unprocessable_entity","errors":["data is missing"],"details":[{"field":"data","code":"missing","message":"data is missing"}]}' })
   for (const data of ['text', 1, null, [], true]) {
     t.strictSame(await call('POST', 'config_maps', { name: 1, data }), refused(422, 'unprocessable_entity', 'name must be a string or null', 'data must be an object'), JSON.stringify(data))
   }
   const { body: { id } } = await call('POST', 'config_maps', { data: {} })
   t.strictSame(await call('PUT', `config_maps/${id}`, { name: 'x'.repeat(256), data: null }), refused(422, 'unprocessable_entity', 'name must have at most 255 characters', 'data must be an object'))
   const deep = `{"data":{"a":${'['.repeat(99)}${']'.repeat(99)}}}`
-  t.match(await send('POST', 'config_maps', deep), { status: 422, text: '{"error_name":"unprocessable_entity","errors":["the body must have at most 100 levels of objects and arrays"]}' })
+  t.match(await send('POST', 'config_maps', deep), { status: 422, text: '{"error_name":"unprocessable_entity","errors":["the body must have at most 100 levels of objects and arrays"]' })
   t.match(await send('POST', 'config_maps', `{"data":{"a":${'['.repeat(3_000_000)}${']'.repeat(3_000_000)}}}`), { status: 422 })
   for (const text of ['{"data":', '[]]', 'data', '{"data":{},}', '\u{feff}\u{feff}{"data":{}}']) {
     t.match(await send('POST', 'config_maps', text), { status: 400, type: 'application/json; charset=utf-8', text: /^{"error_name":"bad_request"/ }, text)

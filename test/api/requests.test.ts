@@ -1,7 +1,8 @@
 /** What all routes have in common: bodies, content types, methods, unknown parameters, other accounts, and the shape of every error. */
 import t from 'tap'
+import { withoutDetails } from '../support/error-bodies.ts'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi, type ApiAnswer, type Method } from '../support/programs/api.ts'
+import { anApi, basic, type ApiAnswer, type Method } from '../support/programs/api.ts'
 
 const api = await anApi(t)
 const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
@@ -10,7 +11,7 @@ async function send(method: Method, url: string, payload?: string, type?: string
   const { statusCode: status, headers, body } = await api.server.inject({
     method, url, headers: { authorization, ...type !== undefined && { 'content-type': type } }, ...payload !== undefined && { payload },
   })
-  return { status, headers, body: body === '' ? undefined : JSON.parse(body) as unknown }
+  return { status, headers, body: body === '' ? undefined : withoutDetails(JSON.parse(body)) }
 }
 const create = async (path: string, body: object, account: typeof ONE | typeof TWO = ONE) => {
   const { status, body: made } = await api.call('POST', `/1.0/${path}`, body, account)
@@ -73,6 +74,25 @@ t.test('unknown parameters are ignored, in the body and in the query', async (t)
   t.match(body, { name: 'web', account: { id: ONE } })
   t.notMatch(body, { id: 'grp-mine1' })
   t.match(await api.call('GET', '/1.0/servers?nested=all'), { status: 200 })
+})
+
+t.test('an error says what was meant, for people and for programs', async (t) => {
+  const detailsOf = async (method: Method, url: string, body?: object, authorized = authorization) =>
+    (await api.server.inject({ method, url, headers: { authorization: authorized }, ...body !== undefined && { payload: body } })).json<{ details: unknown }>().details
+  const [{ id: group }, { id: cloudIp }] = [await create('server_groups', {}), await create('cloud_ips', {})]
+  const rows: readonly [Method, string, object | undefined, string | null, string, string][] = [
+    ['GET', '/1.0/server', undefined, null, 'resource_not_found', 'there is no /1.0/server (did you mean /1.0/servers?)'],
+    ['GET', '/1.0/servers/cip-abcde', undefined, null, 'wrong_kind', 'the server cip-abcde does not exist: cip-abcde is the id of a cloud IP'],
+    ['GET', '/1.0/servers/srv-zzzzz', undefined, null, 'resource_not_found', 'the server srv-zzzzz does not exist'],
+    ['POST', '/1.0/servers', { image: 'debian-99' }, 'image', 'does_not_exist', 'image: debian-99 does not exist: GET /1.0/images lists them'],
+    ['POST', '/1.0/servers', { image: 'typ-small' }, 'image', 'wrong_kind', 'image: typ-small does not exist: typ-small is the id of a server type'],
+    ['POST', `/1.0/server_groups/${group}/add_servers`, { servers: ['srv-zzzzz'] }, 'servers.0', 'wrong_type', 'servers.0 must be an object such as {"server":"srv-6ilgo"}'],
+    ['PUT', `/1.0/accounts/${ONE}`, { country_code: 'UK' }, 'country_code', 'malformed', 'country_code must be a two-letter code of ISO 3166-1 (did you mean GB?)'],
+    ['POST', `/1.0/cloud_ips/${cloudIp}/map`, { destination: 'img-deb12' }, 'destination', 'wrong_kind', 'destination must be the id of an interface, a server, a server group or a database server'],
+  ]
+  for (const [method, url, body, field, code, message] of rows) t.strictSame(await detailsOf(method, url, body), [{ field, code, message }], url)
+  const scheme = 'the scheme of the Authorization header must be Bearer: get an access token at /token with the id and secret of a client, and send it as Authorization: Bearer TOKEN'
+  for (const header of [basic(CLIENT_OF[ONE]), 'Token x', 'x']) t.strictSame(await detailsOf('GET', '/1.0/servers', undefined, header), [{ field: null, code: 'unauthorized', message: scheme }])
 })
 
 t.test('with Prefer: handling=strict, unknown parameters of query and body are refused and named', async (t) => {
@@ -162,7 +182,7 @@ t.test('U+0000, which PostgreSQL cannot store, is refused wherever it can be wri
 t.test('a file of the documentation that cannot be sent is no defect: nothing is 500', async (t) => {
   const get = async (url: string, headers: Readonly<Record<string, string>> = {}) => {
     const { statusCode: status, body } = await api.server.inject({ url, headers })
-    return { status, body: JSON.parse(body) as unknown }
+    return { status, body: withoutDetails(JSON.parse(body)) }
   }
   for (const path of ['/docs/static/%2e%2e/x', '/docs/static/%00', '/docs/static/index.css%00', `/docs/static/${'a'.repeat(5_000)}`]) {
     t.match(await get(path), { status: 404, body: { error_name: 'resource_not_found' } }, path.slice(0, 40))

@@ -97,13 +97,13 @@ t.test('a refused create names all of its faults at once', async (t) => {
   const { body: { id: theirs } } = await call('POST', 'server_groups', {}, TWO)
   const { body: { id: theirIp } } = await call('POST', 'cloud_ips', {}, TWO)
   t.strictSame(await call('POST', 'servers', { image: 'img-two02', server_type: '8gb', zone: 'gb1-z', server_groups: [theirs, 'grp-zzzzz'], user_data: '?', cloud_ip: theirIp }), refused(422, 'unprocessable_entity',
-    'user_data must be base64', 'image: img-two02 does not exist', 'server_type: 8gb does not exist, or is deprecated', 'zone: gb1-z does not exist', `server_groups: ${theirs} does not exist`,
-    'server_groups: grp-zzzzz does not exist', `cloud_ip: ${theirIp} does not exist`))
+    'user_data must be base64', 'image: img-two02 does not exist: GET /1.0/images lists them', 'server_type: 8gb does not exist, or is deprecated: GET /1.0/server_types lists them', 'zone: gb1-z does not exist: GET /1.0/zones lists them', `server_groups: ${theirs} does not exist: GET /1.0/server_groups lists them`,
+    'server_groups: grp-zzzzz does not exist: GET /1.0/server_groups lists them', `cloud_ip: ${theirIp} does not exist: GET /1.0/cloud_ips lists them`))
   t.match(await call('POST', 'servers', { image: 'img-old03' }), { status: 422, body: { errors: ['image: img-old03 is deprecated: name one that is available'] } })
   for (const [status, fault] of [['deprecated', 'is deprecated: name one that is available'], ['failed', 'is failed: name one that is available'], ['deleted', 'does not exist']] as const) {
     await tables.updateTable('images').set({ status }).where('id', '=', 'img-two02').execute()
     t.match(await call('POST', 'servers', { image: 'img-two02' }, TWO), { status: 422, body: { errors: [`image: img-two02 ${fault}`] } }, 'its own image')
-    t.match(await call('POST', 'servers', { image: 'img-two02' }), { status: 422, body: { errors: ['image: img-two02 does not exist'] } }, 'the image of another account')
+    t.match(await call('POST', 'servers', { image: 'img-two02' }), { status: 422, body: { errors: ['image: img-two02 does not exist: GET /1.0/images lists them'] } }, 'the image of another account')
   }
   await tables.updateTable('images').set({ status: 'available' }).where('id', '=', 'img-two02').execute()
   t.strictSame((await call('GET', 'servers')).body, [], 'nothing was created')
@@ -142,8 +142,8 @@ t.test('an update changes only the fields that it has; only what guests see make
   t.match(await call('PUT', `servers/${id}`, { user_data: 'Yg==' }), { status: 200, body: { user_data: 'Yg==' } })
   t.equal(await revisionOf(id), before + 2)
   t.strictSame((await call('PUT', `servers/${id}`, { server_groups: [] })).body.server_groups, [])
-  t.strictSame(await call('PUT', `servers/${id}`, { name: 'c', user_data: '?', server_groups: ['grp-zzzzz'] }), refused(422, 'unprocessable_entity', 'user_data must be base64', 'server_groups: grp-zzzzz does not exist'))
-  t.strictSame(await call('PUT', `servers/${id}`, { name: 1, server_groups: [2] }), refused(422, 'unprocessable_entity', 'name must be a string or null', 'server_groups.0 must be a string or an object'))
+  t.strictSame(await call('PUT', `servers/${id}`, { name: 'c', user_data: '?', server_groups: ['grp-zzzzz'] }), refused(422, 'unprocessable_entity', 'user_data must be base64', 'server_groups: grp-zzzzz does not exist: GET /1.0/server_groups lists them'))
+  t.strictSame(await call('PUT', `servers/${id}`, { name: 1, server_groups: [2] }), refused(422, 'unprocessable_entity', 'name must be a string or null', 'server_groups.0 must be a string or an object such as {"id":"grp-6ilgo"}'))
   t.match(await call('GET', `servers/${id}`), { body: { name: 'b', user_data: 'Yg==' } }, 'a refusal changes nothing')
   await remove(id)
 })
@@ -196,7 +196,7 @@ t.test('a server takes back its own representation, and is as before', async (t)
     t.strictSame((await call('GET', `servers/${id}`)).body, present)
     t.match(await create({ server_groups: present.server_groups }), { server_groups: [{ id: present.server_groups[0]!.id }] }, 'so does a create')
     t.match(await call('PUT', `servers/${id}`, { server_groups: [{}, 1, { id: 'grp-zzzzz' }] }), { status: 422 })
-    t.strictSame(await call('PUT', `servers/${id}`, { server_groups: [{ id: 'grp-zzzzz' }] }), refused(422, 'unprocessable_entity', 'server_groups: grp-zzzzz does not exist'))
+    t.strictSame(await call('PUT', `servers/${id}`, { server_groups: [{ id: 'grp-zzzzz' }] }), refused(422, 'unprocessable_entity', 'server_groups: grp-zzzzz does not exist: GET /1.0/server_groups lists them'))
   }
   for (const { id } of (await call('GET', 'servers')).body as unknown as Server[]) await call('DELETE', `servers/${id}`)
   await finishDeletes()
@@ -252,7 +252,7 @@ t.test('a delete unmaps the cloud IPs at once, and every change of a deleted ser
       t.strictSame(await call(method, `servers/${id}${path}`, {}), refused(409, 'resource_conflict', `${id} is ${state}`), `${method} ${path}`)
     }
     for (const destination of [id, one!.id]) t.match(await call('POST', `cloud_ips/${ip!.id}/map`, { destination }), { status: 404 })
-    t.match(await call('POST', 'server_groups', { servers: [{ server: id }] }), { status: 422, body: { errors: [`servers: ${id} does not exist`] } })
+    t.match(await call('POST', 'server_groups', { servers: [{ server: id }] }), { status: 422, body: { errors: [`servers: ${id} does not exist: GET /1.0/servers lists them`] } })
   }
   await refuseAll('deleting')
   t.match(await call('GET', 'account'), { body: { servers_used: 1, ram_used: 1024 } }, 'it counts until it is deleted')
@@ -318,13 +318,13 @@ t.test('a create waits for a change that takes away what it names, and is refuse
   const named = { image: 'img-deb12', server_type: 'typ-small', zone: 'gb1-a' }
   const images = (change: Change, id: string) => change.updateTable('images').where('id', '=', id)
   for (const [body, take, ...errors] of [
-    [{ image: 'img-old03' }, (change) => images(change, 'img-old03').set({ status: 'deleted' }).execute(), 'image: img-old03 does not exist'],
-    [{ image: 'img-two02' }, (change) => images(change, 'img-two02').set({ public: false }).execute(), 'image: img-two02 does not exist'],
-    [{ server_type: 'typ-gone' }, (change) => change.deleteFrom('server_types').where('id', '=', 'typ-gone').execute(), 'server_type: typ-gone does not exist, or is deprecated'],
+    [{ image: 'img-old03' }, (change) => images(change, 'img-old03').set({ status: 'deleted' }).execute(), 'image: img-old03 does not exist: GET /1.0/images lists them'],
+    [{ image: 'img-two02' }, (change) => images(change, 'img-two02').set({ public: false }).execute(), 'image: img-two02 does not exist: GET /1.0/images lists them'],
+    [{ server_type: 'typ-gone' }, (change) => change.deleteFrom('server_types').where('id', '=', 'typ-gone').execute(), 'server_type: typ-gone does not exist, or is deprecated: GET /1.0/server_types lists them'],
     [{ zone: 'gb1-c' }, async (change) => {
       await change.deleteFrom('hypervisors').where('name', '=', 'hv-gone').execute()
       await change.deleteFrom('zones').where('id', '=', 'zon-gone3').execute()
-    }, 'zone: gb1-c does not exist'],
+    }, 'zone: gb1-c does not exist: GET /1.0/zones lists them'],
   ] satisfies (readonly [object, (change: Change) => Promise<unknown>, string])[]) {
     t.strictSame(await api.during(take, () => call('POST', 'servers', { ...named, ...body })), refused(422, 'unprocessable_entity', ...errors), errors[0])
   }

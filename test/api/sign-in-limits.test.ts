@@ -5,6 +5,7 @@ import { request, type IncomingMessage } from 'node:http'
 import { join } from 'node:path'
 import { Secret, TOTP } from 'otpauth'
 import t from 'tap'
+import { withoutDetails } from '../support/error-bodies.ts'
 import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, TOTP_SECRET, TWO } from '../support/fixtures/region.ts'
 import { anApi, basic, PROXY } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -36,7 +37,7 @@ function newAddress(): string {
 
 async function post(body: object, { client = APPLICATION, headers = {}, address = newAddress() }: From = {}): Promise<Answer> {
   const { statusCode, headers: answered, body: text } = await api.server.inject({ method: 'POST', url: '/token', remoteAddress: address, headers: { authorization: basic(client), ...headers }, payload: body })
-  return { status: statusCode, headers: answered, body: JSON.parse(text) as Record<string, unknown> }
+  return { status: statusCode, headers: answered, body: withoutDetails(JSON.parse(text)) as Record<string, unknown> }
 }
 
 const signIn = (username: string, password: string, from?: From) => post({ grant_type: 'password', username, password }, from)

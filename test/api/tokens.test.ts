@@ -1,7 +1,11 @@
 /** The token endpoint, and what access tokens allow: RFC 6749, the interface, and what clients of it send. */
 import t from 'tap'
+import { FailureLimit, type Subject } from '../../src/api/auth/failure-limit.ts'
+import { Grants } from '../../src/api/auth/grants.ts'
 import { digest } from '../../src/api/auth/secrets.ts'
+import { TokenFamilies } from '../../src/api/auth/token-families.ts'
 import { AccessTokens } from '../../src/api/auth/tokens.ts'
+import { withoutDetails } from '../support/error-bodies.ts'
 import { APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, STORAGE_CLIENT, TWO } from '../support/fixtures/region.ts'
 import { anApi, basic } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -16,12 +20,12 @@ async function post(body: string, { type = FORM_TYPE, authorization = basic(CLIE
   const { statusCode: status, headers, body: text } = await api.server.inject({
     method: 'POST', url, headers: { ...type !== '' && { 'content-type': type }, ...authorization !== '' && { authorization } }, payload: body,
   })
-  return { status, headers, body: JSON.parse(text) as Record<string, unknown> }
+  return { status, headers, body: withoutDetails(JSON.parse(text)) as Record<string, unknown> }
 }
 
 async function read(authorization: string | undefined, url = '/1.0/account') {
   const { statusCode: status, headers, body } = await api.server.inject({ url, headers: { ...authorization !== undefined && { authorization } } })
-  return { status, headers, body: JSON.parse(body) as Record<string, unknown> }
+  return { status, headers, body: withoutDetails(JSON.parse(body)) as Record<string, unknown> }
 }
 
 t.test('a form and JSON get a token on /token and /token/, with the headers and fields of the interface', async (t) => {
@@ -119,19 +123,23 @@ t.test('every other mistake of a token request is 400 with the error of OAuth', 
   t.match(await api.server.inject({ url: '/token' }), { statusCode: 405, headers: { allow: 'POST' } })
 })
 
-t.test('no flood of made-up names from a /48 takes back the limit of a real user or client', async (t) => {
-  const { grants } = api.auth
-  const asked = (credentials: { id: string, secret: string }, address: string, body: object) => grants.grant({ credentials, address, code: undefined, body })
-  const application = { id: APPLICATION, secret: secretOf(APPLICATION) }
-  const guesses = [
-    (address: string, secret: string) => asked({ id: CLIENT_OF[ONE], secret }, address, { grant_type: 'client_credentials' }),
-    (address: string, password: string) => asked(application, address, { grant_type: 'password', username: GRACE, password }),
-  ]
-  for (const guess of guesses) for (let i = 0; i < 100; i++) t.match(await guess(`2001:db8:1:${i.toString(16)}::1`, 'wrong'), { kind: 'wrong' })
-  for (let i = 0; i < 10_000; i += 100) {
-    await Promise.all(Array.from({ length: 100 }, (_, n) => asked({ id: `cli-${String(i + n)}`, secret: '' }, `2001:db8:2:${(i + n).toString(16)}::1`, {})))
+t.test('failures of clients and users that exist are counted as real, and those of made-up names are not', async (t) => {
+  const counted: string[] = []
+  class Counted extends FailureLimit {
+    override failed(subject: Subject, address: string, isReal: boolean): void {
+      counted.push(`${subject.kind} ${subject.name} ${isReal ? 'real' : 'made-up'}`)
+      super.failed(subject, address, isReal)
+    }
   }
-  for (const guess of guesses) t.match(await guess('2001:db8:3::1', 'wrong'), { kind: 'limited' })
+  const parts = { tables, tokens: api.auth.tokens, families: new TokenFamilies(tables, 3600, Date.now), seconds: 60, now: Date.now }
+  const grants = new Grants({ ...parts, limit: new Counted(() => performance.now()) })
+  const application = { id: APPLICATION, secret: secretOf(APPLICATION) }
+  const asked = (credentials: { id: string, secret: string }, body: object) => grants.grant({ credentials, address: '192.0.2.1', code: undefined, body })
+  for (const id of [CLIENT_OF[ONE], APPLICATION, 'cli-zzzzz', 'app-zzzzz', '']) await asked({ id, secret: 'wrong' }, {})
+  for (const username of [GRACE, 'Grace@Example.com', 'nobody@example.com']) await asked(application, { grant_type: 'password', username, password: 'wrong' })
+  t.strictSame(counted, [
+    `client ${CLIENT_OF[ONE]} real`, `client ${APPLICATION} real`, 'client cli-zzzzz made-up', 'client app-zzzzz made-up', 'client  made-up', `user ${GRACE} real`, `user ${GRACE} real`, 'user nobody@example.com made-up',
+  ])
 })
 
 t.test('a token works with the schemes Bearer and OAuth in any case, and its scopes are on every answer', async (t) => {
@@ -147,11 +155,12 @@ t.test('a token works with the schemes Bearer and OAuth in any case, and its sco
 
 t.test('a missing, malformed or unknown token gets 401 with a challenge', async (t) => {
   const token = await api.token(CLIENT_OF[ONE])
+  const otherScheme = 'the scheme of the Authorization header must be Bearer: get an access token at /token with the id and secret of a client, and send it as Authorization: Bearer TOKEN'
   for (const authorization of [undefined, '', 'Bearer', 'Bearer  ', `Token ${token}`, basic(CLIENT_OF[ONE]), `Bearer ${token} x`]) {
     const { status, headers, body } = await read(authorization)
     t.equal(status, 401, String(authorization))
     t.equal(headers['www-authenticate'], 'Bearer realm="imds-api"')
-    const errors = ['the request has no access token']
+    const errors = [/^(Token|Basic)/.test(authorization ?? '') ? otherScheme : 'the request has no access token: get one at /token, and send it as Authorization: Bearer TOKEN']
     t.strictSame(body, { error: 'invalid_request', error_description: errors[0], error_name: 'unauthorized', errors })
   }
   for (const unknown of ['abc', `${token}x`, token.slice(1), token.toUpperCase()]) {

@@ -6,7 +6,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Kysely } from 'kysely'
 import type { AccountRequester } from '../database/account-changes.ts'
 import type { Tables } from '../database/tables.ts'
-import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import { fieldFault, isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import { memberOf } from './requester.ts'
 import type { Identity } from './tokens.ts'
 
@@ -41,9 +41,9 @@ export function buildAccountChoice(
 
 /** An account of others gets the same refusal as an account that does not exist. */
 async function chooseAccounts(tables: Kysely<Tables>, identity: Identity, named: unknown, isRequired: boolean): Promise<readonly string[] | Refusal> {
-  if (named !== undefined && (typeof named !== 'string' || named === '')) return refuse('bad_request', 'account_id must be the id of one account, given once')
+  if (named !== undefined && (typeof named !== 'string' || named === '')) return refuse('bad_request', fieldFault('account_id', 'malformed', 'account_id must be the id of one account, given once'))
   if (identity.kind === 'client') return named === undefined || named === identity.accountId ? [identity.accountId] : notFound('this account')
-  if (named === undefined && isRequired) return refuse('bad_request', 'account_id is missing: add ?account_id= with the account that the request is for')
+  if (named === undefined && isRequired) return refuse('bad_request', fieldFault('account_id', 'missing', 'account_id is missing: add ?account_id= with the account that the request is for'))
   const ids = await accountsOf(tables, identity.userId)
   if (named === undefined) return ids
   const chosen = ids.find((id) => id === named)

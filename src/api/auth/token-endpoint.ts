@@ -7,7 +7,7 @@ import type { FastifyError, FastifyReply } from 'fastify'
 import Type from 'typebox'
 import { RefusedBody, setBodyParsers, shortJson } from '../body.ts'
 import { formatFaults } from '../faults.ts'
-import { refuse, statusOf, type RefusalName } from '../refusal.ts'
+import { bodyOf, refuse, statusOf, type RefusalBody, type RefusalName } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import { parseBasic } from './basic.ts'
 import type { Grants, TokenOutcome } from './grants.ts'
@@ -95,16 +95,16 @@ function refuseOutcome(reply: FastifyReply, outcome: Exclude<TokenOutcome, { kin
 }
 
 function describe({ validation, message }: FastifyError): string {
-  return validation === undefined ? message : formatFaults(validation).join('; ')
+  return validation === undefined ? message : formatFaults(validation).map((fault) => fault.message).join('; ')
 }
 
 /** Adds OAuth's members to a refusal that the error handler of the whole server has made. */
 function withOauthError(payload: unknown): unknown {
-  const { error_name, errors, error } = payload as { readonly error_name?: RefusalName, readonly errors?: readonly string[], readonly error?: string }
-  if (error_name === undefined || error !== undefined) return payload
-  return { error: error_name === 'service_unavailable' ? 'temporarily_unavailable' : 'server_error', error_description: errors?.[0], error_name, errors }
+  const body = payload as Partial<RefusalBody> & { readonly error?: string }
+  if (body.error_name === undefined || body.error !== undefined) return payload
+  return { error: body.error_name === 'service_unavailable' ? 'temporarily_unavailable' : 'server_error', error_description: body.errors?.[0], ...body }
 }
 
 function refuseToken(reply: FastifyReply, name: RefusalName, error: string, description: string): FastifyReply {
-  return reply.code(statusOf(name)).send({ error, error_description: description, error_name: name, errors: [description] })
+  return reply.code(statusOf(name)).send({ error, error_description: description, ...bodyOf(refuse(name, description)) })
 }

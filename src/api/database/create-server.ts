@@ -1,6 +1,6 @@
 /** Creates a server: finds what the request names, places the server on a hypervisor, gives it addresses and keys, and asks for the action `create`. */
 import { sql } from 'kysely'
-import { isRefusal, refuse, type Refusal } from '../refusal.ts'
+import { fieldFault, isRefusal, noSuchIn, refuse, refuseAll, type Refusal } from '../refusal.ts'
 import { tagsFault, type MetadataOptions } from '../model/metadata-options.ts'
 import { userDataFault } from '../model/user-data.ts'
 import { allocateAddress, nextId } from './allocate.ts'
@@ -67,30 +67,32 @@ async function findParts(change: Change, accountId: string, asked: NewServer): P
   const faults = [asked.userData === null ? undefined : userDataFault(asked.userData), tagsFault(asked.tags)].filter((fault) => fault !== undefined)
   const image = await change.selectFrom('images').select(['id', 'status', 'compatibility_mode', 'min_ram'])
     .where((where) => where.or([where('id', '=', asked.image), where('handle', '=', asked.image)])).where(isVisibleTo(accountId)).forShare().executeTakeFirst()
-  if (image === undefined) faults.push(`image: ${asked.image} does not exist`)
-  else if (image.status !== 'available') faults.push(`image: ${asked.image} is ${image.status}: name one that is available`)
+  if (image === undefined) faults.push(noSuchIn('image', 'image', asked.image, '/1.0/images'))
+  else if (image.status !== 'available') faults.push(fieldFault('image', 'not_available', `image: ${asked.image} is ${image.status}: name one that is available`))
   const minRam = image?.min_ram ?? 0
   const types = change.selectFrom('server_types').select(['id', 'handle', 'ram']).where('removed_at', 'is', null).limit(1)
   const name = asked.serverType
   const serverType = await (name === undefined
     ? types.where('status', '=', 'available').orderBy((type) => type('ram', '<', minRam)).orderBy('ram').orderBy('id')
     : types.where('status', '!=', 'deprecated').where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))).forShare().executeTakeFirst()
-  if (serverType === undefined) faults.push(`server_type: ${name === undefined ? 'name one, because the region has none that is available' : `${name} does not exist, or is deprecated`}`)
-  else if (serverType.ram < minRam) faults.push(`server_type: ${serverType.handle} has ${String(serverType.ram)} MB of RAM, and the image ${image!.id} needs at least ${String(minRam)}`)
+  if (serverType === undefined) {
+    faults.push(name === undefined
+      ? fieldFault('server_type', 'missing', 'server_type: name one, because the region has none that is available')
+      : noSuchIn('server_type', 'server type', name, '/1.0/server_types', ', or is deprecated'))
+  } else if (serverType.ram < minRam) faults.push(fieldFault('server_type', 'out_of_range', `server_type: ${serverType.handle} has ${String(serverType.ram)} MB of RAM, and the image ${image!.id} needs at least ${String(minRam)}`))
   const { zone: zoneName } = asked
   const zone = zoneName === undefined ? undefined : await change.selectFrom('zones').select('id').where('removed_at', 'is', null)
     .where((where) => where.or([where('id', '=', zoneName), where('handle', '=', zoneName)])).forShare().executeTakeFirst()
-  if (zoneName !== undefined && zone === undefined) faults.push(`zone: ${zoneName} does not exist`)
+  if (zoneName !== undefined && zone === undefined) faults.push(noSuchIn('zone', 'zone', zoneName, '/1.0/zones'))
   const groups = change.selectFrom('server_groups').select('id').where('account_id', '=', accountId).forShare()
   const ids = [...new Set(asked.serverGroups)]
   const found = ids.length === 0 ? await groups.where('is_default', '=', true).execute() : await groups.where('id', 'in', ids).execute()
-  faults.push(...ids.filter((id) => !found.some((group) => group.id === id)).map((id) => `server_groups: ${id} does not exist`))
+  faults.push(...ids.filter((id) => !found.some((group) => group.id === id)).map((id) => noSuchIn('server_groups', 'server group', id, '/1.0/server_groups')))
   if (typeof asked.cloudIp === 'string') {
     const cloudIp = await change.selectFrom('cloud_ips').select('id').where('id', '=', asked.cloudIp).where('account_id', '=', accountId).executeTakeFirst()
-    if (cloudIp === undefined) faults.push(`cloud_ip: ${asked.cloudIp} does not exist`)
+    if (cloudIp === undefined) faults.push(noSuchIn('cloud_ip', 'cloud IP', asked.cloudIp, '/1.0/cloud_ips'))
   }
-  const [first, ...others] = faults
-  if (first !== undefined || image === undefined || serverType === undefined) return refuse('unprocessable_entity', first ?? '', ...others)
+  if (faults.length > 0 || image === undefined || serverType === undefined) return refuseAll('unprocessable_entity', faults)
   return { image, serverType, zoneId: zone?.id, groupIds: found.map(({ id }) => id) }
 }
 
@@ -117,8 +119,8 @@ async function reserveCloudIp(change: Change, accountId: string, interfaceId: st
   const id = asked === true ? await createCloudIp(change, accountId) : asked
   if (isRefusal(id)) return id
   const cloudIp = await change.selectFrom('cloud_ips').select('status').where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
-  if (cloudIp === undefined) return refuse('unprocessable_entity', `cloud_ip: ${id} does not exist`)
-  if (cloudIp.status !== 'unmapped') return refuse('resource_conflict', `cloud_ip: ${takenFault(id, cloudIp.status)}`)
+  if (cloudIp === undefined) return refuse('unprocessable_entity', noSuchIn('cloud_ip', 'cloud IP', id, '/1.0/cloud_ips'))
+  if (cloudIp.status !== 'unmapped') return refuse('resource_conflict', fieldFault('cloud_ip', 'not_available', `cloud_ip: ${takenFault(id, cloudIp.status)}`))
   await change.updateTable('cloud_ips').set({ status: 'reserved', interface_id: interfaceId, mapped_at: sql`clock_timestamp()` }).where('id', '=', id).execute()
   return undefined
 }

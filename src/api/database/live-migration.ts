@@ -1,6 +1,6 @@
 /** What the compute system decides about a server: where it runs, and whether its guest still gets the user-data. */
 import type { Kysely } from 'kysely'
-import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../refusal.ts'
 import type { AccountChanges } from './account-changes.ts'
 import { isWorkedOn, wakeHypervisor } from './compute-queue.ts'
 import { markChanged } from './outbox.ts'
@@ -24,7 +24,7 @@ export type MayActFor = (hypervisor: string) => boolean
 export async function findPlacement(database: Reader, id: string, mayActFor: MayActFor): Promise<Placement | Refusal> {
   const row = await database.selectFrom('servers').select(['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision']).where('id', '=', id)
     .where('deleted_at', 'is', null).executeTakeFirst()
-  return row === undefined || ![row.hypervisor, row.migrating_to].some((name) => name !== null && mayActFor(name)) ? notFound(`the server ${id}`) : row
+  return row === undefined || ![row.hypervisor, row.migrating_to].some((name) => name !== null && mayActFor(name)) ? noSuch('server', id) : row
 }
 
 /** Begins a live migration: the record names both hypervisors, and no action is given out until its end. A repeated request changes nothing. */
@@ -39,7 +39,7 @@ export async function beginMigration(
     const { zone_id, ram } = await change.selectFrom('servers').innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
       .select(['zone_id', 'ram']).where('servers.id', '=', id).executeTakeFirstOrThrow()
     const target = (await freeHypervisors(change, zone_id)).find(({ name }) => name === to)
-    if (target === undefined || to === hypervisor) return refuse('unprocessable_entity', `to: ${to} is not another hypervisor of the zone of ${id}`)
+    if (target === undefined || to === hypervisor) return refuse('unprocessable_entity', fieldFault('to', 'not_allowed', `to: ${to} is not another hypervisor of the zone of ${id}`))
     return target.free < ram ? refuse('insufficient_capacity', `${to} has ${String(target.free)} MB of RAM free, and ${id} needs ${String(ram)}`) : { migrating_to: to }
   })
 }
@@ -75,7 +75,7 @@ async function changePlacement(
   columnsFor: (change: Change, server: Placement) => Promise<Values | Refusal>,
 ): Promise<Placement | Refusal> {
   const found = await database.selectFrom('servers').select('account_id').where('id', '=', id).executeTakeFirst()
-  if (found === undefined) return notFound(`the server ${id}`)
+  if (found === undefined) return noSuch('server', id)
   return accounts.commitAlways(found.account_id, async (change) => {
     await change.selectFrom('servers').select('id').where('id', '=', id).forUpdate().execute()
     const server = await findPlacement(change, id, mayActFor)

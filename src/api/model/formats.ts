@@ -1,8 +1,9 @@
 /** The formats that schemas of requests name in `format`: how the text of a field is checked, and what the error says of a wrong one. */
-import { isCountryCode } from './countries.ts'
+import { isCountryCode, meantCountry } from './countries.ts'
 import { parseVatNumber } from './vat-number.ts'
 
-interface Format { readonly isValid: (text: string) => boolean, readonly fault: string }
+/** `meant`: the value that a wrong text was meant to be, if that is clear. */
+interface Format { readonly isValid: (text: string) => boolean, readonly fault: string, readonly meant?: (text: string) => string | undefined }
 
 /** Telephone numbers of E.164 with the leading +, without spaces. */
 const TELEPHONE = /^\+[1-9][0-9]{6,14}$/
@@ -21,7 +22,7 @@ function isDomain(text: string): boolean {
 
 /** Every format, by its name. */
 export const FORMATS: Readonly<Record<string, Format>> = {
-  'country-code': { isValid: isCountryCode, fault: 'must be a two-letter code of ISO 3166-1' },
+  'country-code': { isValid: isCountryCode, fault: 'must be a two-letter code of ISO 3166-1', meant: meantCountry },
   domain: { isValid: isDomain, fault: 'must be a domain name in lower case such as gb1.example.com' },
   'eu-vat-number': { isValid: (text) => parseVatNumber(text) !== undefined, fault: 'must be a valid EU VAT number, with the prefix of its country' },
   'host-name': { isValid: isHostName, fault: 'must be a host name such as www.example.com, in ASCII' },

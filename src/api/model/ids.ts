@@ -11,6 +11,20 @@ export const PREFIXES = {
 /** One of PREFIXES. */
 export type Prefix = typeof PREFIXES[keyof typeof PREFIXES]
 
+/** What the ids of each prefix identify, in the words of error texts. Some belong to other documents of the interface. */
+const KINDS = {
+  acc: 'account', app: 'application', cfg: 'config map', cip: 'cloud IP', cli: 'API client', col: 'collaboration', dbi: 'database snapshot', dbs: 'database server', dbt: 'database type',
+  fwp: 'firewall policy', fwr: 'firewall rule', grp: 'server group', img: 'image', int: 'interface', lba: 'load balancer', srv: 'server', typ: 'server type', usr: 'user', vol: 'volume', zon: 'zone',
+} as const
+/** One of KINDS. */
+export type Kind = typeof KINDS[keyof typeof KINDS]
+
+/** What an id identifies, by its prefix alone. Undefined: the text is no id, or has an unknown prefix. */
+export function kindOf(id: string): Kind | undefined {
+  const prefix = id.slice(0, 3)
+  return isIdOf(prefix, id) && Object.hasOwn(KINDS, prefix) ? KINDS[prefix as keyof typeof KINDS] : undefined
+}
+
 const FIVE = 36n ** 5n
 const SIX = 36n ** 6n
 const SHORT_IDS = FIVE / 10n

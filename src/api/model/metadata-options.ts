@@ -6,6 +6,7 @@ import Type, { type Static } from 'typebox'
 import Value from 'typebox/value'
 import { UNSAFE_NAMES } from '../../metadata/record.ts'
 import { OptionsSchema, TagsSchema } from '../../metadata/schema.ts'
+import { fieldFault, type Detail } from '../refusal.ts'
 
 const { httpEndpoint, httpTokens, httpPutResponseHopLimit, httpProtocolIpv6, instanceMetadataTags } = OptionsSchema.properties
 /** The schema of all options. */
@@ -35,10 +36,10 @@ export function recordOptions(options: MetadataOptions): Static<typeof OptionsSc
 const [KEY_OF_RECORD] = Object.keys(TagsSchema.patternProperties)
 
 /** What is wrong with tags that have the form of the schema; undefined: nothing. A record would lose such tags, or no path can name them. */
-export function tagsFault(tags: Readonly<Record<string, unknown>>): string | undefined {
+export function tagsFault(tags: Readonly<Record<string, unknown>>): Detail | undefined {
   const isKey = new RegExp(KEY_OF_RECORD!, 'u')
   if (!Object.keys(tags).every((key) => key !== '' && isKey.test(key) && !UNSAFE_NAMES.includes(key))) {
-    return `tags must have keys of at least one character, without line breaks, and none of ${UNSAFE_NAMES.join(', ')}`
+    return fieldFault('tags', 'malformed', `tags must have keys of at least one character, without line breaks, and none of ${UNSAFE_NAMES.join(', ')}`)
   }
-  return Object.entries(tags).flat().every((text) => (text as string).isWellFormed()) ? undefined : 'tags must not have half of a surrogate pair'
+  return Object.entries(tags).flat().every((text) => (text as string).isWellFormed()) ? undefined : fieldFault('tags', 'malformed', 'tags must not have half of a surrogate pair')
 }

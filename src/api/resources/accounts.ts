@@ -13,7 +13,7 @@ import type { Change, Reader } from '../database/transaction.ts'
 import { countryName } from '../model/countries.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
-import { isRefusal, notFound, type Refusal } from '../refusal.ts'
+import { isRefusal, noSuch, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import {
   listOf, NestedAccount, nestedAccount, NestedApiClient, nestedApiClient, NestedCloudIp, nestedCloudIp,
@@ -68,15 +68,15 @@ export function addAccountRoutes(server: ApiServer, { tables, accounts, site }: 
     return rows.map((row) => collect(site, row, usage.get(row.id)!))
   })
   server.get('/accounts/:id', { schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } } }, async ({ accountIds, params: { id } }, reply) =>
-    reply.respond(200, accountIds.includes(id) ? await load(tables, site, id) : notFound(`the account ${id}`)))
+    reply.respond(200, accountIds.includes(id) ? await load(tables, site, id) : noSuch('account', id)))
   server.put('/accounts/:id', { schema: { summary: 'Change an account', tags: TAGS, params: Params, body: Update, response: { 200: Account } } }, async (request, reply) => {
     const { accountIds, params: { id }, body } = request
-    return reply.respond(200, accountIds.includes(id) ? await accounts.commit(memberOf(request, id), (change) => update(change, site, id, body), 'PUT /accounts/ID') : notFound(`the account ${id}`))
+    return reply.respond(200, accountIds.includes(id) ? await accounts.commit(memberOf(request, id), (change) => update(change, site, id, body), 'PUT /accounts/ID') : noSuch('account', id))
   })
   server.post('/accounts/:id/reset_ftp_password', { schema: { ...RESET, params: Params } }, async (request, reply) => {
     const { accountIds, params: { id } } = request
     const reset = () => accounts.commit(memberOf(request, id), (change) => resetFtpPassword(change, site, id), 'POST /accounts/ID/reset_ftp_password')
-    return reply.respond(200, accountIds.includes(id) ? await reset() : notFound(`the account ${id}`))
+    return reply.respond(200, accountIds.includes(id) ? await reset() : noSuch('account', id))
   })
 }
 
@@ -138,7 +138,7 @@ type Row = InferResult<ReturnType<typeof selectAccounts>>[number]
 
 async function load(database: Reader, site: Site, id: string): Promise<Static<typeof Account> | Refusal> {
   const row = await selectAccounts(database, [id]).executeTakeFirst()
-  if (row === undefined) return notFound(`the account ${id}`)
+  if (row === undefined) return noSuch('account', id)
   const usage = await usageOfAccounts(database, [id])
   const {
     address_1, address_2, city, county, postcode, country_code, vat_registration_number, telephone_number, telephone_verified, verified_telephone,

@@ -13,7 +13,7 @@ import { forgetRevoked } from '../database/kept-rows.ts'
 import { refuseBeyondLimit } from '../database/limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
-import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import { isRefusal, noSuch, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import { listOf, NestedAccount, nestedAccount, NestedApiClient, nestedApiClient, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -104,7 +104,7 @@ function isOnlyLowering({ name, description, permissions_group }: Static<typeof 
 /** Loads a client that is not deleted, and locks its row. */
 async function lock(change: Change, accountId: string, id: string): Promise<Selectable<Tables['api_clients']> | Refusal> {
   const row = await change.selectFrom('api_clients').selectAll().where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
-  if (row === undefined) return notFound(`the API client ${id}`)
+  if (row === undefined) return noSuch('API client', id)
   return row.revoked_at === null ? row : refuse('resource_conflict', `${id} is deleted`)
 }
 
@@ -121,7 +121,7 @@ type Row = InferResult<ReturnType<typeof selectClients>>[number]
 
 async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof ApiClient> | Refusal> {
   const row = await selectClients(database, accountId).where('api_clients.id', '=', id).executeTakeFirst()
-  return row === undefined ? notFound(`the API client ${id}`) : { ...collect(site, row), secret: null }
+  return row === undefined ? noSuch('API client', id) : { ...collect(site, row), secret: null }
 }
 
 function collect(site: Site, row: Row): Static<typeof Collected> {

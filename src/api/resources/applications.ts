@@ -16,7 +16,7 @@ import { refuseBeyondLimit } from '../database/limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
-import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import { isRefusal, noSuch, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import { head, listOf, NestedAccount, nestedAccount, NullableTime, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -97,7 +97,7 @@ export function addApplicationRoutes(server: ApiServer, { tables, accounts, site
 /** Loads an application that is not deleted, and locks its row. */
 async function lock(change: Change, accountId: string, id: string): Promise<Selectable<Tables['applications']> | Refusal> {
   const row = await change.selectFrom('applications').selectAll().where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
-  if (row === undefined) return notFound(`the application ${id}`)
+  if (row === undefined) return noSuch('application', id)
   return row.revoked_at === null ? row : refuse('resource_conflict', `${id} is deleted`)
 }
 
@@ -114,7 +114,7 @@ type Row = InferResult<ReturnType<typeof selectApplications>>[number]
 
 async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Application> | Refusal> {
   const row = await selectApplications(database, accountId).where('applications.id', '=', id).executeTakeFirst()
-  return row === undefined ? notFound(`the application ${id}`) : { ...collect(site, row), secret: null }
+  return row === undefined ? noSuch('application', id) : { ...collect(site, row), secret: null }
 }
 
 function collect(site: Site, row: Row): Static<typeof Collected> {

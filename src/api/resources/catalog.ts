@@ -1,7 +1,7 @@
 /** What a region offers, read only: zones and server types. The region file sets them. */
 import Type from 'typebox'
 import type { ApiServer } from '../server.ts'
-import { notFound } from '../refusal.ts'
+import { noSuch } from '../refusal.ts'
 import { listOf, NestedServerType, nestedServerType, NestedZone, nestedZone } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -13,13 +13,13 @@ export function addCatalogRoutes(server: ApiServer, { tables, site }: ResourcePa
     (await tables.selectFrom('zones').selectAll().where('removed_at', 'is', null).orderBy('handle').execute()).map((row) => nestedZone(site, row)))
   server.get('/zones/:id', { schema: { summary: 'Get a zone', tags: ['Zones'], params: Params, response: { 200: NestedZone } } }, async ({ params: { id } }, reply) => {
     const row = await tables.selectFrom('zones').selectAll().where('removed_at', 'is', null).where((where) => where.or([where('id', '=', id), where('handle', '=', id)])).executeTakeFirst()
-    return reply.respond(200, row === undefined ? notFound(`the zone ${id}`) : nestedZone(site, row))
+    return reply.respond(200, row === undefined ? noSuch('zone', id) : nestedZone(site, row))
   })
 
   server.get('/server_types', { schema: { summary: 'List server types', tags: ['Server types'], response: { 200: listOf(NestedServerType) } } }, async () =>
     (await tables.selectFrom('server_types').selectAll().where('removed_at', 'is', null).orderBy('ram').orderBy('id').execute()).map((row) => nestedServerType(site, row)))
   server.get('/server_types/:id', { schema: { summary: 'Get a server type', tags: ['Server types'], params: Params, response: { 200: NestedServerType } } }, async ({ params: { id } }, reply) => {
     const row = await tables.selectFrom('server_types').selectAll().where('removed_at', 'is', null).where((where) => where.or([where('id', '=', id), where('handle', '=', id)])).executeTakeFirst()
-    return reply.respond(200, row === undefined ? notFound(`the server type ${id}`) : nestedServerType(site, row))
+    return reply.respond(200, row === undefined ? noSuch('server type', id) : nestedServerType(site, row))
   })
 }

@@ -17,7 +17,7 @@ import { refuseBeyondRecord } from '../database/record-limits.ts'
 import { prepareOne } from '../database/prepared.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
-import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import { fieldFault, isRefusal, noSuch, notFound, refuse, type Refusal } from '../refusal.ts'
 import {
   GivenName, listOf, NestedAccount, nestedAccount, NestedCloudIp, nestedCloudIp,
   NestedDatabaseServer, nestedDatabaseServer, NestedInterface, nestedInterface, NestedServer, nestedServer, NestedServerGroup,
@@ -28,8 +28,8 @@ import type { ResourceParts } from './parts.ts'
 
 const Port = Type.Integer({ minimum: 1, maximum: 65_535 })
 /** Clients send ports as text too. */
-const GivenPort = Type.Union([Port, Type.String({ pattern: '^[0-9]{1,5}$', hint: 'a port from 1 to 65535' })])
-const Protocol = Type.Union([Type.Literal('tcp'), Type.Literal('udp')])
+const GivenPort = Type.Union([Port, Type.String({ pattern: '^[0-9]{1,5}$', hint: 'a port from 1 to 65535' })], { examples: [80] })
+const Protocol = Type.Union([Type.Literal('tcp'), Type.Literal('udp')], { examples: ['tcp'] })
 const PortTranslators = Type.Array(Type.Object({ protocol: Protocol, incoming: Port, outgoing: Port }))
 const Change = Type.Object({
   name: Type.Optional(GivenName),
@@ -56,7 +56,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
 
   server.get('/cloud_ips/:id', { schema: { summary: 'Get a cloud IP', tags: TAGS, params: Params, response: { 200: CloudIp } } }, async ({ caller, params: { id } }, reply) => {
     const row = await find(caller.accountId, id)
-    return reply.respond(200, row === undefined ? notFound(`the cloud IP ${id}`) : represent(site, row))
+    return reply.respond(200, row === undefined ? noSuch('cloud IP', id) : represent(site, row))
   })
 
   server.post('/cloud_ips', { schema: { summary: 'Create a cloud IP', tags: TAGS, body: Change, response: { 201: CloudIp } } }, async ({ caller, body }, reply) =>
@@ -127,8 +127,8 @@ function valuesOf(
   const translators = port_translators?.map(({ protocol, incoming, outgoing }): PortTranslator =>
     ({ protocol, incoming: Number(incoming), outgoing: Number(outgoing) }))
   const faults = (translators ?? []).flatMap(({ protocol, incoming, outgoing }, i) => [
-    ...[incoming, outgoing].some((port) => port < 1 || port > 65_535) ? [`port_translators.${String(i)} must have ports from 1 to 65535`] : [],
-    ...translators!.findIndex((other) => other.protocol === protocol && other.incoming === incoming) < i ? [`port_translators.${String(i)} has the protocol and incoming port of an earlier one`] : [],
+    ...[incoming, outgoing].some((port) => port < 1 || port > 65_535) ? [fieldFault(`port_translators.${String(i)}`, 'out_of_range', `port_translators.${String(i)} must have ports from 1 to 65535`)] : [],
+    ...translators!.findIndex((other) => other.protocol === protocol && other.incoming === incoming) < i ? [fieldFault(`port_translators.${String(i)}`, 'not_allowed', `port_translators.${String(i)} has the protocol and incoming port of an earlier one`)] : [],
   ])
   const [first, ...others] = faults
   if (first !== undefined) return refuse('unprocessable_entity', first, ...others)
@@ -163,7 +163,7 @@ async function findDestination(change: Change, accountId: string, id: string): P
       return ['failing', 'failed'].includes(found.status) ? refuse('resource_conflict', `${id} is ${found.status}`) : { ...NOWHERE, database_server_id: found.id }
     }
     case 'lba': return notFound(`the destination ${id}`)
-    default: return refuse('unprocessable_entity', 'destination must be the id of an interface, a server, a server group or a database server')
+    default: return refuse('unprocessable_entity', fieldFault('destination', 'wrong_kind', 'destination must be the id of an interface, a server, a server group or a database server'))
   }
 }
 
@@ -177,7 +177,7 @@ async function serversAt(change: Change, { interface_id, server_group_id }: Dest
 
 async function lock(change: Change, accountId: string, id: string): Promise<Selectable<Tables['cloud_ips']> | Refusal> {
   const row = await change.selectFrom('cloud_ips').selectAll().where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
-  return row ?? notFound(`the cloud IP ${id}`)
+  return row ?? noSuch('cloud IP', id)
 }
 
 /** Cloud IPs with everything that their form shows, in one query. */
@@ -204,7 +204,7 @@ type Row = InferResult<ReturnType<typeof selectCloudIps>>[number]
 
 async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof CloudIp> | Refusal> {
   const row = await selectCloudIps(database, accountId).where('cloud_ips.id', '=', id).executeTakeFirst()
-  return row === undefined ? notFound(`the cloud IP ${id}`) : represent(site, row)
+  return row === undefined ? noSuch('cloud IP', id) : represent(site, row)
 }
 
 function represent(site: Site, row: Row): Static<typeof CloudIp> {

@@ -21,7 +21,7 @@ import {
 } from '../model/collaboration.ts'
 import { isEmailAddress } from '../model/email-address.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
-import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import { head, listOf, NestedAccount, nestedAccount, NestedUser, nestedUser, NullableTime, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -67,7 +67,7 @@ export function addCollaborationRoutes(server: ApiServer, { tables, accounts, si
 
   async function load(database: Reader, accountId: string, id: string): Promise<Collaboration | Refusal> {
     const row = await ofAccount(database, accountId).where('collaborations.id', '=', id).executeTakeFirst()
-    return row === undefined ? notFound(`the collaboration ${id}`) : represent(site, 'account', row)
+    return row === undefined ? noSuch('collaboration', id) : represent(site, 'account', row)
   }
 }
 
@@ -95,7 +95,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { tables, accounts
 
   async function load(database: Reader, userId: string, id: string): Promise<Collaboration | Refusal> {
     const row = await ofUser(database, userId).where('collaborations.id', '=', id).executeTakeFirst()
-    return row === undefined ? notFound(`the collaboration ${id}`) : represent(site, 'user', row)
+    return row === undefined ? noSuch('collaboration', id) : represent(site, 'user', row)
   }
 
   async function changeAsUser(
@@ -104,7 +104,7 @@ export function addUserCollaborationRoutes(server: ApiServer, { tables, accounts
     const { identity, params: { id } } = request
     return asUser(identity, async (userId) => {
       const found = await ofUser(tables, userId).where('collaborations.id', '=', id).executeTakeFirst()
-      if (found === undefined) return notFound(`the collaboration ${id}`)
+      if (found === undefined) return noSuch('collaboration', id)
       return accounts.commit(outsiderOf(request, found.account_id), async (change) => {
         if (trigger === 'accept' && (await accountsOf(change, userId)).includes(found.account_id)) return refuse('resource_conflict', `you have access to ${found.account_id} already`)
         return await move(change, ofUser(change, userId), id, trigger, userId) ?? load(change, userId, id)
@@ -119,7 +119,7 @@ async function asUser<T>(identity: Identity, task: (userId: string) => Promise<T
 
 /** Creates an invitation and returns its id. The inviter of an API client's invitation is the owner of the account. */
 async function invite(change: Change, { accountId, userId }: Caller, { email, role }: Static<typeof Create>): Promise<string | Refusal> {
-  if (!isEmailAddress(email)) return refuse('unprocessable_entity', 'email must be an address such as ada@example.com')
+  if (!isEmailAddress(email)) return refuse('unprocessable_entity', fieldFault('email', 'malformed', 'email must be an address such as ada@example.com'))
   const current = await change.selectFrom('collaborations').select(['id', 'status']).where('account_id', '=', accountId).where('status', 'in', ['pending', 'accepted'])
     .where(hasAddress('collaborations.email', email)).executeTakeFirst()
   if (current !== undefined) return refuse('resource_conflict', `${email} has the ${current.status} collaboration ${current.id} already`)
@@ -150,7 +150,7 @@ async function move(
   change: Change, collaborations: ReturnType<typeof ofAccount>, id: string, trigger: CollaborationTrigger, userId?: string,
 ): Promise<Refusal | undefined> {
   const row = await collaborations.where('collaborations.id', '=', id).forUpdate('collaborations').executeTakeFirst()
-  if (row === undefined) return notFound(`the collaboration ${id}`)
+  if (row === undefined) return noSuch('collaboration', id)
   const status = nextStatus(row.status, trigger)
   if (status === undefined) return refuse('resource_conflict', `the collaboration ${id} is ${row.status}`)
   const now = new Date()

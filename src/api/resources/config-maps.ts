@@ -8,7 +8,7 @@ import { refuseBeyondLimit } from '../database/limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { BODY_BOUNDS, BODY_MAX_BYTES, dataFault, parseBody, type DataText } from '../model/config-data.ts'
-import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import { GivenName, head, listOf, representation, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -43,7 +43,7 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
   }, async ({ caller, body }, reply) => {
     const data = body.data as DataText
     const fault = dataFault(data)
-    if (fault !== undefined) return reply.refuse(refuse('unprocessable_entity', fault))
+    if (fault !== undefined) return reply.refuse(refuse('unprocessable_entity', fieldFault('data', 'too_long', fault)))
     return send(reply, await accounts.commit(caller, async (change) => {
       const { accountId } = caller
       const bytes = Buffer.byteLength(data.text)
@@ -64,7 +64,7 @@ function addRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts)
   }, async ({ caller, params, body }, reply) => {
     const { name, data } = body as { readonly name?: string | null, readonly data?: DataText }
     const fault = data && dataFault(data)
-    if (fault !== undefined) return reply.refuse(refuse('unprocessable_entity', fault))
+    if (fault !== undefined) return reply.refuse(refuse('unprocessable_entity', fieldFault('data', 'too_long', fault)))
     const values = { ...name !== undefined && { name: name ?? '' }, ...data !== undefined && { data: data.text } }
     return send(reply, await accounts.commit(caller, async (change) =>
       await update(change, caller.accountId, params.id, values) ?? load(change, site, caller.accountId, params.id)))
@@ -102,7 +102,7 @@ function collect(site: Site, { id, name }: { readonly id: string, readonly name:
 async function load(database: Reader | Kysely<Tables>, site: Site, accountId: string, id: string): Promise<Member | Refusal> {
   const row = await database.selectFrom('config_maps').select((eb) => ['id', 'name', eb.cast<string>('data', 'text').as('data')])
     .where('id', '=', id).where('account_id', '=', accountId).executeTakeFirst()
-  return row === undefined ? notFound(`the config map ${id}`) : { id, text: `${JSON.stringify(collect(site, row)).slice(0, -1)},"data":${row.data}}` }
+  return row === undefined ? noSuch('config map', id) : { id, text: `${JSON.stringify(collect(site, row)).slice(0, -1)},"data":${row.data}}` }
 }
 
 function send(reply: FastifyReply, result: Member | Refusal): FastifyReply {

@@ -6,7 +6,7 @@ import type { InferResult } from 'kysely'
 import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import type { Reader } from '../database/transaction.ts'
-import { notFound, refuse, type Refusal } from '../refusal.ts'
+import { fieldFault, noSuch, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import {
   listOf, NestedAccount, nestedAccount, NestedCloudIp, nestedCloudIp,
@@ -37,7 +37,7 @@ export function addDatabaseServerRoutes(server: ApiServer, { tables, accounts, s
 
   server.get('/database_types/:id', { schema: { summary: 'Get a type of database servers', tags: TAGS, params: Params, response: { 200: NestedDatabaseType } } }, async ({ params: { id } }, reply) => {
     const row = await tables.selectFrom('database_server_types').selectAll().where('id', '=', id).executeTakeFirst()
-    return reply.respond(200, row === undefined ? notFound(`the database type ${id}`) : nestedDatabaseType(site, row))
+    return reply.respond(200, row === undefined ? noSuch('database type', id) : nestedDatabaseType(site, row))
   })
 
   server.get('/database_servers', { schema: { summary: 'List database servers', tags: TAGS, response: { 200: listOf(DatabaseServer) } } }, async ({ caller }) =>
@@ -50,11 +50,11 @@ export function addDatabaseServerRoutes(server: ApiServer, { tables, accounts, s
   server.put('/database_servers/:id', { schema: { summary: 'Name a database server', tags: TAGS, params: Params, body: Update, response: { 200: DatabaseServer } } }, async ({ caller, params, body }, reply) =>
     reply.respond(200, await accounts.commit(caller, async (change) => {
       const row = await change.selectFrom('database_servers').selectAll().where('id', '=', params.id).where('account_id', '=', caller.accountId).forUpdate().executeTakeFirst()
-      if (row === undefined) return notFound(`the database server ${params.id}`)
+      if (row === undefined) return noSuch('database server', params.id)
       if (['deleting', 'deleted'].includes(row.status)) return refuse('resource_conflict', `${params.id} is ${row.status}`)
       const present = { ...row, snapshots_schedule: null }
       const [first, ...others] = SET_BY_REGION.filter((field) => body[field] !== undefined && JSON.stringify(body[field]) !== JSON.stringify(present[field]))
-        .map((field) => `changes of ${field} are not implemented: the region file sets it`)
+        .map((field) => fieldFault(field, 'unchangeable', `changes of ${field} are not implemented: the region file sets it`))
       if (first !== undefined) return refuse('not_implemented', first, ...others)
       const { name, description } = body
       const values = { ...name !== undefined && { name }, ...description !== undefined && { description: description ?? '' } }
@@ -81,7 +81,7 @@ type Row = InferResult<ReturnType<typeof selectDatabaseServers>>[number]
 
 async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof DatabaseServer> | Refusal> {
   const row = await selectDatabaseServers(database, accountId).where('database_servers.id', '=', id).executeTakeFirst()
-  return row === undefined ? notFound(`the database server ${id}`) : represent(site, row)
+  return row === undefined ? noSuch('database server', id) : represent(site, row)
 }
 
 function represent(site: Site, row: Row): Static<typeof DatabaseServer> {

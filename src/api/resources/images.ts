@@ -13,7 +13,7 @@ import { requestAction, type ComputeMode } from '../database/compute-actions.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { isVisibleTo } from '../database/visible-images.ts'
-import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import { fieldFault, isRefusal, noSuch, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import { GivenName, listOf, NestedImage, nestedImage, NullableString, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -46,7 +46,7 @@ export function addImageRoutes(server: ApiServer, { tables, accounts, site, comp
       const { name, username, description, arch, status, public: isPublic, compatibility_mode, min_ram } = body
       if (status !== undefined && !CHANGEABLE.includes(image.status)) return refuse('resource_conflict', `${image.id} is ${image.status}: its status cannot be changed`)
       if (isPublic === true && !image.public && !await mayPublish(change, caller.accountId)) {
-        return refuse('forbidden', `public: ${caller.accountId} may not publish images: the operator of the region can allow it`)
+        return refuse('forbidden', fieldFault('public', 'not_allowed', `public: ${caller.accountId} may not publish images: the operator of the region can allow it`))
       }
       const text = (given: string | null | undefined) => given === null ? '' : given
       const asked = { name: text(name), username: text(username), description: text(description), arch, status, public: isPublic, compatibility_mode, min_ram }
@@ -90,13 +90,13 @@ async function find(database: Reader, accountId: string, id: string) {
 
 async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Image> | Refusal> {
   const row = await find(database, accountId, id)
-  return row === undefined ? notFound(`the image ${id}`) : represent(site, row)
+  return row === undefined ? noSuch('image', id) : represent(site, row)
 }
 
 /** Loads an image of the account and locks its row. */
 async function lockImage(change: Change, accountId: string, id: string): Promise<Selectable<Tables['images']> | Refusal> {
   const visible = await find(change, accountId, id)
-  if (visible === undefined) return notFound(`the image ${id}`)
+  if (visible === undefined) return noSuch('image', id)
   if (visible.account_id !== accountId) return refuse('forbidden', `${visible.id} does not belong to this account`)
   return change.selectFrom('images').selectAll().where('id', '=', visible.id).forUpdate().executeTakeFirstOrThrow()
 }

@@ -1,6 +1,6 @@
 /** Interfaces of servers, read only. */
 import Type from 'typebox'
-import { notFound } from '../refusal.ts'
+import { noSuch } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import { NestedInterface, nestedInterface, NestedServer, nestedServer } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -16,7 +16,7 @@ export function addInterfaceRoutes(server: ApiServer, { tables, site }: Resource
       .select(['servers.id', 'servers.name', 'servers.status', 'servers.locked', 'servers.created_at', 'servers.started_at', 'servers.deleted_at'])
       .select(['interfaces.id as interface_id', 'interfaces.mac_address', 'interfaces.ipv4_address'])
       .where('interfaces.id', '=', id).where('servers.account_id', '=', caller.accountId).executeTakeFirst()
-    if (row === undefined) return reply.refuse(notFound(`the interface ${id}`))
+    if (row === undefined) return reply.refuse(noSuch('interface', id))
     const { interface_id, mac_address, ipv4_address } = row
     return reply.respond(200, { ...nestedInterface(site, { id: interface_id, mac_address, ipv4_address }), server: nestedServer(site, row) })
   })

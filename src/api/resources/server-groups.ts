@@ -9,9 +9,9 @@ import { markChanged } from '../database/outbox.ts'
 import { refuseBeyondRecord } from '../database/record-limits.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Change, Reader } from '../database/transaction.ts'
-import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import { fieldFault, isRefusal, noSuch, noSuchIn, refuse, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
-import { GivenId, listOf, NestedAccount, nestedAccount, NestedServer, nestedServer, NestedServerGroup, nestedServerGroup, type Site } from './nested.ts'
+import { listOf, NestedAccount, nestedAccount, NestedServer, nestedServer, NestedServerGroup, nestedServerGroup, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 
 /** The full form, which is the collected form too. */
@@ -19,7 +19,7 @@ const ServerGroup = Type.Object({
   ...NestedServerGroup.properties, account: NestedAccount, servers: Type.Array(NestedServer),
   firewall_policy: Type.Null({ description: 'Always null: firewall policies belong to another document of the interface.' }),
 }, { title: 'ServerGroup' })
-const Members = Type.Array(Type.Object({ server: GivenId }), { maxItems: 1000 })
+const Members = Type.Array(Type.Object({ server: Type.String({ minLength: 1, examples: ['srv-6ilgo'] }) }), { maxItems: 1000 })
 const Change = Type.Object({
   name: Type.Optional(Type.Union([Type.String({ maxLength: 255, pattern: '^[^\\x00-\\x1f\\x7f]*$', hint: 'one line' }), Type.Null()])),
   description: Type.Optional(Type.Union([Type.String({ maxLength: 4096 }), Type.Null()])),
@@ -112,7 +112,7 @@ async function addMembers(change: Change, accountId: string, groupId: string, id
   if (ids.length === 0) return undefined
   const found = await change.selectFrom('servers').select('id').where('account_id', '=', accountId).where('id', 'in', ids).where('status', 'not in', ['deleting', 'deleted'])
     .orderBy('id').forUpdate().execute()
-  const [missing, ...others] = ids.filter((id) => !found.some((server) => server.id === id)).map((id) => `servers: ${id} does not exist`)
+  const [missing, ...others] = ids.filter((id) => !found.some((server) => server.id === id)).map((id) => noSuchIn('servers', 'server', id, '/1.0/servers'))
   if (missing !== undefined) return refuse('unprocessable_entity', missing, ...others)
   await change.insertInto('server_group_members').values(ids.map((server_id) => ({ server_group_id: groupId, server_id }))).onConflict((conflict) => conflict.doNothing()).execute()
   await markChanged(change, ids)
@@ -121,7 +121,7 @@ async function addMembers(change: Change, accountId: string, groupId: string, id
 
 async function removeMembers(change: Change, groupId: string, ids: readonly string[]): Promise<Refusal | undefined> {
   const members = await membersOf(change, groupId)
-  const [missing, ...others] = ids.filter((id) => !members.includes(id)).map((id) => `servers: ${id} is not in ${groupId}`)
+  const [missing, ...others] = ids.filter((id) => !members.includes(id)).map((id) => fieldFault('servers', 'does_not_exist', `servers: ${id} is not in ${groupId}`))
   if (missing !== undefined) return refuse('unprocessable_entity', missing, ...others)
   if (ids.length === 0) return undefined
   await change.deleteFrom('server_group_members').where('server_group_id', '=', groupId).where('server_id', 'in', ids).execute()
@@ -135,7 +135,7 @@ async function membersOf(change: Change, groupId: string): Promise<string[]> {
 
 async function lockGroup(change: Change, accountId: string, id: string): Promise<Selectable<Tables['server_groups']> | Refusal> {
   const row = await change.selectFrom('server_groups').selectAll().where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
-  return row ?? notFound(`the server group ${id}`)
+  return row ?? noSuch('server group', id)
 }
 
 function selectGroups(database: Reader, accountId: string) {
@@ -153,7 +153,7 @@ type Row = InferResult<ReturnType<typeof selectGroups>>[number]
 
 async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof ServerGroup> | Refusal> {
   const row = await selectGroups(database, accountId).where('server_groups.id', '=', id).executeTakeFirst()
-  return row === undefined ? notFound(`the server group ${id}`) : represent(site, row)
+  return row === undefined ? noSuch('server group', id) : represent(site, row)
 }
 
 function represent(site: Site, row: Row): Static<typeof ServerGroup> {

@@ -20,7 +20,7 @@ import type { Change, Reader } from '../database/transaction.ts'
 import { completeOptions, GivenOptionsSchema, MetadataOptionsSchema, tagsFault } from '../model/metadata-options.ts'
 import { formatTime } from '../model/time.ts'
 import { compactUserData, userDataFault } from '../model/user-data.ts'
-import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import { fieldFault, isRefusal, noSuch, noSuchIn, refuse, refuseAll, type Detail, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import {
   GivenId, GivenName,
@@ -51,7 +51,7 @@ export const Server = Type.Object({
 }, { title: 'Server' })
 
 const UserData = Type.Union([Type.String(), Type.Null()], { description: 'Base64 of at most 16,384 bytes. Line breaks are allowed, and do not count.' })
-const GroupIds = Type.Array(Type.Union([GivenId, Type.Object({ id: GivenId })]), { maxItems: SERVER_GROUPS_MAX, description: 'Ids, or server groups as a server shows them.' })
+const GroupIds = Type.Array(Type.Union([GivenId, Type.Object({ id: Type.String({ minLength: 1, examples: ['grp-6ilgo'] }) })]), { maxItems: SERVER_GROUPS_MAX, description: 'Ids, or server groups as a server shows them.' })
 /** Fields that must be null: other values are refused, since no snapshots are made by a schedule. */
 const SCHEDULE = ['snapshots_schedule', 'snapshots_retention'] as const
 const Unscheduled = Type.Optional(Type.Unknown({ description: 'Null. Anything else is 501.' }))
@@ -135,7 +135,7 @@ export function addServerRoutes(server: ApiServer, { tables, accounts, site, com
 /** Loads a server that is not being deleted, and locks its row. */
 export async function lockServer(change: Change, accountId: string, id: string): Promise<Selectable<Tables['servers']> | Refusal> {
   const row = await change.selectFrom('servers').selectAll().where('id', '=', id).where('account_id', '=', accountId).forUpdate().executeTakeFirst()
-  if (row === undefined) return notFound(`the server ${id}`)
+  if (row === undefined) return noSuch('server', id)
   return ['deleting', 'deleted'].includes(row.status) ? refuse('resource_conflict', `${id} is ${row.status}`) : row
 }
 
@@ -145,7 +145,7 @@ function idOf(group: string | { readonly id: string }): string {
 }
 
 function refuseSchedule(body: Static<typeof Update>): Refusal | undefined {
-  const [first, ...others] = SCHEDULE.filter((field) => (body[field] ?? null) !== null).map((field) => `${field} is not implemented: no snapshots are made by a schedule`)
+  const [first, ...others] = SCHEDULE.filter((field) => (body[field] ?? null) !== null).map((field) => fieldFault(field, 'unchangeable', `${field} is not implemented: no snapshots are made by a schedule`))
   return first === undefined ? undefined : refuse('not_implemented', first, ...others)
 }
 
@@ -153,9 +153,9 @@ async function update(change: Change, present: Selectable<Tables['servers']>, bo
   const { id, account_id } = present
   const { name, user_data, compatibility_mode, server_groups, metadata_options, tags } = body
   const groupIds = [...new Set(server_groups?.map(idOf))]
-  const faults = [typeof user_data === 'string' ? userDataFault(user_data) : undefined, tagsFault(tags ?? {})].filter((fault) => fault !== undefined)
-  const [first, ...others] = [...faults, ...await missingGroups(change, account_id, groupIds)]
-  if (first !== undefined) return refuse('unprocessable_entity', first, ...others)
+  const texts = [typeof user_data === 'string' ? userDataFault(user_data) : undefined, tagsFault(tags ?? {})].filter((fault) => fault !== undefined)
+  const faults = [...texts, ...await missingGroups(change, account_id, groupIds)]
+  if (faults.length > 0) return refuseAll('unprocessable_entity', faults)
   const values = {
     ...name !== undefined && { name: name ?? '' }, ...user_data !== undefined && { user_data: user_data === null ? null : compactUserData(user_data) }, ...compatibility_mode !== undefined && { compatibility_mode },
     ...metadata_options !== undefined && { metadata_options: JSON.stringify(completeOptions(metadata_options, present.metadata_options ?? {})) },
@@ -172,10 +172,10 @@ async function update(change: Change, present: Selectable<Tables['servers']>, bo
 }
 
 /** Locks server groups against a delete, and names those that the account does not have. */
-async function missingGroups(change: Change, accountId: string, ids: readonly string[]): Promise<string[]> {
+async function missingGroups(change: Change, accountId: string, ids: readonly string[]): Promise<Detail[]> {
   if (ids.length === 0) return []
   const found = await change.selectFrom('server_groups').select('id').where('account_id', '=', accountId).where('id', 'in', ids).forShare().execute()
-  return ids.filter((id) => !found.some((group) => group.id === id)).map((id) => `server_groups: ${id} does not exist`)
+  return ids.filter((id) => !found.some((group) => group.id === id)).map((id) => noSuchIn('server_groups', 'server group', id, '/1.0/server_groups'))
 }
 
 /** Servers with everything that their collected form shows, in one query. It leaves out the long columns, which only the full form has. */
@@ -212,7 +212,7 @@ type Row = InferResult<ReturnType<typeof selectServer>>[number]
 /** Loads a server in its full form. */
 export async function load(database: Reader, site: Site, accountId: string, id: string): Promise<Static<typeof Server> | Refusal> {
   const row = await selectServer(database, accountId, id).executeTakeFirst()
-  return row === undefined ? notFound(`the server ${id}`) : represent(site, row)
+  return row === undefined ? noSuch('server', id) : represent(site, row)
 }
 
 function collect(site: Site, row: CollectedRow): Static<typeof Collected> {

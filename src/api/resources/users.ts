@@ -10,7 +10,7 @@ import type { Reader } from '../database/transaction.ts'
 import { ENDED_STATES } from '../model/account-states.ts'
 import { parseSshKey } from '../model/ssh-key.ts'
 import { formatTime } from '../model/time.ts'
-import { isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
+import { fieldFault, isRefusal, noSuch, refuse, refuseAll, type Refusal } from '../refusal.ts'
 import type { ApiServer } from '../server.ts'
 import { listOf, NestedAccount, nestedAccount, NestedUser, nestedUser, type Site } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -55,7 +55,7 @@ export function addUserRoutes(server: ApiServer, { tables, accounts, site }: Res
 
   async function load(database: Reader, accountIds: readonly string[], self: string, id: string): Promise<Static<typeof User> | Refusal> {
     const row = await selectUsers(database, accountIds, self).where('users.id', '=', id).executeTakeFirst()
-    return row === undefined ? notFound(`the user ${id}`) : represent(site, row)
+    return row === undefined ? noSuch('user', id) : represent(site, row)
   }
 
   /** Changes a profile; default: the one of the token. */
@@ -65,7 +65,7 @@ export function addUserRoutes(server: ApiServer, { tables, accounts, site }: Res
       const self = await selfOf(transaction, identity)
       const id = named ?? self
       const row = await selectUsers(transaction, accountIds, self).where('users.id', '=', id).executeTakeFirst()
-      if (row === undefined) return notFound(`the user ${id}`)
+      if (row === undefined) return noSuch('user', id)
       const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
       if (identity.kind === 'user' && identity.userId !== id) return forbidden
       const values = changesOf(row, body)
@@ -88,12 +88,12 @@ async function selfOf(database: Reader, identity: Identity): Promise<string> {
 /** The columns whose values a request changes. Clients also send fields with their present values. */
 function changesOf(row: Row, { name = row.name, ssh_key, messaging_pref = row.messaging_pref, email_address, password }: Static<typeof Change>): Partial<Insertable<Tables['users']>> | Refusal {
   const key = ssh_key === undefined ? { ok: true, value: row.ssh_key ?? '' } as const : parseSshKey(ssh_key ?? '')
-  const [first, ...others] = [
-    ...key.ok ? [] : key.faults.map((fault) => `ssh_key ${fault}`),
-    ...email_address === undefined || email_address === row.email_address ? [] : ['email_address cannot be changed here: it comes from the region file'],
-    ...password === undefined ? [] : ['password cannot be changed here: it comes from the region file'],
+  const faults = [
+    ...key.ok ? [] : key.faults.map((fault) => fieldFault('ssh_key', 'malformed', `ssh_key ${fault}`)),
+    ...email_address === undefined || email_address === row.email_address ? [] : [fieldFault('email_address', 'unchangeable', 'email_address cannot be changed here: it comes from the region file')],
+    ...password === undefined ? [] : [fieldFault('password', 'unchangeable', 'password cannot be changed here: it comes from the region file')],
   ]
-  if (first !== undefined || !key.ok) return refuse('unprocessable_entity', first ?? '', ...others)
+  if (faults.length > 0 || !key.ok) return refuseAll('unprocessable_entity', faults)
   const values = { name, ssh_key: key.value === '' ? null : key.value, messaging_pref }
   return Object.fromEntries(Object.entries(values).filter(([column, value]) => value !== row[column as keyof typeof values]))
 }

@@ -19,7 +19,7 @@ import { migrate } from '../../../src/api/database/migrate.ts'
 import { openDatabase, type Database } from '../../../src/api/database/open.ts'
 import { inTransaction, type Change } from '../../../src/api/database/transaction.ts'
 import { OutboxPublisher } from '../../../src/api/publish/outbox-publisher.ts'
-import { isRefusal } from '../../../src/api/refusal.ts'
+import { bodyOf, isRefusal } from '../../../src/api/refusal.ts'
 import { applyRegion } from '../../../src/api/region/apply.ts'
 import { parseRegion, type RegionFile } from '../../../src/api/region/schema.ts'
 import { loadSecrets } from '../../../src/api/region/secrets.ts'
@@ -27,6 +27,7 @@ import type { ApiServer } from '../../../src/api/server.ts'
 import { openStore, type Publisher } from '../../../src/store/open.ts'
 import { APPLICATION, aRegion, CLIENT_OF, ONE, secretOf, secretTextOf } from '../fixtures/region.ts'
 import { BASE_URL } from '../fixtures/representations.ts'
+import { withoutDetails } from '../error-bodies.ts'
 import { freePort } from '../redis/redis.ts'
 import { type LogLine, until } from './daemon.ts'
 import { IMDS_API, programEnvironment } from './imds.ts'
@@ -100,7 +101,7 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   }
   const callWith: TestApi['callWith'] = async (bearer, method, url, body) => {
     const { statusCode, headers, body: text } = await server.inject({ method, url, headers: { authorization: `Bearer ${bearer}` }, ...body !== undefined && { payload: body as object } })
-    return { status: statusCode, headers, body: text === '' ? undefined : JSON.parse(text) as unknown }
+    return { status: statusCode, headers, body: text === '' ? undefined : withoutDetails(JSON.parse(text)) }
   }
   const tokens = new Map<string, Promise<string>>()
   return {
@@ -152,7 +153,7 @@ export async function apply({ tables }: Pick<Database, 'tables'>, region: Region
   const secrets = loadSecrets(parsed.value, secretTextOf)
   if (!secrets.ok) throw new Error(secrets.faults.join('; '))
   const difference = await inTransaction(tables, (change) => applyRegion(change, parsed.value, prune, secrets.value))
-  if (isRefusal(difference)) throw new Error(difference.errors.join('; '))
+  if (isRefusal(difference)) throw new Error(bodyOf(difference).errors.join('; '))
   return difference
 }
 

@@ -6,7 +6,7 @@ const refused = { kind: 'refused', name: 'service_unavailable' }
 test('an owner gets its share, and others get theirs; what is released can be taken again', () => {
   const budget = new BodyBudget({ owner: 10, long: 100, all: 100 })
   expect(budget.take('a', 6, false)).toBeUndefined()
-  expect(budget.take('a', 5, false)).toMatchObject({ ...refused, errors: ['the bodies of your other requests are too long: together they may have 10 bytes; try again'] })
+  expect(budget.take('a', 5, false)).toMatchObject({ ...refused, details: [{ message: 'the bodies of your other requests are too long: together they may have 10 bytes; try again' }] })
   expect(budget.take('a', 4, false)).toBeUndefined()
   expect(budget.take('b', 10, false)).toBeUndefined()
   budget.release('a', 6)
@@ -16,7 +16,7 @@ test('an owner gets its share, and others get theirs; what is released can be ta
 test('all owners together get the bytes of long bodies, and beyond them short bodies get the rest', () => {
   const budget = new BodyBudget({ owner: 10, long: 25, all: 30 })
   for (const owner of ['a', 'b']) expect(budget.take(owner, 10, true)).toBeUndefined()
-  expect(budget.take('c', 6, true)).toMatchObject({ ...refused, errors: ['other requests have too long bodies at present: try again'] })
+  expect(budget.take('c', 6, true)).toMatchObject({ ...refused, details: [{ message: 'other requests have too long bodies at present: try again' }] })
   expect(budget.take('c', 10, false)).toBeUndefined()
   expect(budget.take('d', 1, false)).toMatchObject(refused)
   budget.release('a', 10)

@@ -41,3 +41,18 @@ test('of a million faults only the first are read, because each takes time', () 
   const faults = Array.from({ length: 1_000_000 }, (_, i) => ({ keyword: 'type', instancePath: `/list/${String(i)}`, schemaPath: '', params: { type: 'string' } }))
   expect(formatFaults(faults)).toHaveLength(1_000)
 })
+
+const Member = Type.Object({ server: Type.String({ examples: ['srv-6ilgo'] }) })
+
+test('the fault of an object, or of a list of objects, shows the form', async () => {
+  const schema = Type.Object({ servers: Type.Array(Member), one: Type.Optional(Type.Union([Type.String(), Member])) })
+  expect(await faultsOf(schema, { servers: ['srv-abcde'], one: 1 })).toEqual(['servers.0 must be an object such as {"server":"srv-6ilgo"}', 'one must be a string or an object such as {"server":"srv-6ilgo"}'])
+  expect(await faultsOf(schema, { servers: 'srv-abcde' })).toEqual(['servers must be an array such as [{"server":"srv-6ilgo"}]'])
+})
+
+test('a code of a country that is nearly right is named', async () => {
+  const schema = Type.Object({ code: Type.String({ format: 'country-code' }) })
+  const rule = 'code must be a two-letter code of ISO 3166-1'
+  for (const [code, meant] of [['UK', 'GB'], ['el', 'GR'], ['gb', 'GB'], [' DE ', 'DE'], ['DEU', 'DE'], ['france', 'FR']]) expect(await faultsOf(schema, { code })).toEqual([`${rule} (did you mean ${meant!}?)`])
+  for (const code of ['', 'XX', 'Atlantis', '__proto__', 'x'.repeat(60_000)]) expect(await faultsOf(schema, { code })).toEqual([rule])
+})

@@ -23,7 +23,7 @@ test('what corrects an account or withdraws access is allowed in every state, ve
 })
 
 test('a refusal says the state, or what the account does not have', () => {
-  const errorsOf = (status: AccountStatus, telephone_verified: boolean, valid_credit_card: boolean) => refuseChange('every other change', { status, telephone_verified, valid_credit_card })?.errors
+  const errorsOf = (status: AccountStatus, telephone_verified: boolean, valid_credit_card: boolean) => refuseChange('every other change', { status, telephone_verified, valid_credit_card })?.details.map(({ message }) => message)
   expect(errorsOf('closed', true, true)).toEqual(['the account is closed: it can be read, but this change is not allowed'])
   expect(errorsOf('active', true, false)).toEqual(['the account has no valid payment card: it can be read, but this change is not allowed'])
   expect(errorsOf('active', false, false)).toEqual(['the account has no verified telephone and no valid payment card: it can be read, but this change is not allowed'])

@@ -1,7 +1,7 @@
 /** Cloud IPs and server groups: their forms, mapping, membership, and what is refused. */
 import t from 'tap'
 import type { Change } from '../../src/api/database/transaction.ts'
-import { ONE, TWO } from '../support/fixtures/region.ts'
+import { aRegion, ONE, TWO } from '../support/fixtures/region.ts'
 import { nestedAccount, nestedCloudIp, nestedInterface, nestedServer, nestedServerGroup, TIME } from '../support/fixtures/representations.ts'
 import { anApi } from '../support/programs/api.ts'
 
@@ -14,7 +14,8 @@ interface Body extends Record<string, unknown> {
   servers: { id: string }[]
 }
 
-const api = await anApi(t)
+/** The accounts may have more groups than a server. */
+const api = await anApi(t, { region: aRegion({ accounts: aRegion().accounts.map((account) => ({ ...account, server_groups_limit: 1000 })) }) })
 const { tables } = api.database
 const call = async (method: 'GET' | 'POST' | 'PUT' | 'DELETE', path: string, body?: object, account?: typeof ONE | typeof TWO) => {
   const { status, body: found } = await api.call(method, `/1.0/${path}`, body, account)

@@ -6,7 +6,8 @@
  * request. If imds-api works on a request of each connection, the new one is reset.
  *
  * A response that its peer does not read in time ends its connection, and so do those of the address with the most unread bytes while all together have too
- * many. Node itself ends those whose request does not arrive in time.
+ * many. So do many requests that do not wait for their responses (pipelining), since Node would begin them all at once. Node itself ends connections whose
+ * request does not arrive in time.
  */
 import type { FastifyInstance } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -16,8 +17,8 @@ import { canonicalAddress, sourceOf } from '../metadata/address.ts'
 import { buildNetworkTest } from '../runtime/networks.ts'
 
 /** Why a connection is closed. */
-export const CLOSED_REASONS = ['address', 'all', 'unread'] as const
-/** Its address has too many connections, all addresses together have, or its peer does not read the response. */
+export const CLOSED_REASONS = ['address', 'all', 'unread', 'pipelined'] as const
+/** Its address has too many connections, all addresses together have, its peer does not read the response, or it has too many requests. */
 export type ClosedReason = typeof CLOSED_REASONS[number]
 
 /**
@@ -39,6 +40,8 @@ const UNREAD_MS = 30_000
 const BYTES_PER_MS = 32
 /** The most bytes of unread responses. They are in memory. */
 const UNREAD_BYTES = 64 * 2 ** 20
+/** The most requests of a connection whose responses are not sent. */
+const MOST_REQUESTS = 16
 /** The shortest time between two warnings, in ms. */
 const QUIET_MS = 60_000
 
@@ -49,6 +52,8 @@ interface Connection {
   readonly address: string | undefined
   /** When it was opened, or its last request began. */
   sinceMs: number
+  /** Its requests whose responses are not sent. */
+  requests: number
   last: { readonly request: IncomingMessage, readonly response: ServerResponse, readonly bytesBefore: number } | undefined
   /** The first check that found the response in part or unread. */
   unreadSinceMs: number | undefined
@@ -100,7 +105,8 @@ export class Connections {
   /** While the unread responses have too many bytes, ends the oldest one of the address with the most. One that is younger than a check may be in flight. */
   #endLargestUnread(): void {
     const now = this.#parts.now()
-    const unread = [...this.#open].filter(({ unreadSinceMs = now }) => unreadSinceMs < now).map((connection) => ({ connection, bytes: unreadBytes(connection) }))
+    const unread = [...this.#open].filter(({ unreadSinceMs = now }) => unreadSinceMs < now)
+      .map((connection) => ({ connection, bytes: unreadBytes(connection) }))
     const addresses = [...Map.groupBy(unread, ({ connection }) => connection.address).values()]
       .map((ofAddress) => ({ oldestFirst: ofAddress.sort((a, b) => a.connection.unreadSinceMs! - b.connection.unreadSinceMs!), bytes: sumOf(ofAddress) }))
     for (let bytes = sumOf(unread); bytes > UNREAD_BYTES;) {
@@ -117,7 +123,7 @@ export class Connections {
     const address = this.#addressOf(socket)
     const reason = address !== undefined && (this.#ofAddress.get(address) ?? 0) >= ofAddress ? 'address' : this.#open.size >= most ? 'all' : undefined
     if (reason === 'all') this.#warn()
-    const connection: Connection = { socket, address, sinceMs: now(), last: undefined, unreadSinceMs: undefined }
+    const connection: Connection = { socket, address, sinceMs: now(), requests: 0, last: undefined, unreadSinceMs: undefined }
     const closed = reason === undefined ? undefined : this.#longestWaiting(reason === 'address' ? address : undefined) ?? connection
     this.#add(connection)
     if (closed !== undefined) this.#close(closed, reason!)
@@ -130,6 +136,9 @@ export class Connections {
     connection.sinceMs = this.#parts.now()
     connection.last = { request, response, bytesBefore: socket.bytesWritten }
     connection.unreadSinceMs = undefined
+    connection.requests++
+    response.once('close', () => { connection.requests-- })
+    if (connection.requests > MOST_REQUESTS && this.#open.has(connection)) this.#close(connection, 'pipelined')
   }
 
   /** The connection that has waited longest for its peer; with `address`, of this address. */

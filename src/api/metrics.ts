@@ -39,7 +39,7 @@ export function buildApiMetrics({ pool, background }: Pick<Database, 'pool' | 'b
   for (const reason of UNREADABLE_REASONS) unreadable.inc({ reason }, 0)
   const closed = new Counter({
     name: 'imds_api_closed_connections_total', registers, labelNames: ['reason'] as const,
-    help: 'Connections that were closed: address (one address had too many), all (the listener had too many), unread (a client did not read its response in time, or unread responses took too much memory).',
+    help: 'Connections that were closed: address (one address had too many), all (the listener had too many), unread (a client did not read its response in time, or unread responses took too much memory), pipelined (a client sent many requests without waiting for their responses).',
   })
   for (const reason of CLOSED_REASONS) closed.inc({ reason }, 0)
   const publishes = new Counter({

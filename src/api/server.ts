@@ -89,6 +89,10 @@ export function buildServer({ tls, trustedProxies, unreadable, log }: ApiServerS
   server.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => { server.server.emit('request', request, response) }) // an unknown Expect is ignored
   server.server.on('connect', refuseConnect)
   server.addHook('onRequest', ({ raw }, reply, done) => {
+    if (raw.socket.destroyed) { // one of many that were read at once: connections.ts has closed it
+      reply.hijack()
+      return
+    }
     const fault = hostFault(raw)
     if (fault === undefined) done()
     else reply.refuse(refuse('bad_request', fault))

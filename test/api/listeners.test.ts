@@ -37,13 +37,17 @@ async function start(t: Test, places: readonly Place[], settings: Partial<ApiSer
   server.get('/slow', () => sleep(300, { done: true }))
   server.get('/long', () => ({ text: 'x'.repeat(LONG_BYTES) }))
   const released = Promise.withResolvers<boolean>()
-  server.get('/wait', async () => ({ released: await released.promise }))
+  const waits = { begun: 0 }
+  server.get('/wait', async () => {
+    waits.begun++
+    return { released: await released.promise }
+  })
   const closed: ClosedReason[] = []
   const connections = new Connections({
     most: 100, ofAddress: 100, trustedProxies: [], closed: (reason) => { closed.push(reason) }, now: () => performance.now(), log: pino({ level: 'silent' }), ...bounds,
   })
   connections.start(server)
-  return { server, connections, closed, release: () => { released.resolve(true) }, places: await listenAt(server, places, 'IMDS_API_LISTEN') }
+  return { server, connections, closed, waits, release: () => { released.resolve(true) }, places: await listenAt(server, places, 'IMDS_API_LISTEN') }
 }
 
 function temporary(t: Test): string {
@@ -414,6 +418,23 @@ t.test('unread responses above 64 MiB end, the oldest of the address with the mo
   connections.endUnread()
   t.strictSame(isOpen(), [true, false, ...Array<boolean>(7).fill(true)])
   t.strictSame(closed, ['unread'])
+})
+
+t.test('a connection with more than 16 requests at once is closed, and the others that it sent are not begun', async (t) => {
+  const { places: [place], waits, closed, release } = await start(t, [LOOPBACK])
+  const bytes = 'GET /wait HTTP/1.1\r\nHost: a\r\n\r\n'
+  const polite = await held(t, place!, '127.0.0.1', bytes.repeat(16))
+  await until(() => waits.begun === 16, 'the requests to arrive')
+  const greedy = await held(t, place!, '127.0.0.1', '')
+  const ended = once(greedy, 'close')
+  greedy.write(bytes.repeat(500))
+  await ended
+  t.equal(waits.begun, 32)
+  t.strictSame(closed, ['pipelined'])
+  let text = ''
+  polite.setEncoding('utf8').on('data', (part: string) => { text += part })
+  release()
+  await until(() => text.split('HTTP/1.1 200').length === 17, 'all answers')
 })
 
 t.test('while one address holds 200 connections under a limit of 160 descriptors, imds-api serves', async (t) => {

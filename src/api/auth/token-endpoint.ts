@@ -16,6 +16,8 @@ import { formatScopes } from './scopes.ts'
 /** What the endpoint needs. `seconds`: the lifetime of an access token. `otpHeaders`: the headers that may have a one-time password, in lower case. */
 export interface TokenEndpointParts { readonly grants: Grants, readonly seconds: number, readonly otpHeaders: readonly string[] }
 
+/** The most parameters of a form. */
+const FORM_MAX = 100
 /** Seconds until a request may be repeated while too many passwords are checked. */
 const BUSY_SECONDS = 5
 
@@ -61,6 +63,7 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
 }
 
 function parseForm(text: string): unknown {
+  if (text.split('&', FORM_MAX + 1).length > FORM_MAX) throw new RefusedBody(refuse('bad_request', `the form must have at most ${String(FORM_MAX)} parameters`))
   const parameters = new Map<string, string>()
   for (const [name, value] of new URLSearchParams(text)) {
     if (parameters.has(name)) throw new RefusedBody(refuse('bad_request', `${name} is given more than once`)) // RFC 6749, 3.2

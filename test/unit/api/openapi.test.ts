@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest'
+import { Compile } from 'typebox/schema'
 import { completeOpenApi } from '../../../src/api/openapi.ts'
+import { bodyOf as bodyOfRefusal, fieldFault, noSuch, refuse } from '../../../src/api/refusal.ts'
 
 const bodyOf = (schema: object) => ({ content: { 'application/json': { schema } } })
 
@@ -21,4 +23,13 @@ test('a document keeps what it has, and gets errors, account_id, and bodies that
     },
   })
   expect(document.paths['/token'].post).not.toHaveProperty('parameters')
+})
+
+test('the document describes the bodies of errors, with each code', () => {
+  const { components } = completeOpenApi({ components: {} }) as { components: { schemas: { Error: object } } }
+  const check = Compile(components.schemas.Error)
+  for (const refusal of [refuse('bad_request', 'a'), noSuch('server', 'cip-abcde'), refuse('unprocessable_entity', 'a', fieldFault('servers.0', 'missing', 'b'))]) expect(check.Check(bodyOfRefusal(refusal))).toBe(true)
+  for (const details of [undefined, [], [{ code: 'missing', message: 'a' }], [{ field: 'a', code: 'other', message: 'a' }]]) {
+    expect(check.Check({ error_name: 'bad_request', errors: ['a'], details })).toBe(false)
+  }
 })

@@ -73,3 +73,49 @@ t.test('an API client acts for its own account, named or not', async (t) => {
   t.equal((await api.call('GET', `/1.0/servers?account_id=${TWO}`)).status, 404)
   t.match(await api.call('GET', '/1.0/user', undefined, TWO), { body: { id: GRACE } }, CLIENT_OF[TWO])
 })
+
+/** Rows of each large table, of others. */
+const MANY = 5_000
+/** The most rows of one of the large tables that a request may read. */
+const FEW = 100
+
+t.test('no request reads a whole table of users, accounts, collaborations, images or servers', async (t) => {
+  const { pool, background } = api.database
+  await pool.query(`
+    update collaborations set status = 'accepted' where account_id = '${TWO}' and user_id = '${ADA}';
+    insert into users (id, name, email_address, email_verified, messaging_pref, ssh_key) select 'usr-m' || n, '', 'user-' || n || '@example.org', true, true, 'ssh-ed25519 x' from generate_series(1, ${String(MANY)}) n;
+    insert into accounts select (jsonb_populate_record(accounts, jsonb_build_object('id', 'acc-m' || n, 'owner_id', 'usr-m' || n))).* from accounts, generate_series(1, ${String(MANY)}) n where id = '${ONE}';
+    insert into collaborations (id, account_id, user_id, email, role, status) select 'col-m' || n, 'acc-m' || n, 'usr-m' || (n % ${String(MANY)} + 1), 'user-' || n || '@example.net', 'admin', 'accepted' from generate_series(1, ${String(MANY)}) n;
+    insert into collaborations (id, account_id, email, role, status) select 'col-p' || n, 'acc-m' || n, 'invited-' || n || '@example.net', 'admin', 'pending' from generate_series(1, ${String(MANY)}) n;
+    insert into images select (jsonb_populate_record(images, jsonb_build_object('id', 'img-m' || n, 'handle', 'image-' || n, 'account_id', 'acc-m' || n, 'public', false))).* from images, generate_series(1, ${String(MANY)}) n where id = 'img-deb12';
+    insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor, compatibility_mode, disk_encrypted)
+      select 'srv-m' || n, 'acc-m' || n, '', 'active', 'img-m' || n, 'typ-small', 'zon-aaaa1', 'hv-1', false, false from generate_series(1, ${String(MANY)}) n;
+    analyze`)
+  /** The rows that were read. A connection reports its reads when it is told to. */
+  const rowsRead = async () => {
+    for (const { options: { max = 0 }, connect } of [pool, background.pool].map((one) => ({ options: one.options, connect: () => one.connect() }))) {
+      const clients = await Promise.all(Array.from({ length: max }, connect))
+      for (const client of clients) {
+        await client.query('select pg_stat_force_next_flush()')
+        client.release()
+      }
+    }
+    const { rows } = await pool.query<{ relname: string, read: number }>(`select relname, seq_tup_read + coalesce(idx_tup_fetch, 0) as read from pg_stat_user_tables where relname in ('users', 'accounts', 'collaborations', 'images', 'servers')`)
+    return new Map(rows.map(({ relname, read }) => [relname, read]))
+  }
+  const image = ((await api.call('GET', '/1.0/images')).body as { id: string }[])[0]!.id
+  const requests: readonly (readonly [name: string, request: () => Promise<{ readonly status: number }>])[] = [
+    ...['/user', '/users', `/users/${GRACE}`, '/accounts', `/account?account_id=${TWO}`, '/user/collaborations', `/servers?account_id=${TWO}`, `/images?account_id=${TWO}`, `/images/debian-12?account_id=${TWO}`,
+      `/collaborations?account_id=${ONE}`].map((path) => [`GET ${path}`, () => api.callWith(ada, 'GET', `/1.0${path}`)] as const),
+    ['an invitation', () => api.call('POST', '/1.0/collaborations', { email: 'user-7@example.org', role: 'admin' })],
+    ['a new server', () => api.call('POST', '/1.0/servers', { image })],
+    ['the delete of an image', () => api.call('DELETE', '/1.0/images/img-two02', undefined, TWO)],
+  ]
+  for (const [name, request] of requests) {
+    const before = await rowsRead()
+    t.ok((await request()).status < 300, name)
+    const after = await rowsRead()
+    if (name === 'a new server') after.delete('servers') // it is placed by the RAM of all servers
+    for (const [table, rows] of after) t.ok(rows - before.get(table)! <= FEW, `${name}: ${String(rows - before.get(table)!)} rows of ${table}`)
+  }
+})

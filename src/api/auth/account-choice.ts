@@ -5,6 +5,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { Kysely } from 'kysely'
 import type { AccountRequester } from '../database/account-changes.ts'
+import { selectAccountsOf } from '../database/members.ts'
 import type { Tables } from '../database/tables.ts'
 import { fieldFault, isRefusal, notFound, refuse, type Refusal } from '../refusal.ts'
 import { memberOf } from './requester.ts'
@@ -52,10 +53,6 @@ async function chooseAccounts(tables: Kysely<Tables>, identity: Identity, named:
 
 /** The accounts that a user owns, or has access to by an accepted collaboration. */
 export async function accountsOf(tables: Kysely<Tables>, userId: string): Promise<readonly string[]> {
-  const rows = await tables.selectFrom('accounts').select('accounts.id').where((where) => where.or([
-    where('accounts.owner_id', '=', userId),
-    where.exists(where.selectFrom('collaborations').select('collaborations.id').whereRef('collaborations.account_id', '=', 'accounts.id')
-      .where('collaborations.user_id', '=', userId).where('collaborations.status', '=', 'accepted')),
-  ])).orderBy('accounts.id').execute()
+  const { rows } = await selectAccountsOf(userId).execute(tables)
   return rows.map(({ id }) => id)
 }

@@ -7,6 +7,7 @@ import { allocateAddress, nextId } from './allocate.ts'
 import { requestAction, type ComputeMode } from './compute-actions.ts'
 import { createCloudIp, takenFault } from './create-cloud-ip.ts'
 import { lockAccount, usageOf } from './limits.ts'
+import { usersOf } from './members.ts'
 import { freeHypervisors } from './placement.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 import type { Change } from './transaction.ts'
@@ -100,9 +101,7 @@ async function findParts(change: Change, accountId: string, asked: NewServer): P
 async function copyKeys(change: Change, accountId: string, serverId: string): Promise<void> {
   await sql`
     insert into server_keys (server_id, user_id, key)
-    select ${serverId}, users.id, users.ssh_key from users where users.ssh_key is not null and (
-      users.id = (select owner_id from accounts where accounts.id = ${accountId})
-      or users.id in (select user_id from collaborations where collaborations.account_id = ${accountId} and status = 'accepted'))`.execute(change)
+    select ${serverId}, users.id, users.ssh_key from users where users.ssh_key is not null and users.id in ${usersOf(sql`array[${accountId}]::text[]`)}`.execute(change)
 }
 
 async function createInterface(change: Change, serverId: string): Promise<string | Refusal> {

@@ -3,12 +3,13 @@
  *
  * The password of an account for the image library's FTP server is random. The database has only its SHA-256, in hexadecimal.
  */
-import type { InferResult } from 'kysely'
+import { sql, type InferResult } from 'kysely'
 import { jsonArrayFrom, jsonObjectFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { memberOf } from '../auth/requester.ts'
 import { digest, newSecret } from '../auth/secrets.ts'
 import { usageOfAccounts, type Usage } from '../database/limits.ts'
+import { usersOf } from '../database/members.ts'
 import type { Change, Reader } from '../database/transaction.ts'
 import { countryName } from '../model/countries.ts'
 import { formatOptionalTime, formatTime } from '../model/time.ts'
@@ -114,10 +115,7 @@ function selectAccounts(database: Reader, ids: readonly string[]) {
   return database.selectFrom('accounts').selectAll('accounts').select((eb) => [
     jsonObjectFrom(eb.selectFrom('users').select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret']).whereRef('users.id', '=', 'accounts.owner_id')).as('owner'),
     jsonArrayFrom(eb.selectFrom('users').select(['users.id', 'users.name', 'users.email_address', 'users.totp_secret'])
-      .where((where) => where.or([
-        where('users.id', '=', where.ref('accounts.owner_id')),
-        where('users.id', 'in', where.selectFrom('collaborations').select('collaborations.user_id').whereRef('collaborations.account_id', '=', 'accounts.id').where('collaborations.status', '=', 'accepted').$castTo<{ user_id: string }>()),
-      ])).orderBy('users.id')).as('users'),
+      .where(sql<boolean>`users.id in ${usersOf(sql`array[accounts.id]`)}`).orderBy('users.id')).as('users'),
     jsonArrayFrom(eb.selectFrom('api_clients').select(['api_clients.id', 'api_clients.name', 'api_clients.description', 'api_clients.permissions_group', 'api_clients.revoked_at'])
       .whereRef('api_clients.account_id', '=', 'accounts.id').where('api_clients.revoked_at', 'is', null).orderBy('api_clients.id')).as('clients'),
     jsonArrayFrom(eb.selectFrom('servers').select(['servers.id', 'servers.name', 'servers.status', 'servers.locked', 'servers.created_at', 'servers.started_at', 'servers.deleted_at'])

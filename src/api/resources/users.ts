@@ -5,6 +5,7 @@ import { jsonArrayFrom } from 'kysely/helpers/postgres'
 import Type, { type Static } from 'typebox'
 import { profileOwnerOf } from '../auth/requester.ts'
 import type { Identity } from '../auth/tokens.ts'
+import { usersOf } from '../database/members.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Reader } from '../database/transaction.ts'
 import { ENDED_STATES } from '../model/account-states.ts'
@@ -107,10 +108,7 @@ function selectUsers(database: Reader, accountIds: readonly string[], self?: str
     .select(['users.id', 'users.name', 'users.email_address', 'users.email_verified', 'users.ssh_key', 'users.messaging_pref', 'users.totp_secret', 'users.created_at'])
     .select((eb) => jsonArrayFrom(eb.selectFrom('accounts').select(['accounts.id', 'accounts.name', 'accounts.status', 'accounts.owner_id'])
       .where((one) => one('accounts.id', '=', one.fn.any(one.val([...accountIds])))).where(hasUser()).orderBy('accounts.id')).as('accounts'))
-    .where((where) => where.or([
-      ...self === undefined ? [] : [where('users.id', '=', self)],
-      where.exists(where.selectFrom('accounts').select('accounts.id').where((one) => one('accounts.id', '=', one.fn.any(one.val([...accountIds])))).where(hasUser())),
-    ]))
+    .where(sql<boolean>`users.id in (select ${self ?? null}::text union ${usersOf(sql`${[...accountIds]}::text[]`)})`)
 }
 
 /** True if the user of the outer query owns the account, or has access by an accepted collaboration. */

@@ -95,6 +95,19 @@ t.test('reports and placements of hypervisors wait in the same queue', async (t)
 /** A requester of changes of ONE who may make them. */
 const somebody: AccountRequester = { accountId: ONE, requesterId: 'somebody', bodyBytes: () => 0, stillMay: () => Promise.resolve(undefined) }
 
+t.test('changes of one account by two processes run one after another', async (t) => {
+  const [one, other] = [new AccountChanges(tables, ACCOUNT_QUEUE), new AccountChanges(tables, ACCOUNT_QUEUE)]
+  const order: string[] = []
+  const first = one.commit(somebody, async () => {
+    const second = other.commit(somebody, () => Promise.resolve(order.push('second')))
+    await until(async () => order.length > 0 || (await observer.query('select from pg_locks where not granted')).rowCount === 1, 'the second change to wait')
+    order.push('first')
+    return { second } // not awaited here
+  })
+  await ((await first) as { second: Promise<unknown> }).second
+  t.strictSame(order, ['first', 'second'])
+})
+
 t.test('after a change that was refused, and one that failed, the next one runs, and the queue is forgotten', async (t) => {
   const accounts = new AccountChanges(tables, ACCOUNT_QUEUE)
   const results = await Promise.allSettled([

@@ -154,6 +154,33 @@ t.test('two processes send each invitation once', async (t) => {
   t.strictSame(smtp.delivered.map(({ to }) => to[0]).sort(), ids.map((_, i) => `user-${String(i)}@example.com`).sort())
 })
 
+t.test('an invitation that is cancelled, or sent by another process, while it waits for its turn is not sent', async (t) => {
+  const smtp = await startSmtp(t)
+  const ids = []
+  for (const name of ['first', 'cancelled', 'sent']) ids.push((await invite(`${name}@example.com`)).id)
+  let release: (value?: unknown) => void = () => { /* set below */ }
+  smtp.hold = new Promise((resolve) => { release = resolve })
+  startSender(t, smtp.port)
+  await until(() => smtp.held === 1, 'the first mail to be on its way')
+  t.match(await api.call('DELETE', `/1.0/collaborations/${ids[1]!}`), { status: 200 })
+  await tables.updateTable('collaborations').set({ invited_at: new Date() }).where('id', '=', ids[2]!).execute()
+  await invite('last@example.com')
+  release()
+  smtp.hold = undefined
+  await until(() => smtp.delivered.some(({ to: [to] }) => to === 'last@example.com'), 'the last mail')
+  t.strictSame(smtp.delivered.map(({ to: [to] }) => to), ['first@example.com', 'last@example.com'])
+})
+
+t.test('a mail that needs STARTTLS is not sent to a server without it', async (t) => {
+  const smtp = await startSmtp(t)
+  const to = { to: EMAIL, subject: 'x', text: 'y' }
+  const settings = { host: '127.0.0.1', port: smtp.port, credentials: undefined, from: FROM, invitationUrl: PAGE }
+  await t.rejects(buildSmtp({ ...settings, tls: 'starttls' })(to, AbortSignal.timeout(10_000)))
+  t.equal(smtp.delivered.length, 0)
+  await buildSmtp({ ...settings, tls: 'optional' })(to, AbortSignal.timeout(10_000))
+  t.equal(smtp.delivered.length, 1)
+})
+
 t.test('an invitation that was on its way when the sender stopped is sent after the next start', async (t) => {
   const smtp = await startSmtp(t)
   smtp.hold = new Promise(() => { /* for ever */ })

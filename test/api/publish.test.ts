@@ -126,6 +126,50 @@ t.test('publishing', async (t) => {
     t.equal(await recordOf(id), undefined)
   })
 
+  t.test('a server that is deleted while its first record is published is deleted, and never active', async (t) => {
+    const { id } = await create()
+    let isDeleted = false
+    aPublisher(t, api, {
+      ...methodsOf(store),
+      put: async (document, userData, options) => {
+        const result = await store.put(document, userData, options)
+        if ((document as { id: string }).id === id && options?.dryRun !== true && !isDeleted) {
+          isDeleted = true
+          t.match(await api.call('DELETE', `/1.0/servers/${id}`), { status: 202 })
+        }
+        return result
+      },
+    })
+    await until(async () => await isPublished(id), 'the server to be published')
+    t.match(await serverOf(id), { status: 'deleted' })
+    t.equal(await recordOf(id), undefined)
+  })
+
+  t.test('a revision that rises while the publisher learns that of the store does not go back', async (t) => {
+    const { id } = await create()
+    const first = aPublisher(t, api, store)
+    await until(() => isPublished(id), 'the server to be published')
+    await first.stop()
+    for (let revision = 2; revision < 6; revision++) await store.put({ ...await recordOf(id), revision }, 'none')
+    let isRaised = false
+    aPublisher(t, api, {
+      ...methodsOf(store),
+      put: async (document, userData, options) => {
+        const result = await store.put(document, userData, options)
+        if (result.kind === 'stale' && !isRaised) {
+          isRaised = true
+          await tables.updateTable('servers').set({ revision: 50 }).where('id', '=', id).execute()
+        }
+        return result
+      },
+    })
+    await update(id, { user_data: base64('of revision 50') })
+    await until(() => isPublished(id), 'the change to be published')
+    t.ok(isRaised)
+    t.match(await store.get(id), { document: { revision: 50 }, userData: Buffer.from('of revision 50') })
+    t.equal(await revisionOf(id), 50)
+  })
+
   t.test('a server that imdsctl sealed is published above the revision in the store, and stays sealed', async (t) => {
     const { log, counted } = aPublisher(t, api, store)
     const { id } = await create({ user_data: base64('secret') })

@@ -1,5 +1,7 @@
 /** Applying a region file to a database: the difference, what --prune deletes, and what changes for guests. */
 import t from 'tap'
+import { createServer } from '../../src/api/database/create-server.ts'
+import { lockAccount } from '../../src/api/database/limits.ts'
 import { formatId } from '../../src/api/model/ids.ts'
 import { compose } from '../../src/api/publish/compose.ts'
 import { InUse } from '../../src/api/region/apply.ts'
@@ -85,6 +87,34 @@ t.test('what only deleted servers have used is pruned; they still show it', asyn
   await apply(database, aRegion(), true)
   t.match(await apply(database, all), [/^~ zone zon-cccc3: removed_at .* -> null$/, /^~ server type typ-third: removed_at .* -> null$/, /^~ hypervisor hv-4: removed_at .* -> null$/, '~ image img-third: handle null -> debian-13, status deleted -> available'])
   t.match(await call('POST', '/1.0/servers', asked), { status: 202, body: { zone: removed.zone, server_type: removed.server_type } }, 'the file brings them back')
+})
+
+t.test('what a server that is being created uses is not pruned, though only a deleted server has used it', async (t) => {
+  const { database, call, during, startPublisher, drained } = await anApi(t)
+  await startPublisher()
+  const { body: { id } } = await call('POST', '/1.0/servers', { image: 'img-deb12', server_type: 'typ-large' }) as { readonly body: { readonly id: string } }
+  await drained()
+  await call('DELETE', `/1.0/servers/${id}`)
+  await drained()
+  const { server_types } = aRegion()
+  const asked = {
+    image: 'img-deb12', name: '', serverType: 'typ-large', zone: undefined, userData: null, serverGroups: undefined, cloudIp: false, diskEncrypted: false, compatibilityMode: undefined, metadataOptions: undefined,
+    tags: {},
+  }
+  const prune = () => apply(database, aRegion({ server_types: server_types.slice(0, 1) }), true)
+  await t.rejects(during((change) => createServer(change, 'none', ONE, asked), prune), new InUse('server type typ-large is in use and cannot be deleted: nothing was changed'))
+  t.match(await call('GET', '/1.0/server_types/typ-large'), { status: 200 })
+})
+
+t.test('a user whom the account invites while a file makes the user a collaborator has one collaboration', async (t) => {
+  const { database, during } = await anApi(t, { region: withMary() })
+  const { accounts: [one, two] } = withMary()
+  const invitation = { id: 'col-inv01', account_id: ONE, user_id: null, inviter_id: ADA, email: 'mary@example.com', role: 'admin', status: 'pending', started_at: null, finished_at: null } as const
+  const difference = await during(async (change) => {
+    await lockAccount(change, ONE)
+    await change.insertInto('collaborations').values(invitation).execute()
+  }, () => apply(database, withMary({ accounts: [{ ...one!, collaborators: [MARY] }, two!] })))
+  t.strictSame(difference, [`~ collaboration of ${MARY} in ${ONE}: pending -> accepted`])
 })
 
 t.test('a server is published again when its record changes with the file, and only then', async (t) => {

@@ -80,7 +80,9 @@ t.test('a region is restored on another machine', async (t) => {
       t.match(await shell('imds-api restore broken', other), { status: 65, stdout: '', stderr: message })
     }
     await refuse(header!, /^imds-api: broken is not a backup of imds-api\n$/)
-    t.notOk(existsSync(other.IMDS_API_STATE_DIR), 'which does not even make a database')
+    t.match(await shell('imds-api restore region.backup', { ...other, IMDS_REGION: 'gb9' }), { status: 78, stderr: 'imds-api: IMDS_REGION is gb9, and region.backup is of the region gb1: correct IMDS_REGION\n' })
+    t.match(await shell('imds-api backup broken', other), { status: 1, stderr: /^imds-api: there is no embedded database yet/ })
+    t.notOk(existsSync(other.IMDS_API_STATE_DIR), 'these do not even make a database')
     await refuse(text.slice(0, text.length / 2), /^imds-api: broken is not whole: its end is missing. Copy it again, or take an older one\n$/)
 
     const database = await openDatabase({ kind: 'embedded', stateDirectory: other.IMDS_API_STATE_DIR }, true, (error) => { throw error })

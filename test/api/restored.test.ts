@@ -73,10 +73,19 @@ for (const kind of ['Redis', 'files'] as const) {
     await forget()
 
     const fresh = [await create(TWO, { user_data: 'dHdv' }), await create(ONE), await create(TWO)]
+    await t.test('advance moves the database past the store, and names the servers that share an id', async (t) => {
+      t.match(await advance(), [
+        'the next cip- id is number 2 instead of 1', 'the next grp- id is number 3 instead of 1',
+        /^the pool 203\.0\.113\.0\/24 continues with its address number 1$/, /^the pool 2001:db8:1::\/64 continues with its address number 1$/,
+        '2 addresses are kept for servers that only the store has',
+        ...fresh.slice(0, 2).map(({ id }, i) => `${id} of ${i === 0 ? TWO : ONE} has the id of a server of ${ONE} in the store: delete it, run imds-api advance again, and create it again; the other one is left as it is`).sort(),
+      ])
+    })
+
     await t.test('the publish of a new server with such an id is refused, and the fault has the remedy', async (t) => {
       t.strictSame(fresh.map(({ id }) => id), [...running, removed].map(({ id }) => id), 'the ids are given again')
       await until(async () => (await Promise.all(fresh.map(({ id }) => faultOf(id)))).every((fault) => fault !== null), 'every publish to be refused')
-      const remedy = 'This happens after a restore of an older database: run imds-api advance, then delete this server and create it again'
+      const remedy = 'This happens after a restore of an older database: delete this server, run imds-api advance, and create it again'
       t.equal(await faultOf(fresh[0]!.id), `taken: the store has another server with this id, of the account ${ONE}. ${remedy}`)
       t.equal(await faultOf(fresh[1]!.id), `taken: the store has another server with this id, of the account ${ONE}. ${remedy}`, 'also one of the same account')
       t.equal(await faultOf(fresh[2]!.id), `taken: the store had another server with this id, which was removed. ${remedy}`)
@@ -91,14 +100,9 @@ for (const kind of ['Redis', 'files'] as const) {
       t.strictSame(await recordsNow(), records)
     })
 
-    await t.test('advance moves the database past the store, once', async (t) => {
+    await t.test('then advance keeps the addresses of the running servers, once', async (t) => {
       const onlyInStore = running.map(({ id }) => `${id} of ${ONE} is only in the store: its guest is served, and its addresses are kept. When its machine is gone: imdsctl remove ${id}, and imds-api advance`)
-      const lines = await advance()
-      t.match(lines, [
-        'the next cip- id is number 2 instead of 1', 'the next grp- id is number 3 instead of 1',
-        /^the pool 203\.0\.113\.0\/24 continues with its address number 1$/, /^the pool 2001:db8:1::\/64 continues with its address number 1$/,
-        '6 addresses are kept for servers that only the store has', ...onlyInStore.toSorted(),
-      ])
+      t.strictSame(await advance(), ['4 addresses are kept for servers that only the store has', ...onlyInStore.toSorted()])
       t.strictSame(await advance(), onlyInStore.toSorted(), 'the second run moves nothing')
     })
 

@@ -20,6 +20,7 @@ t.test('imds-api.service serves in its sandbox, survives a kill and a blocked ev
   const isReady = () => until(() => shell('curl -fs 127.0.0.1:9170/readyz').then((text) => text.includes('"publishing":"working"'), () => false), 'imds-api to be ready')
   await isReady()
   t.equal(await shell('ps -o user= -C postgres | sort -u'), 'imds-api\n')
+  t.equal(await shell('/opt/imds/bin/imds-api backup /root/region.backup && stat -c "%U %a" /root/region.backup'), 'root 600\n')
   const create = async () => {
     const token = /"access_token":"([^"]+)/.exec(await shell('curl -fs -u cli-3d0kz:$(cat /etc/imds/provisioning.secret) -d grant_type=client_credentials 127.0.0.1:8170/token'))![1]!
     const answer = await shell(`curl -fs -H "Authorization: Bearer ${token}" -H "Content-Type: application/json" -d '{"image": "debian-12"}' 127.0.0.1:8170/1.0/servers`)

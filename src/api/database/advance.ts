@@ -48,7 +48,7 @@ export async function advance(change: Change, { servers, ids }: StoreSurvey): Pr
     ...await advanceRevisions(change, servers.filter(isOurs)),
     ...await keepAddresses(change, servers, others),
     ...others.map(({ id, account }) => known.get(id)?.deleted_at === null
-      ? `${id} of ${known.get(id)!.account_id} has the id of a server of ${account ?? 'an unknown account'} in the store: delete it and create it again; the other one is left as it is`
+      ? `${id} of ${known.get(id)!.account_id} has the id of a server of ${account ?? 'an unknown account'} in the store: delete it, run imds-api advance again, and create it again; the other one is left as it is`
       : `${id} of ${account ?? 'an unknown account'} is only in the store: its guest is served, and its addresses are kept. When its machine is gone: imdsctl remove ${id}, and imds-api advance`),
   ]
 }

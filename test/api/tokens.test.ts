@@ -87,6 +87,7 @@ t.test('a secret is accepted as it is and form-encoded, and a wrong one counts a
 t.test('a token request that is malformed says what is wrong', async (t) => {
   const rows: readonly (readonly [string, string, string])[] = [
     [`${GRANT}${Array.from({ length: 100 }, (_, i) => `&x${String(i)}=1`).join('')}`, FORM_TYPE, 'the form must have at most 100 parameters'],
+    [`${GRANT}&x=${'1'.repeat(16_384)}`, FORM_TYPE, 'the body must be at most 16384 bytes'],
     [`${GRANT}&${GRANT}`, FORM_TYPE, 'grant_type is given more than once'], [`${GRANT}&scope=orbit&scope=infrastructure`, FORM_TYPE, 'scope is given more than once'],
     ['{"grant_type":1}', JSON_TYPE, 'grant_type must be a string'], ['[]', JSON_TYPE, 'the body must be a JSON object'],
     [GRANT, 'text/plain', 'the Content-Type of the body must be application/x-www-form-urlencoded or application/json'],

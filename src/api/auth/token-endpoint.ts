@@ -16,6 +16,11 @@ import { formatScopes } from './scopes.ts'
 /** What the endpoint needs. `seconds`: the lifetime of an access token. `otpHeaders`: the headers that may have a one-time password, in lower case. */
 export interface TokenEndpointParts { readonly grants: Grants, readonly seconds: number, readonly otpHeaders: readonly string[] }
 
+/**
+ * The limit of the body, in bytes: several times the longest one. Anybody can send it, and 4,096 connections of them must leave room for those of others
+ * (body-budget.ts).
+ */
+const BODY_LIMIT = 16_384
 /** The most parameters of a form. */
 const FORM_MAX = 100
 /** Seconds until a request may be repeated while too many passwords are checked. */
@@ -44,6 +49,7 @@ export function addTokenEndpoint(server: ApiServer, { grants, seconds, otpHeader
       return refuseToken(reply, 'bad_request', 'invalid_request', describe(error))
     })
     scope.post('/token', {
+      bodyLimit: BODY_LIMIT,
       schema: {
         summary: 'Get an access token', tags: ['Authentication'], consumes: ['application/json', 'application/x-www-form-urlencoded'], security: [{ client: [] }],
         description: 'HTTP Basic with the id and secret of an API client or application; the body is a form or JSON.', body: Body, response: { 200: TokenResponse },

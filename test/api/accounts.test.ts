@@ -1,6 +1,8 @@
 /** Changes of an account: every field of the document, who may change it, and the password of the image library. test/api/catalog.test.ts has the forms. */
+import { sql } from 'kysely'
 import t from 'tap'
 import { digest } from '../../src/api/auth/secrets.ts'
+import type { Change } from '../../src/api/database/transaction.ts'
 import { STORABLE_FAULT } from '../../src/api/storable-text.ts'
 import { ADA, CLIENT_OF, GRACE, ONE, STORAGE_CLIENT, TWO } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
@@ -15,6 +17,19 @@ const put = async (body: unknown, token = client, id: string = ONE) => {
   return { status, body: answer as Body }
 }
 const read = async (id: typeof ONE | typeof TWO = ONE) => (await api.call('GET', `/1.0/accounts/${id}`, undefined, id)).body as Body
+
+t.test('an account that is deleted while it is read is not shown, and not a 500', async (t) => {
+  await api.database.pool.query(`insert into accounts select (jsonb_populate_record(accounts, '{"id": "acc-new03"}')).* from accounts where id = $1`, [ONE])
+  const remove = async (change: Change) => {
+    await sql`lock table server_types`.execute(change) // the second query of the request waits for it
+    await change.deleteFrom('accounts').where('id', '=', 'acc-new03').execute()
+  }
+  const list = await api.during(remove, () => api.callWith(ada, 'GET', '/1.0/accounts'))
+  t.match(list, { status: 200 })
+  t.strictSame((list.body as { id: string }[]).map(({ id }) => id), [ONE, TWO])
+  await api.database.pool.query(`insert into accounts select (jsonb_populate_record(accounts, '{"id": "acc-new03"}')).* from accounts where id = $1`, [ONE])
+  t.match(await api.during(remove, () => api.callWith(ada, 'GET', '/1.0/accounts/acc-new03')), { status: 404 })
+})
 
 t.test('PUT changes each field of the document, and answers the full form', async (t) => {
   const before = await read()

@@ -66,7 +66,7 @@ const Params = Type.Object({ id: Type.String() })
 export function addAccountRoutes(server: ApiServer, { tables, accounts, site }: ResourceParts): void {
   server.get('/accounts', { schema: { summary: 'List accounts', tags: TAGS, response: { 200: listOf(Collected) } } }, async ({ accountIds }) => {
     const [rows, usage] = [await selectAccounts(tables, accountIds).orderBy('accounts.id').execute(), await usageOfAccounts(tables, accountIds)]
-    return rows.map((row) => collect(site, row, usage.get(row.id)!))
+    return rows.filter(({ id }) => usage.has(id)).map((row) => collect(site, row, usage.get(row.id)!)) // without one that was deleted between the queries
   })
   server.get('/accounts/:id', { schema: { summary: 'Get an account', tags: TAGS, params: Params, response: { 200: Account } } }, async ({ accountIds, params: { id } }, reply) =>
     reply.respond(200, accountIds.includes(id) ? await load(tables, site, id) : noSuch('account', id)))
@@ -137,13 +137,14 @@ type Row = InferResult<ReturnType<typeof selectAccounts>>[number]
 async function load(database: Reader, site: Site, id: string): Promise<Static<typeof Account> | Refusal> {
   const row = await selectAccounts(database, [id]).executeTakeFirst()
   if (row === undefined) return noSuch('account', id)
-  const usage = await usageOfAccounts(database, [id])
+  const usage = (await usageOfAccounts(database, [id])).get(id)
+  if (usage === undefined) return noSuch('account', id) // deleted between the queries
   const {
     address_1, address_2, city, county, postcode, country_code, vat_registration_number, telephone_number, telephone_verified, verified_telephone,
     verified_ip, valid_credit_card,
   } = row
   return {
-    ...collect(site, row, usage.get(id)!),
+    ...collect(site, row, usage),
     address_1, address_2, city, county, postcode, country_code, country_name: countryName(country_code), vat_registration_number,
     telephone_number, telephone_verified, verified_telephone, verified_at: formatOptionalTime(row.verified_at), verified_ip,
     valid_credit_card, created_at: formatTime(row.created_at),

@@ -25,7 +25,7 @@ export const FORMAT_VERSION = 1
 export const KEPT_TABLES: readonly string[] = TABLES.filter((table) => !['access_tokens', 'refresh_tokens', 'token_families', 'outbox'].includes(table))
 
 /** The rows of one fetch: fewer where rows are long, so that the memory stays within some MiB. */
-const FIRST_ROWS = 10
+const FIRST_ROWS = 1
 const MOST_ROWS = 1_000
 const FETCH_BYTES = 1 << 20
 

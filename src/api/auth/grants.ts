@@ -102,8 +102,7 @@ export class Grants {
     const { tables, tokens, seconds } = this.#parts
     const scopes = grantScopes(body.scope, allowed)
     if (scopes === undefined) return WRONG_SCOPE
-    const accessToken = await tables.transaction().execute((change) => tokens.issue(change, { clientId: id, accountId }, scopes, seconds))
-    return { kind: 'granted', accessToken, refreshToken: undefined, scopes }
+    return { kind: 'granted', accessToken: await tokens.issue(tables, { clientId: id, accountId }, scopes, seconds), refreshToken: undefined, scopes }
   }
 
   async #password({ id: applicationId, accountId }: Extract<Client, { kind: 'application' }>, request: TokenRequest): Promise<TokenOutcome> {

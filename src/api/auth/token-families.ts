@@ -88,9 +88,9 @@ export class TokenFamilies {
 }
 
 /** Deletes the oldest tokens of a family, so that there is room for one more. The family must be locked, or new in this transaction. */
-export async function makeRoomInFamily(change: Change, table: 'access_tokens' | 'refresh_tokens', familyId: number, most: number): Promise<void> {
+export async function makeRoomInFamily(database: Reader, table: 'access_tokens' | 'refresh_tokens', familyId: number, most: number): Promise<void> {
   await sql`delete from ${sql.table(table)} where sha256 in (
-    select sha256 from ${sql.table(table)} where family_id = ${familyId} order by expires_at desc offset ${most - 1})`.execute(change)
+    select sha256 from ${sql.table(table)} where family_id = ${familyId} order by expires_at desc offset ${most - 1})`.execute(database)
 }
 
 /** Revokes families, with all of their tokens: those with these ids, or of these applications or users. */

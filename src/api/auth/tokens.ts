@@ -49,15 +49,19 @@ export class AccessTokens {
     this.#known = new LRUCache({ max: CACHE_SIZE, ttl: CACHE_MS, ttlResolution: 0, perf: { now: steady } })
   }
 
-  /** Issues a token in a transaction. Deletes the oldest tokens of its owner beyond the limit: another process may accept one of them for CACHE_MS more. */
-  async issue(change: Change, owner: TokenOwner, scopes: readonly string[], seconds: number): Promise<string> {
+  /**
+   * Issues a token. The oldest tokens of its owner beyond the limit end: another process may accept one of them for CACHE_MS more. `database`: the transaction
+   * in which it becomes valid.
+   */
+  async issue(database: Kysely<Tables>, owner: TokenOwner, scopes: readonly string[], seconds: number): Promise<string> {
     const token = newToken()
-    const columns = 'familyId' in owner
-      ? { client_id: null, account_id: null, family_id: owner.familyId }
-      : { client_id: owner.clientId, account_id: owner.accountId }
-    await ('familyId' in owner ? makeRoomInFamily(change, 'access_tokens', owner.familyId, FAMILY_ACCESS_TOKENS_MAX) : makeRoom(change, owner.clientId))
-    await change.insertInto('access_tokens')
-      .values({ ...columns, sha256: digest(token), scopes: [...scopes], expires_at: new Date(this.#now() + seconds * 1000) }).execute()
+    const values = { sha256: digest(token), scopes: [...scopes], expires_at: new Date(this.#now() + seconds * 1000) }
+    if ('familyId' in owner) {
+      await makeRoomInFamily(database, 'access_tokens', owner.familyId, FAMILY_ACCESS_TOKENS_MAX)
+      await database.insertInto('access_tokens').values({ ...values, client_id: null, account_id: null, family_id: owner.familyId }).execute()
+    } else {
+      await insertForClient(database, { ...values, client_id: owner.clientId, account_id: owner.accountId })
+    }
     return token
   }
 
@@ -125,10 +129,27 @@ export class AccessTokens {
   }
 }
 
-/** Deletes the oldest access tokens of an API client, so that there is room for one more. Locks the client: the limit of its account is exact. */
-async function makeRoom(change: Change, clientId: string): Promise<void> {
-  const { access_tokens_limit: limit } = await change.selectFrom('api_clients').innerJoin('accounts', 'accounts.id', 'api_clients.account_id').select('access_tokens_limit')
-    .where('api_clients.id', '=', clientId).forNoKeyUpdate('api_clients').executeTakeFirstOrThrow()
-  await sql`delete from access_tokens where sha256 in (
-    select sha256 from access_tokens where client_id = ${clientId} order by expires_at desc offset ${limit - 1})`.execute(change)
+interface ClientToken {
+  readonly sha256: Buffer
+  readonly client_id: string
+  readonly account_id: string
+  readonly scopes: readonly string[]
+  readonly expires_at: Date
+}
+
+/**
+ * Inserts an access token of an API client, and deletes the oldest ones beyond the limit of the account. It is one statement and locks no client, so requests
+ * at the same time do not wait for each other's commit: they may exceed the limit until the next request.
+ */
+async function insertForClient(database: Kysely<Tables>, { sha256, client_id, account_id, scopes, expires_at }: ClientToken): Promise<void> {
+  await sql`
+    with ended as (
+      delete from access_tokens where sha256 in (
+        select sha256 from access_tokens where sha256 in (
+          select sha256 from access_tokens where client_id = ${client_id} order by expires_at desc
+          offset (select access_tokens_limit - 1 from accounts where id = ${account_id})
+        ) for update skip locked
+      )
+    )
+    insert into access_tokens (sha256, client_id, account_id, scopes, expires_at) values (${sha256}, ${client_id}, ${account_id}, ${scopes}, ${expires_at})`.execute(database)
 }

@@ -10,7 +10,7 @@ interface LimitRule { readonly default: number, readonly minimum: number, readon
 export const ACCOUNT_LIMITS = {
   server_groups_limit: { default: 256, minimum: 1, of: 'server groups, with the default one' },
   api_clients_limit: { default: 100, minimum: 0, of: 'API clients' },
-  access_tokens_limit: { default: 1000, minimum: 1, of: 'access tokens of one API client, with those that expired less than a day ago. One more ends the oldest of this client' },
+  access_tokens_limit: { default: 1000, minimum: 1, of: 'access tokens of one API client, with those that expired less than a day ago. One more ends the oldest of this client; requests at the same time may exceed it for a moment' },
   applications_limit: { default: 50, minimum: 0, of: 'applications' },
   collaborations_limit: { default: 100, minimum: 0, of: 'collaborations that are pending or accepted' },
   config_maps_limit: { default: 100, minimum: 0, of: 'config maps' },

@@ -483,6 +483,16 @@ t.test('actions are kept for 30 days after they were finished, and until they ar
   await carryOut()
 })
 
+t.test('of the finished actions of a server the newest 1,000 are kept', async (t) => {
+  const [busy, other] = [await activeServer(), await activeServer()]
+  await pool.query(`insert into compute_actions (server_id, kind, requested_at, finished_at, outcome)
+    select $1, 'reboot', now() - n * interval '1 s', now() - n * interval '1 s', 'succeeded' from generate_series(1, 1100) n`, [busy])
+  await purgeActions(tables)
+  const { rows } = await pool.query('select server_id, count(*), min(finished_at) > now() - interval \'1010 s\' as are_newest from compute_actions where server_id in ($1, $2) group by server_id order by count', [busy, other])
+  t.strictSame(rows, [{ server_id: other, count: 1, are_newest: true }, { server_id: busy, count: 1000, are_newest: true }])
+  await pool.query('delete from compute_actions where server_id = $1', [busy])
+})
+
 t.test('the metrics read few rows, however many actions were finished', async (t) => {
   const busy = await activeServer()
   for (let i = 0; i < 4; i++) await create()

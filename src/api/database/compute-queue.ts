@@ -38,8 +38,8 @@ interface InterfaceRow { readonly id: string, readonly mac_address: string, read
 
 /** The most actions that are given out at once. */
 const BATCH = 64
-/** Finished actions are kept this long. */
-const KEPT = '30 days'
+/** Finished actions are kept this long, and of each server at most this many. */
+const [KEPT, KEPT_OF_SERVER] = ['30 days', 1000]
 
 /** Takes the actions that a hypervisor has to carry out now. Those that it got less than `retrySeconds` ago are not among them. */
 export async function giveOutActions(database: Kysely<Tables>, hypervisor: string, retrySeconds: number): Promise<readonly GivenAction[]> {
@@ -153,9 +153,13 @@ export async function isWorkedOn(database: Reader, serverId: string, retrySecond
   return rows.length > 0
 }
 
-/** Deletes actions that were finished long ago. */
+/** Deletes actions that were finished long ago, and the oldest finished ones of servers that have many. */
 export async function purgeActions(database: Reader): Promise<void> {
   await sql`delete from compute_actions where finished_at < now() - ${KEPT}::interval`.execute(database)
+  await sql`
+    delete from compute_actions where id in (
+      select id from (select id, row_number() over (partition by server_id order by finished_at desc, id desc) as age from compute_actions where finished_at is not null) as finished
+      where age > ${KEPT_OF_SERVER})`.execute(database)
 }
 
 /** For metrics: how many actions wait, for how many seconds the oldest has, and for how many seconds the oldest that could be fetched has not been fetched. */

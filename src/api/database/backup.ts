@@ -24,9 +24,8 @@ export const FORMAT_VERSION = 1
 /** The tables that a backup has. */
 export const KEPT_TABLES: readonly string[] = TABLES.filter((table) => !['access_tokens', 'refresh_tokens', 'token_families', 'outbox'].includes(table))
 
-/** The rows of one fetch: fewer where rows are long, so that the memory stays within some MiB. */
-const FIRST_ROWS = 1
-const MOST_ROWS = 1_000
+/** What one fetch returns at most, at least one row: so the memory stays within some MiB. */
+const FETCH_ROWS = 1_000
 const FETCH_BYTES = 1 << 20
 
 /** The lines of a backup, in pieces. Each piece ends with a line feed. Rejects if the database has no region. */
@@ -64,12 +63,12 @@ export async function* backupLines(database: Reader): AsyncGenerator<string> {
 async function* rowsOf(change: Change, table: string, columns: readonly string[]): AsyncGenerator<readonly string[]> {
   const values = sql.join(columns.map((column) => sql`${sql.ref(column)}::text`))
   await sql`declare backup_rows no scroll cursor for select json_build_array(${values})::text as line from ${sql.table(table)}`.execute(change)
-  for (let count = FIRST_ROWS; ;) {
+  const { rows: [found] } = await sql<{ longest: number }>`select coalesce(max(octet_length(kept::text)), 0) as longest from ${sql.table(table)} as kept`.execute(change)
+  const count = Math.min(FETCH_ROWS, Math.max(1, Math.floor(FETCH_BYTES / Math.max(1, found!.longest))))
+  for (;;) {
     const { rows } = await sql<{ line: string }>`fetch ${sql.lit(count)} from backup_rows`.execute(change)
     if (rows.length > 0) yield rows.map(({ line }) => line)
     if (rows.length < count) break
-    const bytes = rows.reduce((sum, { line }) => sum + line.length, 0)
-    count = Math.min(MOST_ROWS, Math.max(1, Math.floor(count * FETCH_BYTES / bytes)), 2 * count)
   }
   await sql`close backup_rows`.execute(change)
 }

@@ -120,6 +120,7 @@ t.test('a removal with a revision leaves a tombstone even if the store lost the 
   t.same(await store.remove('srv-gone1'), { kind: 'unchanged', revision: 3 }, 'an existing tombstone is renewed')
   t.match(imdsctl('remove', 'srv-gone2', '--revision', '5'), { status: 0, stdout: /^the store had no srv-gone2; its tombstone at revision 5/ })
   t.equal(await redis.client.get(KEYS.tombstone('srv-gone2')), '5')
+  t.same((await store.tombstones()).filter((id) => id.startsWith('srv-gone')).sort(), ['srv-gone1', 'srv-gone2'])
 })
 
 t.test('a publish keeps, replaces or removes the user-data, as requested', async (t) => {

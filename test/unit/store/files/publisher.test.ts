@@ -107,6 +107,7 @@ test('a watch goes on in another directory that takes the place of the first, an
   await vi.waitFor(() => { expect([...seen]).toContain('srv-new') }, { timeout: 10_000 })
   seen.clear()
   await store.remove('srv-other')
+  expect(await store.tombstones()).toEqual(['srv-other'])
   await vi.waitFor(() => { expect([...seen]).toContain('srv-other') }, { timeout: 10_000 })
   symlinkSync('store', `${directory}-link`)
   await stop()

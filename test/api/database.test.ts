@@ -100,7 +100,7 @@ t.test('the embedded server', async (t) => {
     writeFileSync(join(data, 'PG_VERSION'), '17\n')
     const { status, stdout } = await command()
     t.equal(status, 1)
-    for (const text of [`is a database of PostgreSQL 17, and this version of imds-api brings PostgreSQL ${ours.trim()}`, 'imds-api backup imds.backup ', `mv ${data} ${data}.17\n`, 'imds-api restore imds.backup ']) t.match(stdout, text)
+    for (const text of [`is a database of PostgreSQL 17, and this version of imds-api brings PostgreSQL ${ours.trim()}`, 'imds-api backup imds.backup ', `mv ${data} ${data}.17`, 'imds-api restore imds.backup ']) t.match(stdout, text)
     t.strictSame(processesWith(data), [])
     writeFileSync(join(data, 'PG_VERSION'), ours)
   })

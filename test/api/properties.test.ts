@@ -65,7 +65,7 @@ async function problems(): Promise<string[]> {
     }
   }
   found.push(...addresses.filter((address, i) => addresses.indexOf(address) < i).map((address) => `${address} is given twice`))
-  const { rows: [row] } = await pool.query<{ held: number, used: number }>(`select (select count(*) from allocations)::int as held,
+  const { rows: [row] } = await pool.query<{ held: number, used: number }>(`select (select count(*) from allocations where freed_account is null)::int as held,
     (select 2 * count(*) from interfaces)::int + (select 2 * count(*) from cloud_ips)::int as used`)
   if (row!.held !== row!.used) found.push(`${String(row!.held)} addresses are allocated, and ${String(row!.used)} are used`)
   return found

@@ -28,6 +28,24 @@ interface StoredRecord {
   readonly interfaces: readonly { readonly cloudIps: readonly { readonly id: string }[] }[]
 }
 
+t.test('the address of a deleted cloud IP is free once no record in the store names it', async (t) => {
+  const { call, database, startPublisher, drained } = await anApi(t, { region: aRegion({ address_pools: { ...aRegion().address_pools, public_ipv4: ['203.0.113.7-203.0.113.7'] } }) })
+  const create = () => call('POST', '/1.0/cloud_ips', undefined, TWO)
+  const { body } = await call('POST', '/1.0/servers', { image: 'img-deb12', cloud_ip: true })
+  const { id, cloud_ips: [cloudIp] } = body as Server
+  await database.tables.updateTable('cloud_ips').set({ status: 'mapped' }).execute() // as after a publish
+  t.match(await call('POST', `/1.0/cloud_ips/${cloudIp!.id}/unmap`), { status: 202 })
+  t.match(await call('DELETE', `/1.0/cloud_ips/${cloudIp!.id}`), { status: 200 })
+  t.match(await create(), { status: 503, body: { error_name: 'insufficient_capacity' } }, 'the change of the server waits to be published')
+  await startPublisher()
+  await drained()
+  const made = await create()
+  t.match(made, { status: 201, body: { public_ipv4: '203.0.113.7' } })
+  await call('DELETE', `/1.0/cloud_ips/${(made.body as CloudIp).id}`, undefined, TWO)
+  t.match(await create(), { status: 201, body: { public_ipv4: '203.0.113.7' } }, 'at once if nothing waits')
+  t.match(await call('GET', `/1.0/servers/${id}`), { status: 200 })
+})
+
 t.test('publishing', async (t) => {
   const api = await anApi(t, { region })
   const store = await openStore({ url: `file:${api.directory}/` })

@@ -51,6 +51,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   'api/database/migrations/0005-published-ids.ts': 'api/database',
   'api/database/migrations/0006-outbox-turns.ts': 'api/database',
   'api/database/migrations/0007-indexes.ts': 'api/account-choice',
+  'api/database/migrations/0008-freed-addresses.ts': 'api/publish',
   'api/database/notifications.ts': 'api/compute',
   'api/database/open.ts': 'api/database',
   'api/database/outbox.ts': 'api/publish',

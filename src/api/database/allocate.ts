@@ -33,6 +33,9 @@ export async function allocateAddress(change: Change, kind: PoolKind, holder: st
     if (!range.ok) throw new Error(`the database has a faulty address pool: ${range.faults.join('; ')}`)
     return { id, range: range.value, cursor }
   })
+  await sql`
+    delete from allocations where pool_id = any(${pools.map(({ id }) => id)}) and freed_account is not null
+      and not exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(change)
   for (const { id, range, cursor } of pools) {
     const number = await findFree(change, pools.filter((other) => overlap(range, other.range)), range, cursor)
     if (number === undefined) continue
@@ -46,6 +49,16 @@ export async function allocateAddress(change: Change, kind: PoolKind, holder: st
 /** Frees the addresses of a holder. */
 export async function freeAddresses(change: Change, holders: readonly string[]): Promise<void> {
   if (holders.length > 0) await change.deleteFrom('allocations').where('holder', 'in', holders).execute()
+}
+
+/**
+ * Frees the addresses of a cloud IP that is not mapped. Nobody gets them before the waiting changes of its account are published, because until then the record
+ * of a server may name them.
+ */
+export async function freeCloudIp(change: Change, accountId: string, id: string): Promise<void> {
+  const { rows: [last] } = await sql<{ id: number | null }>`select max(id) as id from outbox where account_id = ${accountId}`.execute(change)
+  if (last?.id == null) await freeAddresses(change, [id])
+  else await change.updateTable('allocations').set({ freed_account: accountId, freed_after: last.id }).where('holder', '=', id).execute()
 }
 
 interface Pool { readonly id: number, readonly range: AddressRange }

@@ -146,7 +146,8 @@ interface TokenFamilies { readonly id: Generated<number>, application_id: string
 interface RefreshTokens { sha256: Buffer, family_id: number, expires_at: Date, used_at: Nullable<Date> }
 
 interface AddressPools { readonly id: Generated<number>, kind: PoolKind, range: string, cursor: Default<number> }
-interface Allocations { pool_id: number, number: number, holder: string }
+/** `freed_account`, `freed_after`: the holder is gone, and records of this account may name the address until this row of the outbox is published. */
+interface Allocations { pool_id: number, number: number, holder: string, freed_account: Nullable<string>, freed_after: Nullable<number> }
 
 interface Servers {
   id: string

@@ -10,7 +10,7 @@ import Type, { type Static } from 'typebox'
 import { sql, type InferResult, type Selectable } from 'kysely'
 import { jsonObjectFrom } from 'kysely/helpers/postgres'
 import type { PortTranslator } from '../model/port-translator.ts'
-import { freeAddresses } from '../database/allocate.ts'
+import { freeCloudIp } from '../database/allocate.ts'
 import { createCloudIp, takenFault } from '../database/create-cloud-ip.ts'
 import { markChanged } from '../database/outbox.ts'
 import { refuseBeyondRecord } from '../database/record-limits.ts'
@@ -85,7 +85,7 @@ export function addCloudIpRoutes(server: ApiServer, { tables, pool, accounts, si
       if (isRefusal(current)) return current
       if (current.status !== 'unmapped') return refuse('resource_conflict', takenFault(params.id, current.status))
       const last = await load(change, site, caller.accountId, params.id)
-      await freeAddresses(change, [params.id])
+      await freeCloudIp(change, caller.accountId, params.id)
       await change.deleteFrom('cloud_ips').where('id', '=', params.id).execute()
       return last
     })))

@@ -3,6 +3,7 @@ import { createConnection, type AddressInfo } from 'node:net'
 import pg from 'pg'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
+import { TokenFamilies } from '../../src/api/auth/token-families.ts'
 import { buildComputeServer } from '../../src/api/compute/server.ts'
 import { Waiters } from '../../src/api/compute/waiters.ts'
 import { ACCOUNT_QUEUE, AccountChanges, CHANGE_BYTES, type AccountRequester } from '../../src/api/database/account-changes.ts'
@@ -10,7 +11,7 @@ import type { Change } from '../../src/api/database/transaction.ts'
 import { READ_SHARE } from '../../src/api/read-share.ts'
 import { refuse } from '../../src/api/refusal.ts'
 import { ADA, APPLICATION, CLIENT_OF, GRACE, ONE, TWO } from '../support/fixtures/region.ts'
-import { anApi } from '../support/programs/api.ts'
+import { anApi, basic } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t, { compute: 'reported' })
@@ -90,6 +91,24 @@ t.test('reports and placements of hypervisors wait in the same queue', async (t)
   t.match(await change(TWO), { status: 200 })
   await unlock()
   t.strictSame((await Promise.all(requests)).map(({ statusCode }) => statusCode), Array.from({ length: 40 }, () => 200))
+})
+
+t.test('refreshes of one sign-in that wait for a change of its user leave connections to others', async (t) => {
+  await api.userToken(ADA) // makes the application
+  const refreshToken = await tables.transaction().execute(async (transaction) => {
+    const families = new TokenFamilies(tables, 60, () => Date.now())
+    return (await families.begin(transaction, APPLICATION, ADA, ['infrastructure'])).refreshToken
+  })
+  const client = await connect(t)
+  await client.query('begin')
+  await client.query('select from token_families for share') // as the check of a token does in the transaction of a change
+  const refreshes = Array.from({ length: 20 }, () => api.server.inject({
+    method: 'POST', url: '/token', headers: { authorization: basic(APPLICATION) }, payload: { grant_type: 'refresh_token', refresh_token: refreshToken },
+  }))
+  await waitingConnections()
+  t.match(await change(TWO), { status: 200 })
+  await client.query('commit')
+  t.strictSame((await Promise.all(refreshes)).map(({ statusCode }) => statusCode), Array.from({ length: 20 }, () => 200))
 })
 
 /** A requester of changes of ONE who may make them. */

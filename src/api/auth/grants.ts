@@ -6,6 +6,7 @@ import type { Kysely } from 'kysely'
 import { claimSignIn, findClient, findUser, lockApplication, type Client, type UserCredentials } from '../database/credentials.ts'
 import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Change } from '../database/transaction.ts'
+import { FairQueue, type FairQueueLimits } from '../fair-queue.ts'
 import { isRefusal } from '../refusal.ts'
 import { formDecoded, type Credentials } from './basic.ts'
 import type { FailureLimit, Subject } from './failure-limit.ts'
@@ -43,11 +44,16 @@ export type TokenOutcome =
   | { readonly kind: 'wrong', readonly needsCode: boolean, readonly description: string }
   /** Too many failures before. */
   | { readonly kind: 'limited', readonly seconds: number }
-  /** Too many passwords are being checked. */
+  /** Too many requests wait, for a check of a password or for their turn. */
   | { readonly kind: 'busy' }
 
 /** A check of a password takes 32 MiB and some 0.2 s of one core. A queue of this length is some seconds long. */
 const CHECKS = { atOnce: 2, waiting: 32 } as const
+/**
+ * The token requests of the clients of an account that use the database at once. Those of one sign-in wait for each other's locks, and for the changes of its
+ * user: without a bound they would take all connections for requests.
+ */
+const GRANTS: FairQueueLimits = { atOnce: 2, waitingMax: 1_024, timeoutMs: 10_000 }
 
 const NO_CLIENT: TokenOutcome = { kind: 'wrong', needsCode: false, description: 'the request has no credentials: send the id and secret of a client with HTTP Basic' }
 const WRONG_CLIENT: TokenOutcome = { kind: 'wrong', needsCode: false, description: 'the client\'s id or secret is wrong' }
@@ -61,6 +67,7 @@ const WRONG_SCOPE = invalid('invalid_scope', 'scope must be infrastructure, orbi
 export class Grants {
   readonly #parts: GrantParts
   readonly #checks = new WorkQueue(CHECKS.atOnce, CHECKS.waiting)
+  readonly #turns = new FairQueue(GRANTS)
 
   constructor(parts: GrantParts) {
     this.#parts = parts
@@ -73,12 +80,12 @@ export class Grants {
     const { grant_type: grant } = request.body
     if (grant === undefined) return invalid('invalid_request', 'grant_type is missing')
     if (client.kind === 'api-client') {
-      if (grant === 'client_credentials') return this.#clientCredentials(client, request)
+      if (grant === 'client_credentials') return this.#inTurn(client, () => this.#clientCredentials(client, request))
       if (grant === 'password' || grant === 'refresh_token') return invalid('unauthorized_client', `an API client may not use the grant ${grant}: only an application may`)
       return invalid('unsupported_grant_type', 'grant_type must be client_credentials')
     }
     if (grant === 'password') return this.#password(client, request)
-    if (grant === 'refresh_token') return this.#refresh(client.id, request)
+    if (grant === 'refresh_token') return this.#inTurn(client, () => this.#refresh(client.id, request))
     if (grant === 'client_credentials') return invalid('unauthorized_client', 'an application may not use the grant client_credentials: only an API client may')
     return invalid('unsupported_grant_type', 'grant_type must be password or refresh_token')
   }
@@ -96,6 +103,16 @@ export class Grants {
     }
     limit.succeeded(subject, address)
     return found.client
+  }
+
+  async #inTurn({ id, accountId }: Client, task: () => Promise<TokenOutcome>): Promise<TokenOutcome> {
+    const leave = await this.#turns.enter({ key: accountId, caller: id, cost: 1, isUrgent: false })
+    if (leave === undefined) return { kind: 'busy' }
+    try {
+      return await task()
+    } finally {
+      leave()
+    }
   }
 
   async #clientCredentials({ id, accountId, scopes: allowed }: Extract<Client, { kind: 'api-client' }>, { body }: TokenRequest): Promise<TokenOutcome> {

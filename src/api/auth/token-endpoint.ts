@@ -23,7 +23,7 @@ export interface TokenEndpointParts { readonly grants: Grants, readonly seconds:
 const BODY_LIMIT = 16_384
 /** The most parameters of a form. */
 const FORM_MAX = 100
-/** Seconds until a request may be repeated while too many passwords are checked. */
+/** Seconds until a request may be repeated while too many wait. */
 const BUSY_SECONDS = 5
 
 const Text = Type.Optional(Type.String())
@@ -99,7 +99,7 @@ function refuseOutcome(reply: FastifyReply, outcome: Exclude<TokenOutcome, { kin
       return refuseToken(reply, 'too_many_requests', 'temporarily_unavailable', 'too many failed token requests: try again later')
     case 'busy':
       void reply.header('Retry-After', String(BUSY_SECONDS))
-      return refuseToken(reply, 'service_unavailable', 'temporarily_unavailable', 'too many passwords are being checked: try again later')
+      return refuseToken(reply, 'service_unavailable', 'temporarily_unavailable', 'too many token requests wait: try again later')
   }
 }
 

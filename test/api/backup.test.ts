@@ -111,6 +111,15 @@ t.test('a region is restored on another machine', async (t) => {
     t.match(await shell('imds-api restore region.backup', other), { status: 65, stderr: 'imds-api: region.backup cannot be restored: the database is not empty. Name an empty one (IMDS_API_STATE_DIR or IMDS_API_DATABASE)\n' })
   })
 
+  await t.test('numbers that may have been given after the backup are skipped, also of sequences that had none', async (t) => {
+    const database = await openDatabase({ kind: 'embedded', stateDirectory: other.IMDS_API_STATE_DIR }, true, (error) => { throw error })
+    t.teardown(() => database.close())
+    for (const [sequence, least] of [['ids_cfg', 10_001], ['ids_app', 10_001], ['compute_actions_id_seq', 1_000_001]] as const) {
+      const { rows: [row] } = await database.pool.query<{ next: number }>(`select nextval('${sequence}') as next`)
+      t.ok(row!.next >= least, sequence)
+    }
+  })
+
   await t.test('a server by its URL takes the same backup, and its backup has the same rows', { skip: withoutPostgres() }, async (t) => {
     const { url } = await startPostgres(t)
     const env = { ...other, IMDS_API_DATABASE: url }

@@ -5,7 +5,7 @@
  *   {"format": "imds-api backup", "version": 1, "imds": "...", "migrations": [...], "region": "gb1", "created": "..."}
  *   {"table": "servers", "columns": ["id", ...]}
  *   ["srv-6ilgo", ...]                              a row: each value as PostgreSQL's text, or null
- *   {"sequences": {"ids_srv": "12", ...}}           the last number that each has given
+ *   {"sequences": {"ids_srv": "12", ...}}           the last number that each has given, or 0
  *   {"rows": 1234, "sha256": "..."}                 the number of rows, and the digest of all lines before this one
  *
  * It leaves out sign-ins and access tokens, because one that was ended after the backup must not be valid again, and the outbox, because a restore publishes
@@ -81,11 +81,11 @@ export async function columnsOf(database: Reader, table: string): Promise<readon
   return rows
 }
 
-/** The last number of each sequence of ours that has given one. */
+/** The last number of each sequence of ours; 0: it has given none. */
 async function lastNumbers(change: Change): Promise<Readonly<Record<string, string>>> {
   const { rows } = await sql<{ name: string, last: string }>`
-    select sequencename as name, last_value::text as last from pg_sequences
-    where schemaname = current_schema() and last_value is not null and (starts_with(sequencename, 'ids_') or exists (
+    select sequencename as name, coalesce(last_value, 0)::text as last from pg_sequences
+    where schemaname = current_schema() and (starts_with(sequencename, 'ids_') or exists (
       select from unnest(${[...TABLES]}::text[]) as own(name) where starts_with(sequencename, own.name || '_')))`.execute(change)
   return Object.fromEntries(rows.map(({ name, last }) => [name, last]))
 }

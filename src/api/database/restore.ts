@@ -19,8 +19,11 @@ export class BackupFault extends Error {}
 
 /** Rows that are written with one statement, at least one. */
 const BATCH_BYTES = 1 << 20
-/** How many numbers of each sequence are skipped: ids that were given after the backup, and that the store does not show (config maps, API clients). */
-const SKIPPED_IDS = 10_000
+/**
+ * How many numbers of a sequence are skipped: ids that were given after the backup, and that the store does not show (config maps, API clients). Agents of the
+ * compute system recognise an action by its number, and would take a new one with an old number for done.
+ */
+const [SKIPPED_IDS, SKIPPED_ACTIONS] = [10_000, 1_000_000]
 
 /** Checks the first line of a backup. Throws a BackupFault. */
 export function parseHeader(line: string): BackupHeader {
@@ -138,8 +141,9 @@ async function insertInto(change: Change, table: string, columns: readonly strin
 
 async function setSequences(change: Change, sequences: Readonly<Record<string, string>>): Promise<void> {
   for (const [name, last] of Object.entries(sequences)) {
-    const skipped = name.startsWith('ids_') ? SKIPPED_IDS : 0
-    await sql`select setval(oid::regclass, ${last}::bigint + ${skipped}) from pg_class where relkind = 'S' and relname = ${name} and relnamespace = current_schema()::regnamespace`.execute(change)
+    const skipped = name.startsWith('ids_') ? SKIPPED_IDS : name.startsWith('compute_actions_') ? SKIPPED_ACTIONS : 0
+    const number = Number(last) + skipped
+    if (number > 0) await sql`select setval(oid::regclass, ${number}) from pg_class where relkind = 'S' and relname = ${name} and relnamespace = current_schema()::regnamespace`.execute(change)
   }
 }
 

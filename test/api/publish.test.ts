@@ -46,6 +46,25 @@ t.test('the address of a deleted cloud IP is free once no record in the store na
   t.match(await call('GET', `/1.0/servers/${id}`), { status: 200 })
 })
 
+t.test('while nothing is published, an account keeps at most twice its limit of public addresses from others', async (t) => {
+  const region = aRegion()
+  const { call } = await anApi(t, {
+    region: { ...region, accounts: region.accounts.map((account) => ({ ...account, cloud_ips_limit: 2 })), address_pools: { ...region.address_pools, public_ipv4: ['203.0.113.8-203.0.113.15'] } },
+  })
+  await call('POST', '/1.0/servers', { image: 'img-deb12' })
+  const statuses: number[] = []
+  for (let i = 0; i < 8; i++) {
+    const { status, body } = await call('POST', '/1.0/cloud_ips')
+    statuses.push(status)
+    if (status === 201) await call('DELETE', `/1.0/cloud_ips/${(body as CloudIp).id}`)
+  }
+  t.strictSame(statuses, [201, 201, 201, 201, 503, 503, 503, 503])
+  t.match(await call('POST', '/1.0/cloud_ips'), {
+    headers: { 'retry-after': '1' }, body: { errors: ['4 cloud IPs that were deleted keep their addresses until the changes of servers are published: try again'] },
+  })
+  t.match(await call('POST', '/1.0/cloud_ips', undefined, TWO), { status: 201 })
+})
+
 t.test('publishing', async (t) => {
   const api = await anApi(t, { region })
   const store = await openStore({ url: `file:${api.directory}/` })

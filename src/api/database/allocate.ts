@@ -61,6 +61,14 @@ export async function freeCloudIp(change: Change, accountId: string, id: string)
   else await change.updateTable('allocations').set({ freed_account: accountId, freed_after: last.id }).where('holder', '=', id).execute()
 }
 
+/** How many deleted cloud IPs of an account keep their addresses from others. */
+export async function countKept(database: Reader, accountId: string): Promise<number> {
+  const { rows: [row] } = await sql<{ kept: number }>`
+    select count(distinct holder) as kept from allocations where freed_account = ${accountId}
+      and exists (select from outbox where outbox.account_id = freed_account and outbox.id <= freed_after)`.execute(database)
+  return row!.kept
+}
+
 interface Pool { readonly id: number, readonly range: AddressRange }
 
 /** The first number of a range, from `cursor` on, then from 0 on, whose address no holder has. `pools`: the range's own pool and those that overlap it. */

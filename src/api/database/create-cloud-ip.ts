@@ -1,6 +1,6 @@
 /** Creates cloud IPs, within the limit of their account. */
 import { refuse, type Refusal } from '../refusal.ts'
-import { allocateAddress, nextId } from './allocate.ts'
+import { allocateAddress, countKept, nextId } from './allocate.ts'
 import { lockAccount, usageOf } from './limits.ts'
 import type { Change } from './transaction.ts'
 
@@ -14,6 +14,10 @@ export async function createCloudIp(change: Change, accountId: string): Promise<
   const account = (await lockAccount(change, accountId))!
   const { cloud_ips_used: used } = await usageOf(change, accountId)
   if (used >= account.cloud_ips_limit) return refuse('account_limit_reached', `the account has ${String(used)} cloud IPs, and its limit is ${String(account.cloud_ips_limit)}`)
+  const kept = await countKept(change, accountId)
+  if (used + kept >= 2 * account.cloud_ips_limit) { // otherwise an account that creates and deletes them while the store is away would take the whole pool
+    return refuse('service_unavailable', `${String(kept)} cloud IPs that were deleted keep their addresses until the changes of servers are published: try again`)
+  }
   const id = await nextId(change, 'cip')
   const [ipv4, ipv6] = [await allocateAddress(change, 'public_ipv4', id), await allocateAddress(change, 'public_ipv6', id)]
   if (ipv4 === undefined || ipv6 === undefined) return refuse('insufficient_capacity', 'the region has no free public address')

@@ -16,6 +16,7 @@ import { buildAccountChoice } from './auth/account-choice.ts'
 import { buildBearerCheck } from './auth/bearer.ts'
 import { FailureLimit } from './auth/failure-limit.ts'
 import { Grants } from './auth/grants.ts'
+import { KnownAddresses } from './auth/known-addresses.ts'
 import { addTokenEndpoint } from './auth/token-endpoint.ts'
 import { TokenFamilies } from './auth/token-families.ts'
 import { AccessTokens } from './auth/tokens.ts'
@@ -111,7 +112,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
       mail: mail === undefined ? undefined : { send: buildSmtp(mail), invitationUrl: mail.invitationUrl },
     })
     const audit = openAuditOrFail(config.auditFile, log)
-    const auth = buildAuth(database.tables, config, () => Date.now())
+    const auth = buildAuth(database.tables, config, () => Date.now(), log)
     const accounts = new AccountChanges(database.tables, ACCOUNT_QUEUE)
     const server = await buildApiServer(config, database, accounts, auth, metrics.unreadable, audit, log)
     server.addHook('onResponse', (request, reply, done) => {
@@ -136,7 +137,7 @@ export async function startApi(config: ApiConfig, log: Logger): Promise<Api> {
     await compute.start()
     const purge = setInterval(() => {
       Promise.all([auth.purge(), purgeActions(database.tables)]).catch((error: unknown) => {
-        log.warn({ reason: (error as Error).message }, 'expired tokens and old actions were not deleted; retrying in an hour')
+        log.warn({ reason: (error as Error).message }, 'expired tokens, old addresses and old actions were not deleted; retrying in an hour')
       })
     }, PURGE_INTERVAL_MS)
     stops.push(() => {
@@ -241,19 +242,22 @@ async function connect({ connection }: Database): Promise<pg.Client> {
   return client
 }
 
-/** The parts that issue and check tokens. `purge` deletes the expired tokens. */
+/** The parts that issue and check tokens. `purge` deletes the expired tokens, and old addresses. */
 export interface Auth { readonly tokens: AccessTokens, readonly grants: Grants, purge(): Promise<void> }
 
 /** Builds the parts that issue and check tokens. `now`: milliseconds since 1970. */
-export function buildAuth(tables: Database['tables'], { accessTokenSeconds, refreshTokenSeconds }: Pick<ApiConfig, 'accessTokenSeconds' | 'refreshTokenSeconds'>, now: () => number): Auth {
-  const tokens = new AccessTokens(tables, now, () => performance.now())
+export function buildAuth(tables: Database['tables'], { accessTokenSeconds, refreshTokenSeconds }: Pick<ApiConfig, 'accessTokenSeconds' | 'refreshTokenSeconds'>, now: () => number, log: Logger): Auth {
+  const steady = () => performance.now()
+  const tokens = new AccessTokens(tables, now, steady)
   const families = new TokenFamilies(tables, refreshTokenSeconds, now)
-  const limit = new FailureLimit(() => performance.now())
+  const limit = new FailureLimit(steady)
+  const known = new KnownAddresses({ tables, limit, now, steady, log })
   return {
-    tokens, grants: new Grants({ tables, tokens, families, limit, seconds: accessTokenSeconds, now }),
+    tokens, grants: new Grants({ tables, tokens, families, limit, known, seconds: accessTokenSeconds, now }),
     purge: async () => {
       await tokens.purge()
       await families.purge()
+      await known.purge()
     },
   }
 }

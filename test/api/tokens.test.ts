@@ -1,13 +1,15 @@
 /** The token endpoint, and what access tokens allow: RFC 6749, the interface, and what clients of it send. */
+import type { KyselyPlugin } from 'kysely'
 import t from 'tap'
 import { FailureLimit, type Subject } from '../../src/api/auth/failure-limit.ts'
 import { Grants } from '../../src/api/auth/grants.ts'
+import { KnownAddresses } from '../../src/api/auth/known-addresses.ts'
 import { digest } from '../../src/api/auth/secrets.ts'
 import { TokenFamilies } from '../../src/api/auth/token-families.ts'
 import { AccessTokens } from '../../src/api/auth/tokens.ts'
 import { withoutDetails } from '../support/error-bodies.ts'
 import { APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, STORAGE_CLIENT, TWO } from '../support/fixtures/region.ts'
-import { anApi, basic } from '../support/programs/api.ts'
+import { anApi, basic, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
 const api = await anApi(t, { accessTokenSeconds: 3600, region: aRegion({ applications: [{ id: APPLICATION, account: ONE, name: 'Dashboard', secret_file: `${APPLICATION}.secret` }] }) })
@@ -125,6 +127,26 @@ t.test('every other mistake of a token request is 400 with the error of OAuth', 
   t.match(await api.server.inject({ url: '/token' }), { statusCode: 405, headers: { allow: 'POST' } })
 })
 
+/** Grants with a memory of their own, as those of another process. `queries`: how many of them were about known addresses. */
+function aProcess(Limit = FailureLimit) {
+  const seen = { queries: 0, warnings: 0, nowMs: Date.now(), steadyMs: 1000 }
+  const plugin: KyselyPlugin = {
+    transformQuery: ({ node }) => {
+      if (JSON.stringify(node).includes('known_addresses')) seen.queries++
+      return node
+    },
+    transformResult: ({ result }) => Promise.resolve(result),
+  }
+  const [counting, now, steady] = [tables.withPlugin(plugin), () => seen.nowMs, () => seen.steadyMs]
+  const limit = new Limit(steady)
+  const known = new KnownAddresses({ tables: counting, limit, now, steady, log: { warn: () => { seen.warnings++ } } })
+  const grants = new Grants({ tables: counting, tokens: api.auth.tokens, families: new TokenFamilies(tables, 3600, Date.now), limit, known, seconds: 60, now })
+  const asked = async (credentials: { id: string, secret: string }, body: object, address = '192.0.2.1') =>
+    (await grants.grant({ credentials, address, code: undefined, body })).kind
+  const lockOut = (subject: Subject, isReal = true) => { for (let i = 0; i < 100; i++) limit.failed(subject, `192.0.2.${String(i % 10)}`, isReal) }
+  return { seen, limit, known, asked, lockOut }
+}
+
 t.test('failures of clients and users that exist are counted as real, and those of made-up names are not', async (t) => {
   const counted: string[] = []
   class Counted extends FailureLimit {
@@ -133,10 +155,8 @@ t.test('failures of clients and users that exist are counted as real, and those 
       super.failed(subject, address, isReal)
     }
   }
-  const parts = { tables, tokens: api.auth.tokens, families: new TokenFamilies(tables, 3600, Date.now), seconds: 60, now: Date.now }
-  const grants = new Grants({ ...parts, limit: new Counted(() => performance.now()) })
+  const { asked } = aProcess(Counted)
   const application = { id: APPLICATION, secret: secretOf(APPLICATION) }
-  const asked = (credentials: { id: string, secret: string }, body: object) => grants.grant({ credentials, address: '192.0.2.1', code: undefined, body })
   for (const id of [CLIENT_OF[ONE], APPLICATION, 'cli-zzzzz', 'app-zzzzz', '']) await asked({ id, secret: 'wrong' }, {})
   for (const username of [GRACE, 'Grace@Example.com', 'nobody@example.com']) await asked(application, { grant_type: 'password', username, password: 'wrong' })
   t.strictSame(counted, [
@@ -246,4 +266,86 @@ t.test('the tokens of a revoked client end within the second of the cache, and i
   t.match(await post(GRANT, { authorization: basic(CLIENT_OF[TWO]) }), { status: 401, body: { error: 'invalid_client' } })
   await tables.updateTable('api_clients').set({ revoked_at: null, secret_sha256: null }).where('id', '=', CLIENT_OF[TWO]).execute()
   t.equal((await post(GRANT, { authorization: basic(CLIENT_OF[TWO], '') })).status, 401, 'a client without a secret gets none either')
+})
+
+t.test('after a restart, failures from many addresses lock a client out only where it never succeeded', async (t) => {
+  let program = await startImdsApi(t, { IMDS_API_TRUSTED_PROXIES: '127.0.0.1' })
+  const id = CLIENT_OF[ONE]
+  const statusFrom = async (address: string, secret = secretOf(id)) => {
+    const headers = { authorization: basic(id, secret), 'x-forwarded-for': address }
+    return (await fetch(`${program.baseUrl}/token`, { method: 'POST', headers, body: new URLSearchParams({ grant_type: 'client_credentials' }) })).status
+  }
+  for (const address of ['198.51.100.1', '2001:db8::1']) t.equal(await statusFrom(address), 200)
+  t.equal(await program.stop(), 0)
+  program = await startProcess(t, program.env)
+  for (let i = 0; i < 100; i++) t.equal(await statusFrom(`192.0.2.${String(i % 10)}`, 'wrong'), 401)
+  t.strictSame(await Promise.all(['203.0.113.1', '198.51.100.1', '2001:db8::2', '2001:db8:0:1::1'].map((address) => statusFrom(address))), [429, 200, 200, 429])
+  for (let i = 0; i < 10; i++) t.equal(await statusFrom('198.51.100.1', 'wrong'), 401)
+  t.equal(await statusFrom('198.51.100.1'), 429, 'a known address has the limit of its pair')
+  t.equal(await program.stop(), 0)
+})
+
+t.test('a process reads the addresses of a user that it locks out, once a minute, and lets it in there', async (t) => {
+  const application = { id: APPLICATION, secret: secretOf(APPLICATION) }
+  const signIn = ({ asked }: ReturnType<typeof aProcess>, address: string, username: string = GRACE) =>
+    asked(application, { grant_type: 'password', username, password: secretOf(GRACE) }, address)
+  const [first, second] = [aProcess(), aProcess()]
+  const subject: Subject = { kind: 'user', name: GRACE }
+  for (const queries of [2, 2]) {
+    t.equal(await signIn(first, '198.51.100.1'), 'granted')
+    t.equal(first.seen.queries, queries, 'the first success of the application and of the user, and no later one')
+  }
+  first.seen.steadyMs += 86_400_000
+  t.equal(await signIn(first, '198.51.100.1'), 'granted')
+  t.equal(first.seen.queries, 4, 'but one in each day')
+
+  for (const address of ['203.0.113.1', '198.51.100.1']) await second.asked(application, {}, address)
+  second.lockOut(subject)
+  second.seen.queries = 0
+  t.strictSame(new Set(await Promise.all(Array.from({ length: 20 }, () => signIn(second, '203.0.113.1')))), new Set(['limited']))
+  t.equal(second.seen.queries, 1)
+  t.equal(await signIn(second, '198.51.100.1'), 'granted')
+  t.equal(second.seen.queries, 2, 'its own success')
+  second.seen.steadyMs += 60_001
+  second.lockOut(subject)
+  for (let i = 0; i < 3; i++) t.equal(await signIn(second, '203.0.113.1'), 'limited')
+  t.equal(second.seen.queries, 3)
+  second.lockOut({ kind: 'user', name: 'nobody' }, false)
+  for (let i = 0; i < 3; i++) t.equal(await signIn(second, '203.0.113.1', 'nobody'), 'limited')
+  t.equal(second.seen.queries, 4, 'a made-up name has the queries of a real one')
+})
+
+t.test('the database has the last 64 addresses of a client or user, and each for 90 days', async (t) => {
+  const { seen, known, limit } = aProcess()
+  await tables.deleteFrom('known_addresses').execute()
+  const subject: Subject = { kind: 'client', name: CLIENT_OF[ONE] }
+  for (let i = 0; i < 70; i++) {
+    seen.nowMs += 1000
+    await known.succeeded(subject, `198.51.100.${String(i)}`)
+  }
+  await known.succeeded(subject, 'x'.repeat(3000))
+  const rows = await tables.selectFrom('known_addresses').selectAll().orderBy('last_success').execute()
+  t.strictSame(rows.map(({ source }) => source), Array.from({ length: 64 }, (_, i) => `198.51.100.${String(i + 6)}`))
+  t.equal(seen.warnings, 0)
+  const after = aProcess()
+  after.lockOut(subject)
+  for (const [i, seconds] of [[5, 60], [6, undefined], [69, undefined]] as const) t.equal(await after.known.waitSeconds(subject, `198.51.100.${String(i)}`), seconds)
+  t.equal(limit.waitSeconds(subject, '198.51.100.69'), undefined)
+  seen.nowMs += 90 * 86_400_000 - 5000
+  await known.purge()
+  t.equal((await tables.selectFrom('known_addresses').selectAll().execute()).length, 6)
+})
+
+t.test('an address that cannot be written fails no request, and a read that failed is made again', async (t) => {
+  const { seen, known, asked, lockOut } = aProcess()
+  const client = { id: CLIENT_OF[ONE], secret: secretOf(CLIENT_OF[ONE]) }
+  const subject: Subject = { kind: 'client', name: client.id }
+  await aProcess().known.succeeded(subject, '198.51.100.1')
+  await api.database.pool.query('alter table known_addresses rename to unreadable')
+  t.equal(await asked(client, { grant_type: 'client_credentials' }, '198.51.100.2'), 'granted')
+  t.equal(seen.warnings, 1)
+  lockOut(subject)
+  await t.rejects(known.waitSeconds(subject, '198.51.100.1'), /known_addresses/)
+  await api.database.pool.query('alter table unreadable rename to known_addresses')
+  t.equal(await known.waitSeconds(subject, '198.51.100.1'), undefined)
 })

@@ -13,7 +13,7 @@
  * make up names without end, and must not push out what is counted for a real subject.
  *
  * Memory is bounded: MOST entries of each table, some 30 MB, and at most 5 KB for each client or user that has succeeded. An address beyond its limit makes no
- * entries. Each process counts for itself.
+ * entries. Each process counts for itself. The known addresses are in the database too (known-addresses.ts).
  */
 import { LRUCache } from 'lru-cache'
 import { hash } from 'node:crypto'
@@ -37,7 +37,12 @@ const ADDRESS: Allowance = { burst: 100, perSecond: 1 }
 const SUBJECT: Allowance = { burst: 100, perSecond: 1 / 60 }
 const MOST = 10_000
 /** From how many addresses a subject is known, at most. */
-const KNOWN_ADDRESSES = 64
+export const KNOWN_ADDRESSES = 64
+/** A success at a known address is reported again after a day, so that the database has the day of the last one. */
+const REPORT_AGAIN_MS = 86_400_000
+
+/** An address from which a subject has succeeded. `reportedMs`: when `succeeded` returned true for it; undefined: never in this process. */
+interface Known { readonly bucket: TokenBucket, readonly reportedMs: number | undefined }
 
 /** Counts failures. `now`: milliseconds of a monotonic clock. */
 export class FailureLimit {
@@ -45,8 +50,8 @@ export class FailureLimit {
   readonly #addresses = table<TokenBucket>()
   readonly #real = { client: tables(), user: tables() }
   readonly #unknown = { client: tables(), user: tables() }
-  /** The addresses from which a subject has succeeded, each with the bucket of the pair. Only real subjects have them. */
-  readonly #known = { client: table<Map<string, TokenBucket>>(), user: table<Map<string, TokenBucket>>() }
+  /** The addresses from which a subject has succeeded, each with the bucket of the pair; the latest is the last. Only real subjects have them. */
+  readonly #known = { client: table<Map<string, Known>>(), user: table<Map<string, Known>>() }
 
   constructor(now: () => number) {
     this.#now = now
@@ -72,20 +77,44 @@ export class FailureLimit {
     }
   }
 
-  succeeded(subject: Subject, address: string): void {
-    const { subject: name, address: source, pair } = keysOf(subject, address)
-    const known = this.#known[subject.kind].get(name) ?? new Map<string, TokenBucket>()
-    const bucket = known.get(source) ?? this.#real[subject.kind].pairs.get(pair) ?? new TokenBucket(PAIR.burst, PAIR.perSecond)
+  /** Returns true if the database should have this success: the first at an address, or the first in a day. */
+  succeeded(subject: Subject, address: string): boolean {
+    const { subject: name, address: source } = keysOf(subject, address)
+    const known = this.#known[subject.kind].get(name) ?? new Map<string, Known>()
+    const { bucket, reportedMs } = known.get(source) ?? this.#learned(subject.kind, name, source)
+    const isReported = reportedMs === undefined || this.#now() - reportedMs >= REPORT_AGAIN_MS
     known.delete(source)
-    known.set(source, bucket)
+    known.set(source, { bucket, reportedMs: isReported ? this.#now() : reportedMs })
     if (known.size > KNOWN_ADDRESSES) known.delete(known.keys().next().value!) // the one that is the longest without a success
     this.#known[subject.kind].set(name, known)
+    return isReported
+  }
+
+  /** True if the subject is beyond the limit of its failures, which counts at all addresses that are not known, and the address is not known. */
+  isLockedOut(subject: Subject, address: string): boolean {
+    const keys = keysOf(subject, address)
+    if (this.#known[subject.kind].get(keys.subject)?.has(keys.address) === true) return false
+    return [this.#real, this.#unknown].some((counted) => counted[subject.kind].subjects.get(keys.subject)?.hasToken(this.#now()) === false)
+  }
+
+  /** Adds known addresses. `sources`: in the form of `keysOf`, the latest last. Those that this process has seen itself count as later. */
+  learn(subject: Subject, sources: readonly string[]): void {
+    if (sources.length === 0) return
+    const { subject: name } = keysOf(subject, '')
+    const known = this.#known[subject.kind].get(name) ?? new Map<string, Known>()
+    const learned = sources.filter((source) => !known.has(source)).map((source) => [source, this.#learned(subject.kind, name, source)] as const)
+    this.#known[subject.kind].set(name, new Map([...learned, ...known].slice(-KNOWN_ADDRESSES)))
+  }
+
+  /** An address that becomes known. It keeps the failures that were counted for its pair. */
+  #learned(kind: Subject['kind'], name: string, source: string): Known {
+    return { bucket: this.#real[kind].pairs.get(pairOf(source, name)) ?? new TokenBucket(PAIR.burst, PAIR.perSecond), reportedMs: undefined }
   }
 
   #countersOf(subject: Subject, address: string, counted: readonly Tables[]): readonly Counter[] {
     const keys = keysOf(subject, address)
-    const known = this.#known[subject.kind].get(keys.subject)
-    if (known?.has(keys.address) === true) return [{ buckets: known, key: keys.address, allowance: PAIR }]
+    const known = this.#known[subject.kind].get(keys.subject)?.get(keys.address)
+    if (known !== undefined) return [{ buckets: new Map([[keys.address, known.bucket]]), key: keys.address, allowance: PAIR }]
     return [
       { buckets: this.#addresses, key: keys.address, allowance: ADDRESS },
       ...counted.flatMap(({ pairs, subjects }) => [
@@ -106,7 +135,11 @@ function tables(): Tables {
 /**
  * The keys of the buckets. An IPv6 address counts as its /64, because one user often has a whole /64. A name may have any length, so its hash is the key.
  */
-function keysOf({ name }: Subject, address: string): { readonly subject: string, readonly address: string, readonly pair: string } {
+export function keysOf({ name }: Subject, address: string): { readonly subject: string, readonly address: string, readonly pair: string } {
   const [subject, source] = [hash('sha256', name, 'base64url'), sourceOf(canonicalAddress(address) ?? address)]
-  return { subject, address: source, pair: `${source} ${subject}` }
+  return { subject, address: source, pair: pairOf(source, subject) }
+}
+
+function pairOf(source: string, subject: string): string {
+  return `${source} ${subject}`
 }

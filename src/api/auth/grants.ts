@@ -10,6 +10,7 @@ import { FairQueue, type FairQueueLimits } from '../fair-queue.ts'
 import { isRefusal } from '../refusal.ts'
 import { formDecoded, type Credentials } from './basic.ts'
 import type { FailureLimit, Subject } from './failure-limit.ts'
+import type { KnownAddresses } from './known-addresses.ts'
 import { splitCode, stepOfCode } from './one-time-password.ts'
 import { verifyPassword } from './password.ts'
 import { grantScopes, narrowScopes, SCOPES, type Scope } from './scopes.ts'
@@ -18,12 +19,13 @@ import type { TokenFamilies } from './token-families.ts'
 import type { AccessTokens } from './tokens.ts'
 import { WorkQueue } from './work-queue.ts'
 
-/** What the grants need. `seconds`: the lifetime of an access token. `now`: milliseconds since 1970. */
+/** What the grants need. `known`: of `limit`. `seconds`: the lifetime of an access token. `now`: milliseconds since 1970. */
 export interface GrantParts {
   readonly tables: Kysely<Tables>
   readonly tokens: AccessTokens
   readonly families: TokenFamilies
   readonly limit: FailureLimit
+  readonly known: KnownAddresses
   readonly seconds: number
   readonly now: () => number
 }
@@ -91,17 +93,17 @@ export class Grants {
   }
 
   async #authenticate({ credentials, address }: TokenRequest): Promise<Client | TokenOutcome> {
-    const { tables, limit } = this.#parts
+    const { tables, limit, known } = this.#parts
     const { id, secret } = credentials ?? { id: '', secret: '' }
     const subject: Subject = { kind: 'client', name: id }
-    const seconds = limit.waitSeconds(subject, address)
+    const seconds = await known.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
     const found = await findClient(tables, id)
     if (found === undefined || !(isSecret(secret, found.sha256) || isSecret(formDecoded(secret), found.sha256))) {
       limit.failed(subject, address, found !== undefined)
       return credentials === undefined ? NO_CLIENT : WRONG_CLIENT
     }
-    limit.succeeded(subject, address)
+    await known.succeeded(subject, address)
     return found.client
   }
 
@@ -130,7 +132,7 @@ export class Grants {
     const name = username.toLowerCase()
     const user = await findUser(this.#parts.tables, name)
     const subject: Subject = { kind: 'user', name: user?.id ?? name } // the id and the e-mail address of a user are one subject
-    const seconds = this.#parts.limit.waitSeconds(subject, request.address)
+    const seconds = await this.#parts.known.waitSeconds(subject, request.address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
     return await this.#checks.run(accountId, subject.name, () => this.#signIn(applicationId, user, subject, password, scopes, request)) ?? { kind: 'busy' }
   }
@@ -139,9 +141,9 @@ export class Grants {
   async #signIn(
     applicationId: string, user: UserCredentials | undefined, subject: Subject, presented: string, scopes: readonly Scope[], request: TokenRequest,
   ): Promise<TokenOutcome> {
-    const { tables, families, limit, now } = this.#parts
+    const { tables, families, limit, known, now } = this.#parts
     const { address } = request
-    const seconds = limit.waitSeconds(subject, address)
+    const seconds = await known.waitSeconds(subject, address)
     if (seconds !== undefined) return { kind: 'limited', seconds }
     const failed = (outcome: TokenOutcome) => {
       limit.failed(subject, address, user !== undefined)
@@ -165,7 +167,7 @@ export class Grants {
       return this.#issue(change, family.id, refreshToken, scopes)
     })
     if (granted === undefined || isRefusal(granted)) return failed(secret === undefined ? WRONG_PASSWORD : WRONG_CODE)
-    limit.succeeded(subject, address)
+    await known.succeeded(subject, address)
     return granted
   }
 

@@ -9,7 +9,7 @@
  *   {"rows": 1234, "sha256": "..."}                 the number of rows, and the digest of all lines before this one
  *
  * It leaves out sign-ins and access tokens, because one that was ended after the backup must not be valid again, and the outbox, because a restore publishes
- * every server.
+ * every server. It leaves out the addresses of clients and users too: a file that is kept for years should have no personal data that a region does not need.
  */
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
@@ -22,7 +22,8 @@ import type { Change, Reader } from './transaction.ts'
 export const FORMAT = 'imds-api backup'
 export const FORMAT_VERSION = 1
 /** The tables that a backup has. */
-export const KEPT_TABLES: readonly string[] = TABLES.filter((table) => !['access_tokens', 'refresh_tokens', 'token_families', 'outbox'].includes(table))
+export const KEPT_TABLES: readonly string[] =
+  TABLES.filter((table) => !['access_tokens', 'refresh_tokens', 'token_families', 'known_addresses', 'outbox'].includes(table))
 
 /** What one fetch returns at most, at least one row: so the memory stays within some MiB. */
 const FETCH_ROWS = 1_000

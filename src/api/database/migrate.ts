@@ -10,13 +10,14 @@ import * as publishedIds from './migrations/0005-published-ids.ts'
 import * as outboxTurns from './migrations/0006-outbox-turns.ts'
 import * as indexes from './migrations/0007-indexes.ts'
 import * as freedAddresses from './migrations/0008-freed-addresses.ts'
+import * as knownAddresses from './migrations/0009-known-addresses.ts'
 import type { Tables } from './tables.ts'
 
 /** In order. A migration that was released is never changed. */
 const MIGRATIONS: Readonly<Record<string, Migration>> = {
   '0001-first': first, '0002-whole-document': wholeDocument, '0003-account-limits': accountLimits, '0004-published-images': publishedImages,
   '0005-published-ids': publishedIds, '0006-outbox-turns': outboxTurns, '0007-indexes': indexes,
-  '0008-freed-addresses': freedAddresses,
+  '0008-freed-addresses': freedAddresses, '0009-known-addresses': knownAddresses,
 }
 
 /** The names of all migrations, in order. */

@@ -145,6 +145,9 @@ interface AccessTokens { sha256: Buffer, client_id: string | null, account_id: s
 interface TokenFamilies { readonly id: Generated<number>, application_id: string, user_id: string, scopes: string[], revoked_at: Nullable<Date> }
 interface RefreshTokens { sha256: Buffer, family_id: number, expires_at: Date, used_at: Nullable<Date> }
 
+/** An address from which a client or user has succeeded (auth/known-addresses.ts). `subject`: a hash of its id. `source`: an IPv4 address or a /64. */
+interface KnownAddresses { kind: 'client' | 'user', subject: string, source: string, last_success: Date }
+
 interface AddressPools { readonly id: Generated<number>, kind: PoolKind, range: string, cursor: Default<number> }
 /** `freed_account`, `freed_after`: the holder is gone, and records of this account may name the address until this row of the outbox is published. */
 interface Allocations { pool_id: number, number: number, holder: string, freed_account: Nullable<string>, freed_after: Nullable<number> }
@@ -285,6 +288,7 @@ export interface Tables {
   access_tokens: AccessTokens
   token_families: TokenFamilies
   refresh_tokens: RefreshTokens
+  known_addresses: KnownAddresses
   address_pools: AddressPools
   allocations: Allocations
   servers: Servers
@@ -309,4 +313,5 @@ export const TABLES: readonly string[] = Object.keys({
   api_clients: true, applications: true, access_tokens: true, token_families: true, refresh_tokens: true, address_pools: true, allocations: true,
   servers: true, server_keys: true, interfaces: true, server_groups: true, server_group_members: true, cloud_ips: true, config_maps: true,
   database_server_types: true, database_servers: true, compute_actions: true, outbox: true, given_ids: true, published_ids: true,
+  known_addresses: true,
 } satisfies Record<keyof Tables, true>)

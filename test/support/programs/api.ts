@@ -87,7 +87,7 @@ export async function anApi(t: Test, { region = aRegion(), accessTokenSeconds = 
   await database.pool.query('select pg_reload_conf()')
   await migrate(database.tables)
   await apply(database, region)
-  const auth = buildAuth(database.tables, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now)
+  const auth = buildAuth(database.tables, { accessTokenSeconds, refreshTokenSeconds: 2_592_000 }, now, log)
   const audit: AuditLine[] = []
   const audited = { write: (line: string) => { audit.push(JSON.parse(line) as AuditLine) } }
   const config = { baseUrl: BASE_URL, tls: undefined, trustedProxies: [PROXY], accessTokenSeconds, otpHeaders: ['x-service-otp', 'x-brightbox-otp'], compute }

@@ -35,7 +35,8 @@ function aState(t: Test) {
     },
     region: writeRegion(own),
     imdsApi: async (...args: string[]) => {
-      const { status, stdout, stderr } = await run([process.execPath, IMDS_API, ...args], { env })
+      // Without tap's hook, which writes a file at the end: the program may have become another user by then.
+      const { status, stdout, stderr } = await run(['env', '--unset=NODE_OPTIONS', process.execPath, IMDS_API, ...args], { env })
       return { status, stdout: stdout.toString(), stderr }
     },
     /** Tests that root's files are as they were. */

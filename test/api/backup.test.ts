@@ -170,7 +170,7 @@ t.test('large tables need little memory', async (t) => {
   const data = 'case when number <= 2000 then \'{}\' else json_build_object(\'text\', repeat(md5(number::text), 32700)) end' // long rows after short ones
   await database.pool.query(`insert into config_maps (id, account_id, name, data) select 'cfg-' || number, $1, '', ${data} from generate_series(1, 2060) as number`, [ONE])
   await database.close()
-  const small = { NODE_OPTIONS: '--max-old-space-size=48' }
+  const small = { NODE_OPTIONS: '--max-old-space-size=64' }
   t.strictSame(await shell('imds-api backup large.backup', { ...source.env, ...small }), { status: 0, stdout: '', stderr: '' })
   t.ok(statSync(join(directory, 'large.backup')).size > 60_000_000)
   t.match(await shell('imds-api restore large.backup', { ...other, ...small, IMDS_API_STATE_DIR: join(directory, 'third') }), { status: 0, stderr: '' })

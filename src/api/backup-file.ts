@@ -1,4 +1,5 @@
 /** The file of a backup: written as a whole or not at all, and read line by line. */
+import { randomBytes } from 'node:crypto'
 import { closeSync, fsyncSync, openSync, renameSync, rmSync } from 'node:fs'
 import { dirname } from 'node:path'
 
@@ -7,10 +8,10 @@ const LINE_MAX_BYTES = 64 << 20
 
 /**
  * Writes a file with mode 0600 by a task that gets its descriptor, and puts it in the place of an older one when it is on disk. If the task rejects, the older
- * one stays. A kill leaves FILE.PID.new.
+ * one stays. A kill leaves FILE.RANDOM.new.
  */
 export async function replaceFile(path: string, write: (fd: number) => Promise<void>): Promise<void> {
-  const temporary = `${path}.${String(process.pid)}.new`
+  const temporary = `${path}.${randomBytes(4).toString('hex')}.new`
   const fd = openSync(temporary, 'wx', 0o600)
   try {
     await write(fd)

@@ -50,9 +50,11 @@ function aState(t: Test) {
 
 t.test('root applies a region file as the owner of the state directory, and no link there leads it away', needsRoot, async (t) => {
   const { state, own, file, prepare, region, imdsApi, isUntouched } = aState(t)
-  mkdirSync(join(state, 'postgres'), { mode: 0o700 })
-  symlinkSync(file, join(state, 'postgres/log'))
   prepare(EMPTY_STATE)
+  mkdirSync(join(state, 'postgres'), { recursive: true, mode: 0o700 })
+  rmSync(join(state, 'postgres/log'), { force: true })
+  symlinkSync(file, join(state, 'postgres/log'))
+  prepare(undefined)
   t.match(await imdsApi('apply', region), { status: 0, stdout: /^\+ region gb1$/m, stderr: '' }, 'the files of the region are readable by root only')
   isUntouched(t)
   for (const name of readdirSync(state, { recursive: true, encoding: 'utf8' })) if (statSync(join(state, name)).uid !== NOBODY) t.fail(`${name} belongs to another user`)

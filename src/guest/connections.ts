@@ -15,8 +15,8 @@ import type { Share } from './share.ts'
 
 /** The time after which a connection whose response is not read is ended, in ms. It may last CHECK_INTERVAL_MS longer. */
 const STALLED_MS = 20_000
-/** The interval of the checks, in ms. */
-export const CHECK_INTERVAL_MS = 5_000
+/** The interval of the checks, in ms. For so long a flood of line breaks takes the time of other guests (docs/performance.md, "A guest that floods"). */
+export const CHECK_INTERVAL_MS = 500
 /** The bytes that a connection may send for each request: several times the longest head. Bodies are read by a connection that lingers (linger.ts). */
 const BYTES_PER_REQUEST = 65_536
 

@@ -5,10 +5,10 @@ import t from 'tap'
 import { hashPassword } from '../../src/api/auth/password.ts'
 import { claimSignIn } from '../../src/api/database/credentials.ts'
 import { inTransaction } from '../../src/api/database/transaction.ts'
-import { withoutDetails } from '../support/error-bodies.ts'
 import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, TOTP_SECRET, TWO } from '../support/fixtures/region.ts'
 import { anApi, basic } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
+import { tokenRequests, type From } from '../support/programs/token-requests.ts'
 
 /** Ada has two-factor authentication, Grace has not, and Joan has no password. */
 const [ada, grace] = aRegion().users
@@ -27,21 +27,7 @@ const api = await anApi(t, {
 })
 const { tables } = api.database
 
-interface Answer { readonly status: number, readonly headers: Readonly<Record<string, unknown>>, readonly body: Readonly<Record<string, unknown>> }
-interface From { readonly client?: string, readonly headers?: Readonly<Record<string, string>>, readonly address?: string }
-
-/** Each request of a test comes from an address of its own, so that no limit is reached by accident. */
-let addresses = 0
-function newAddress(): string {
-  addresses++
-  return `10.9.${String(addresses >> 8)}.${String(addresses & 255)}`
-}
-
-async function post(body: object, { client = APPLICATION, headers = {}, address = newAddress() }: From = {}): Promise<Answer> {
-  const { statusCode, headers: answered, body: text } = await api.server.inject({ method: 'POST', url: '/token', remoteAddress: address, headers: { authorization: basic(client), ...headers }, payload: body })
-  return { status: statusCode, headers: answered, body: withoutDetails(JSON.parse(text)) as Record<string, unknown> }
-}
-
+const post = tokenRequests(api)
 const signIn = (username: string, password: string, from?: From) => post({ grant_type: 'password', username, password }, from)
 const refresh = (token: unknown, from?: From, scope?: string) => post({ grant_type: 'refresh_token', refresh_token: token, ...scope !== undefined && { scope } }, from)
 const graceSignsIn = async (from?: From) => (await signIn(GRACE, secretOf(GRACE), from)).body as { access_token: string, refresh_token: string }

@@ -5,10 +5,10 @@ import { request, type IncomingMessage } from 'node:http'
 import { join } from 'node:path'
 import { Secret, TOTP } from 'otpauth'
 import t from 'tap'
-import { withoutDetails } from '../support/error-bodies.ts'
 import { ADA, APPLICATION, aRegion, CLIENT_OF, GRACE, ONE, secretOf, TOTP_SECRET, TWO } from '../support/fixtures/region.ts'
 import { anApi, basic, PROXY } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
+import { newAddress, tokenRequests, type From } from '../support/programs/token-requests.ts'
 
 /** Ada has two-factor authentication, Grace and 45 others have not, and these have Grace's password. */
 const [ada, grace] = aRegion().users
@@ -25,21 +25,7 @@ const api = await anApi(t, {
   }),
 })
 
-interface Answer { readonly status: number, readonly headers: Readonly<Record<string, unknown>>, readonly body: Readonly<Record<string, unknown>> }
-interface From { readonly client?: string, readonly headers?: Readonly<Record<string, string>>, readonly address?: string }
-
-/** Each request of a test comes from an address of its own, so that no limit is reached by accident. */
-let addresses = 0
-function newAddress(): string {
-  addresses++
-  return `10.9.${String(addresses >> 8)}.${String(addresses & 255)}`
-}
-
-async function post(body: object, { client = APPLICATION, headers = {}, address = newAddress() }: From = {}): Promise<Answer> {
-  const { statusCode, headers: answered, body: text } = await api.server.inject({ method: 'POST', url: '/token', remoteAddress: address, headers: { authorization: basic(client), ...headers }, payload: body })
-  return { status: statusCode, headers: answered, body: withoutDetails(JSON.parse(text)) as Record<string, unknown> }
-}
-
+const post = tokenRequests(api)
 const signIn = (username: string, password: string, from?: From) => post({ grant_type: 'password', username, password }, from)
 const codeAt = (ms: number) => new TOTP({ secret: Secret.fromBase32(TOTP_SECRET) }).generate({ timestamp: ms })
 /** Moves the clock to a step whose code was not used. */

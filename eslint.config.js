@@ -1,25 +1,34 @@
 import js from '@eslint/js'
-import stylistic from '@stylistic/eslint-plugin'
 import { defineConfig } from 'eslint/config'
 import tseslint from 'typescript-eslint'
 
 /** Matches a first argument of more than 100 characters. Of a template only the text counts, not its expressions. */
-const TOO_LONG = ':first-child:matches(Literal[value=/^.{101}/s], TemplateLiteral:has(> TemplateElement[value.raw=/.{101}/s]))'
+const TOO_LONG =
+  ':first-child:matches(Literal[value=/^.{101}/s], TemplateLiteral:has(> TemplateElement[value.raw=/.{101}/s]))'
 const TESTS = [
   'CallExpression[callee.name=/^(test|describe)$/]',
   'CallExpression[callee.callee.object.name=/^(test|describe)$/]', // test.each(...)(name)
   'CallExpression[callee.object.name="t"][callee.property.name="test"]',
 ]
 /** Absent is undefined (docs/architecture.md, Results); null is for JSON and for columns of a database. */
-const NULL = { selector: 'Literal[raw="null"], TSNullKeyword', message: 'absent is undefined; null is for JSON, in the files that eslint.config.js lists' }
+const NULL = {
+  selector: 'Literal[raw="null"], TSNullKeyword',
+  message: 'absent is undefined; null is for JSON, in the files that eslint.config.js lists',
+}
 /** Outcomes differ in `kind` or `ok`, and not in whether a field is there. */
-const IN = { selector: 'BinaryExpression[operator="in"][left.type="Literal"]', message: 'a union differs in `kind` or `ok`; a field of JSON is looked for in the files that eslint.config.js lists' }
+const IN = {
+  selector: 'BinaryExpression[operator="in"][left.type="Literal"]',
+  message: 'a union differs in `kind` or `ok`; a field of JSON is looked for in the files that eslint.config.js lists',
+}
 /** The files of src/ that read or write JSON with null in it, or fields that may be missing. */
 const JSON_FILES = [
   'src/metadata/record.ts', // an untrusted document may be null, or have it in any field
   'src/store/user-data.ts', // the same, for a document on its way into a store
   'src/firewall/refusal.ts', // an untrusted report may be null; no rules are applied: null
-  'src/view/snapshot.ts', 'src/view/change.ts', 'src/view/journal.ts', 'src/view/state-files.ts', // null in the first line: no region, no hypervisor; in the line of an instance: no user-data
+  'src/view/snapshot.ts',
+  'src/view/change.ts',
+  'src/view/journal.ts',
+  'src/view/state-files.ts', // null in the first line: no region, no hypervisor; in the line of an instance: no user-data
   'src/view/snapshot-input.ts', // a line of a file that anybody may have written
   'src/operator/server.ts', // `revision` of an instance that is not served
   'src/firewall/agent/agent.ts', // the faults of `imdsctl --json firewall`: `instance` of a fault of the host
@@ -42,7 +51,6 @@ const DEFAULT_EXPORT = { selector: 'ExportDefaultDeclaration', message: 'name wh
 export default defineConfig(
   { ignores: ['dist/', '.stryker/', '.tap/'] },
   js.configs.recommended,
-  stylistic.configs.customize({ quotes: 'single', semi: false, braceStyle: '1tbs', arrowParens: true }),
   {
     files: ['**/*.ts'],
     extends: [tseslint.configs.strictTypeChecked, tseslint.configs.stylisticTypeChecked],
@@ -52,18 +60,6 @@ export default defineConfig(
       '@typescript-eslint/explicit-module-boundary-types': 'error',
       '@typescript-eslint/switch-exhaustiveness-check': ['error', { considerDefaultExhaustiveForUnions: true }],
       'no-restricted-syntax': ['error', DEFAULT_EXPORT],
-    },
-  },
-  {
-    rules: {
-      '@stylistic/max-len': ['error', { code: 160, ignoreUrls: true, ignoreStrings: true, ignoreTemplateLiterals: true, ignoreRegExpLiterals: true }],
-      '@stylistic/max-statements-per-line': ['error', { max: 2 }],
-      '@stylistic/quote-props': ['error', 'as-needed'],
-      '@stylistic/object-curly-newline': 'off',
-      '@stylistic/multiline-ternary': 'off',
-      '@stylistic/indent-binary-ops': 'off',
-      '@stylistic/operator-linebreak': 'off',
-      '@stylistic/member-delimiter-style': ['error', { multiline: { delimiter: 'none' }, singleline: { delimiter: 'comma' } }],
     },
   },
   {
@@ -78,10 +74,16 @@ export default defineConfig(
   {
     files: ['test/**/*.ts'],
     rules: {
-      'no-restricted-syntax': ['error', DEFAULT_EXPORT, { selector: TESTS.map((test) => `${test} > ${TOO_LONG}`).join(), message: 'a test\'s name has at most 100 characters' }],
+      'no-restricted-syntax': [
+        'error',
+        DEFAULT_EXPORT,
+        {
+          selector: TESTS.map((test) => `${test} > ${TOO_LONG}`).join(),
+          message: "a test's name has at most 100 characters",
+        },
+      ],
       '@typescript-eslint/no-floating-promises': 'off', // tap awaits the promises of its tests
       '@typescript-eslint/unbound-method': 'off', // the methods in test/support are closures
-      '@stylistic/max-len': ['error', { code: 220, ignoreStrings: true, ignoreTemplateLiterals: true, ignoreRegExpLiterals: true }], // rows of test tables
     },
   },
 )

@@ -15,13 +15,33 @@ import { ROOT } from './documents.ts'
 
 /** Each command that tests need, and the Debian package that contains it. */
 const PACKAGES: Readonly<Record<string, string>> = {
-  'redis-server': 'redis-server', 'redis-cli': 'redis-tools', jq: 'jq', 'cloud-init': 'cloud-init', ip: 'iproute2', nft: 'nftables', promtool: 'prometheus',
-  'systemd-analyze': 'systemd', curl: 'curl', setpriv: 'util-linux', ping: 'iputils-ping', openssl: 'openssl', script: 'bsdutils', python3: 'python3', strace: 'strace',
-  '/usr/lib/dracut/modules.d/30ignition/ignition': 'ignition', '/usr/lib/postgresql/15/bin/postgres': 'postgresql-15',
-  '/usr/lib/python3/dist-packages/requests_oauthlib': 'python3-requests-oauthlib', '/usr/lib/python3/dist-packages/libcloud': 'python3-libcloud', oathtool: 'oathtool',
+  'redis-server': 'redis-server',
+  'redis-cli': 'redis-tools',
+  jq: 'jq',
+  'cloud-init': 'cloud-init',
+  ip: 'iproute2',
+  nft: 'nftables',
+  promtool: 'prometheus',
+  'systemd-analyze': 'systemd',
+  curl: 'curl',
+  setpriv: 'util-linux',
+  ping: 'iputils-ping',
+  openssl: 'openssl',
+  script: 'bsdutils',
+  python3: 'python3',
+  strace: 'strace',
+  '/usr/lib/dracut/modules.d/30ignition/ignition': 'ignition',
+  '/usr/lib/postgresql/15/bin/postgres': 'postgresql-15',
+  '/usr/lib/python3/dist-packages/requests_oauthlib': 'python3-requests-oauthlib',
+  '/usr/lib/python3/dist-packages/libcloud': 'python3-libcloud',
+  oathtool: 'oathtool',
 }
 
-interface Count { passed: number, failed: number, skipped: number }
+interface Count {
+  passed: number
+  failed: number
+  skipped: number
+}
 const total: Count = { passed: 0, failed: 0, skipped: 0 }
 const skippedTests: string[] = []
 const directory = mkdtempSync(join(tmpdir(), 'imds-test-'))
@@ -29,7 +49,7 @@ chmodSync(directory, 0o755) // some tests run the programs as another user
 
 process.env['PATH'] = [process.env['PATH'], '/usr/sbin', '/sbin'].join(delimiter)
 installPackages()
-const lint = check('lint', 'eslint', ['.'])
+const lint = check('lint', 'npm', ['run', '-s', 'lint'])
 await check('types', 'tsc', ['-p', '.'])
 await runVitest(join(directory, 'vitest.json'))
 process.env['IMDS_TEST_STATE'] = await makeEmptyState(join(directory, 'state'))
@@ -38,7 +58,9 @@ await lint
 rmSync(directory, { recursive: true })
 
 if (skippedTests.length > 0) console.log(`\nSkipped:\n${skippedTests.map((line) => `  ${line}`).join('\n')}`)
-console.log(`\n${String(total.passed)} passed, ${String(total.failed)} failed${total.skipped > 0 ? `, ${String(total.skipped)} skipped` : ''}`)
+console.log(
+  `\n${String(total.passed)} passed, ${String(total.failed)} failed${total.skipped > 0 ? `, ${String(total.skipped)} skipped` : ''}`,
+)
 process.exitCode = total.failed === 0 ? 0 : 1
 
 function run(command: string, args: readonly string[]): boolean {
@@ -50,14 +72,21 @@ function run(command: string, args: readonly string[]): boolean {
 async function runInParallel(command: string, args: readonly string[]): Promise<boolean> {
   const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] })
   let output = ''
-  for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => { output += text })
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding('utf8').on('data', (text: string) => {
+      output += text
+    })
   await once(child, 'close')
   console.log(`\n> ${command} ${args.join(' ')}\n${output}`)
   return child.exitCode === 0
 }
 
 function installPackages(): void {
-  const missing = new Set(Object.keys(PACKAGES).filter((command) => spawnSync('sh', ['-c', `command -v ${command}`]).status !== 0).map((command) => PACKAGES[command]!))
+  const missing = new Set(
+    Object.keys(PACKAGES)
+      .filter((command) => spawnSync('sh', ['-c', `command -v ${command}`]).status !== 0)
+      .map((command) => PACKAGES[command]!),
+  )
   if (missing.size === 0) return
   const install = ['install', '-y', '--no-install-recommends', ...missing]
   if (process.getuid?.() === 0 && spawnSync('apt-get', ['--version']).status === 0) {
@@ -76,13 +105,24 @@ async function check(name: string, command: string, args: readonly string[]): Pr
 }
 
 async function runVitest(report: string): Promise<void> {
-  const succeeded = await runInParallel('vitest', ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`])
-  interface Test { status: string, fullName: string }
+  const succeeded = await runInParallel('vitest', [
+    'run',
+    '--reporter=default',
+    '--reporter=json',
+    `--outputFile.json=${report}`,
+  ])
+  interface Test {
+    status: string
+    fullName: string
+  }
   const { testResults } = JSON.parse(readFileSync(report, 'utf8')) as { testResults: { assertionResults: Test[] }[] }
   const tests = testResults.flatMap(({ assertionResults }) => assertionResults)
   const count = (...statuses: string[]) => tests.filter(({ status }) => statuses.includes(status)).length
   for (const { status, fullName } of tests) if (status !== 'passed' && status !== 'failed') skippedTests.push(fullName)
-  add({ passed: count('passed'), failed: count('failed'), skipped: tests.length - count('passed', 'failed') }, succeeded)
+  add(
+    { passed: count('passed'), failed: count('failed'), skipped: tests.length - count('passed', 'failed') },
+    succeeded,
+  )
 }
 
 /** Counts the tests at the top level of a file. A `t.test` inside a test is part of that test. */
@@ -94,7 +134,8 @@ function runTap(report: string): void {
   const count: Count = { passed: 0, failed: 0, skipped: 0 }
   const lines = readFileSync(report, 'utf8').split('\n')
   for (const line of lines) {
-    const [, not, name, directive] = /^ {4}(not )?ok \d+ - (.*?)(?: # (SKIP.*|TODO.*|time=.*))?(?: \{)?$/.exec(line) ?? []
+    const [, not, name, directive] =
+      /^ {4}(not )?ok \d+ - (.*?)(?: # (SKIP.*|TODO.*|time=.*))?(?: \{)?$/.exec(line) ?? []
     if (name === undefined) continue
     if (directive?.startsWith('SKIP') === true || directive?.startsWith('TODO') === true) {
       count.skipped += 1

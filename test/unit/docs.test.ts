@@ -20,14 +20,24 @@ const DOCS = new Map(DOCUMENTS.map((path) => [path, read(path)]))
 
 /** Files that cite documents: path and text. */
 const CITING = [
-  ...['src', 'test', 'deploy', 'systemd'].flatMap((folder) => readdirSync(`${ROOT}${folder}`, { recursive: true, encoding: 'utf8' }).map((name) => `${folder}/${name}`))
+  ...['src', 'test', 'deploy', 'systemd']
+    .flatMap((folder) =>
+      readdirSync(`${ROOT}${folder}`, { recursive: true, encoding: 'utf8' }).map((name) => `${folder}/${name}`),
+    )
     .filter((path) => /\.(ts|lua|ya?ml|env|conf|acl|service|socket|sysusers|md)$/.test(path)),
-  'Dockerfile', '.ci/run', 'eslint.config.js', 'rolldown.config.js', 'package.json',
+  'Dockerfile',
+  '.ci/run',
+  'eslint.config.js',
+  'rolldown.config.js',
+  'package.json',
 ].map((path) => [path, read(path)] as const)
 const all = [...DOCS, ...CITING]
 
 /** What follows `name` in every text, with the place of each. */
-function found(texts: Iterable<readonly [path: string, text: string]>, pattern: RegExp): (readonly [path: string, match: string])[] {
+function found(
+  texts: Iterable<readonly [path: string, text: string]>,
+  pattern: RegExp,
+): (readonly [path: string, match: string])[] {
   return [...texts].flatMap(([path, text]) => [...text.matchAll(pattern)].map((match) => [path, match[1]!] as const))
 }
 
@@ -36,7 +46,12 @@ const unique = <T>(values: Iterable<T>) => [...new Set(values)].sort()
 
 /** The anchors of a document, as GitHub makes them from headings. */
 function anchorsOf(document: string): string[] {
-  return found([[document, prose(read(document))]], /^#+ (.+)$/gm).map(([, heading]) => heading.toLowerCase().replace(/[^\w\- ]/g, '').replaceAll(' ', '-'))
+  return found([[document, prose(read(document))]], /^#+ (.+)$/gm).map(([, heading]) =>
+    heading
+      .toLowerCase()
+      .replace(/[^\w\- ]/g, '')
+      .replaceAll(' ', '-'),
+  )
 }
 
 /** What is wrong with a reference to a file of the repository, or to an anchor in it; undefined if it resolves. */
@@ -44,7 +59,9 @@ function broken(from: string, target: string): string | undefined {
   const [path = '', anchor] = target.split('#')
   const file = path === '' ? from : normalize(join(dirname(from), path))
   if (!existsSync(`${ROOT}${file}`)) return `${from}: ${target}: there is no ${file}`
-  return anchor === undefined || anchorsOf(file).includes(anchor) ? undefined : `${from}: ${target}: ${file} has no such heading`
+  return anchor === undefined || anchorsOf(file).includes(anchor)
+    ? undefined
+    : `${from}: ${target}: ${file} has no such heading`
 }
 
 /** The cells of each row of the tables below a heading, without backticks. */
@@ -54,7 +71,10 @@ function rowsBelow(document: string, heading: string): string[][] {
   expect(from).toBeGreaterThan(-1)
   const level = heading.split(' ')[0]!
   const end = text.slice(from + 1).search(new RegExp(`\\n#{1,${String(level.length)}} `))
-  return text.slice(from, end === -1 ? undefined : from + 1 + end).split('\n').filter((line) => line.startsWith('| ') && !line.startsWith('|--'))
+  return text
+    .slice(from, end === -1 ? undefined : from + 1 + end)
+    .split('\n')
+    .filter((line) => line.startsWith('| ') && !line.startsWith('|--'))
     .map((line) => line.split(' | ').map((cell) => cell.replace(/^\| | \|$/g, '').replaceAll('`', '')))
 }
 
@@ -63,9 +83,16 @@ test('the README has at most 150 lines', () => {
 })
 
 /** The fenced blocks of a document. `executed`: the name in the comment before a block that a test runs. */
-function blocksOf(document: string): { readonly executed: string | undefined, readonly lines: readonly string[] }[] {
-  return [...DOCS.get(document)!.matchAll(/(?:^<!-- executed: ([\w -]+) -->\n)?^```\w*\n(.*?)^```$/gms)]
-    .map(([, name, code]) => ({ executed: name, lines: code!.split('\n').map((line) => line.replace(/(^| +)#.*/, '')).filter((line) => line !== '') }))
+function blocksOf(document: string): { readonly executed: string | undefined; readonly lines: readonly string[] }[] {
+  return [...DOCS.get(document)!.matchAll(/(?:^<!-- executed: ([\w -]+) -->\n)?^```\w*\n(.*?)^```$/gms)].map(
+    ([, name, code]) => ({
+      executed: name,
+      lines: code!
+        .split('\n')
+        .map((line) => line.replace(/(^| +)#.*/, ''))
+        .filter((line) => line !== ''),
+    }),
+  )
 }
 
 /** The blocks that no test executes as a whole, by document and first line, with the reason. */
@@ -73,21 +100,32 @@ const NOT_EXECUTED: Readonly<Record<string, string>> = {
   'README.md: npm start': '.ci/run runs both commands',
   'README.md: npm ci && npm pack': 'its lines are those of docs/install.md: tested below',
   'CONTRIBUTING.md: npm start': '.ci/run runs the first command; the second changes the shell of its user',
-  'CONTRIBUTING.md: npm test': 'the runners of the tests themselves: the test below checks the names of scripts, a test above those of files',
-  'docs/clients.md: GET /2009-04-04/meta-data/instance-id       repeated until 200 with a body that is not empty': 'requests of cloud-init, not commands; test/clients/cloud-init.test.ts runs cloud-init',
+  'CONTRIBUTING.md: npm test':
+    'the runners of the tests themselves: the test below checks the names of scripts, a test above those of files',
+  'docs/clients.md: GET /2009-04-04/meta-data/instance-id       repeated until 200 with a body that is not empty':
+    'requests of cloud-init, not commands; test/clients/cloud-init.test.ts runs cloud-init',
   'docs/ec2.md: <?xml version="1.0" encoding="iso-8859-1"?>': 'a response, not a command: tested below',
 }
 
 test('every block of code in the documents is executed by a test, or listed with the reason', () => {
-  const rest = DOCUMENTS.flatMap((path) => blocksOf(path).filter((block) => block.executed === undefined).map(({ lines: [first] }) => `${path}: ${first!}`))
+  const rest = DOCUMENTS.flatMap((path) =>
+    blocksOf(path)
+      .filter((block) => block.executed === undefined)
+      .map(({ lines: [first] }) => `${path}: ${first!}`),
+  )
   expect(unique(rest)).toEqual(Object.keys(NOT_EXECUTED).sort())
   const ci = read('.ci/run')
-  for (const command of ['npm start', 'npm test']) expect(ci).toMatch(new RegExp(`^(?:[A-Z_]+=\\S+ )*${command}\\b`, 'm'))
+  for (const command of ['npm start', 'npm test'])
+    expect(ci).toMatch(new RegExp(`^(?:[A-Z_]+=\\S+ )*${command}\\b`, 'm'))
 })
 
 test('the README installs with the commands of docs/install.md', () => {
-  const [commands] = blocksOf('README.md').map(({ lines }) => lines).filter(([first]) => first!.startsWith('npm ci'))
-  const documented = blocksOf('docs/install.md').flatMap(({ executed: name, lines }) => name === 'build' || name === 'install' ? lines : [])
+  const [commands] = blocksOf('README.md')
+    .map(({ lines }) => lines)
+    .filter(([first]) => first!.startsWith('npm ci'))
+  const documented = blocksOf('docs/install.md').flatMap(({ executed: name, lines }) =>
+    name === 'build' || name === 'install' ? lines : [],
+  )
   expect(documented.length).toBeGreaterThan(5)
   expect(commands).toEqual(documented.filter((line) => !line.startsWith('export PATH')))
 })
@@ -105,7 +143,10 @@ test('the error page of docs/ec2.md is the one that guests get', () => {
 })
 
 test('every relative link and anchor in the documents resolves', () => {
-  const links = found([...DOCS].map(([path, text]) => [path, prose(text)] as const), /\]\(([^)]+)\)/g).filter(([, target]) => !/^https?:/.test(target))
+  const links = found(
+    [...DOCS].map(([path, text]) => [path, prose(text)] as const),
+    /\]\(([^)]+)\)/g,
+  ).filter(([, target]) => !/^https?:/.test(target))
   expect(links.length).toBeGreaterThan(100)
   expect(links.map(([from, target]) => broken(from, target)).filter((fault) => fault !== undefined)).toEqual([])
 })
@@ -118,7 +159,9 @@ test('every document is reachable from the README by one link', () => {
 test('every citation of a document in code, tests and units resolves', () => {
   const citations = found(CITING, /\b(docs\/[\w-]+\.(?:md|svg)(?:#[\w-]+)?)/g)
   expect(citations.length).toBeGreaterThan(10)
-  expect(citations.map(([path, target]) => [path, broken('README.md', target)]).filter(([, fault]) => fault !== undefined)).toEqual([])
+  expect(
+    citations.map(([path, target]) => [path, broken('README.md', target)]).filter(([, fault]) => fault !== undefined),
+  ).toEqual([])
   expect(found(CITING, /\b(reference\/\w+\.\w+)/g).filter(([path]) => path !== 'test/unit/docs.test.ts')).toEqual([])
 })
 
@@ -143,9 +186,12 @@ test('every rule of the contract and every invariant that is cited exists', () =
   expect(found(all, /[Ii]nvariant (\d+)/g).filter(([, number]) => !invariants.includes(number))).toEqual([])
 })
 
-test.each(DOCUMENTS.filter((path) => DOCS.get(path)!.includes('<!-- generated: ')))('%s has the tables that `node test/tools/generate.ts` writes', async (path) => {
-  expect(DOCS.get(path)).toBe(await generated(DOCS.get(path)!))
-})
+test.each(DOCUMENTS.filter((path) => DOCS.get(path)!.includes('<!-- generated: ')))(
+  '%s has the tables that `node test/tools/generate.ts` writes',
+  async (path) => {
+    expect(DOCS.get(path)).toBe(await generated(DOCS.get(path)!))
+  },
+)
 
 test('configuration.md has every variable, with its default', () => {
   const rows = rowsBelow('docs/configuration.md', '## Variables').filter(([name]) => name!.startsWith('IMDS_'))
@@ -157,7 +203,9 @@ test('configuration.md has every variable, with its default', () => {
 })
 
 test('configuration.md has every variable of imds-api, with its default', () => {
-  const rows = rowsBelow('docs/configuration.md', '## Variables of imds-api').filter(([name]) => name!.startsWith('IMDS_API_'))
+  const rows = rowsBelow('docs/configuration.md', '## Variables of imds-api').filter(([name]) =>
+    name!.startsWith('IMDS_API_'),
+  )
   expect(rows.map(([name]) => name).sort()).toEqual(Object.keys(API_SETTINGS).sort())
   for (const [name, value] of rows) {
     const setting = API_SETTINGS[name as keyof typeof API_SETTINGS] ?? ''
@@ -168,11 +216,18 @@ test('configuration.md has every variable of imds-api, with its default', () => 
 test('api.md has every error of imds-api, with its status', () => {
   const statuses = found([['', read('src/api/refusal.ts')]], /^ {2}(\w+: \d{3}),$/gm).map(([, text]) => text)
   expect(statuses.length).toBeGreaterThan(10)
-  expect(rowsBelow('docs/api.md', '## Errors').slice(1).map(([name, status]) => `${name!}: ${status!}`).sort()).toEqual(statuses.sort())
+  expect(
+    rowsBelow('docs/api.md', '## Errors')
+      .slice(1)
+      .map(([name, status]) => `${name!}: ${status!}`)
+      .sort(),
+  ).toEqual(statuses.sort())
 })
 
 test('api.md names every path of imds-api', () => {
-  const routes = CITING.filter(([path]) => /^src\/api\/resources\/(?!elsewhere)/.test(path)).flatMap(([, text]) => found([['', text]], /server\.(?:get|post|put|delete)\('\/([a-z_]+)/g))
+  const routes = CITING.filter(([path]) => /^src\/api\/resources\/(?!elsewhere)/.test(path)).flatMap(([, text]) =>
+    found([['', text]], /server\.(?:get|post|put|delete)\(\s*'\/([a-z_]+)/g),
+  )
   expect(routes.length).toBeGreaterThan(30)
   const text = DOCS.get('docs/api.md')!
   expect(unique(routes.map(([, path]) => path)).filter((path) => !text.includes(`/${path}`))).toEqual([])
@@ -180,9 +235,21 @@ test('api.md names every path of imds-api', () => {
 
 test('variables, metrics and alerts that the documents name exist', () => {
   const metrics = rowsBelow('docs/operations.md', '## Metrics').map(([name]) => name)
-  const texts = [...DOCS, ['deploy/alerts.yml', read('deploy/alerts.yml')] as const, ['deploy/imds.env', read('deploy/imds.env')] as const].filter(([path]) => path !== 'CHANGELOG.md')
+  const texts = [
+    ...DOCS,
+    ['deploy/alerts.yml', read('deploy/alerts.yml')] as const,
+    ['deploy/imds.env', read('deploy/imds.env')] as const,
+  ].filter(([path]) => path !== 'CHANGELOG.md')
   expect(found(texts, /\b(imds_[a-z_]+)/g).filter(([, name]) => !metrics.includes(name))).toEqual([])
-  expect(found(texts, /\b(IMDS_[A-Z_]*[A-Z])\b/g).filter(([, name]) => !(name in SETTINGS) && !(name in API_SETTINGS) && name !== 'IMDS_REDIS' && !['IMDS_FAULTS_MARKDOWN', 'IMDS_TEST_LONG'].includes(name))).toEqual([])
+  expect(
+    found(texts, /\b(IMDS_[A-Z_]*[A-Z])\b/g).filter(
+      ([, name]) =>
+        !(name in SETTINGS) &&
+        !(name in API_SETTINGS) &&
+        name !== 'IMDS_REDIS' &&
+        !['IMDS_FAULTS_MARKDOWN', 'IMDS_TEST_LONG'].includes(name),
+    ),
+  ).toEqual([])
   const { groups } = parse(read('deploy/alerts.yml')) as { groups: readonly { rules: readonly { alert: string }[] }[] }
   const alerts = groups.flatMap(({ rules }) => rules).map(({ alert }) => alert)
   expect(found(texts, /\b(Imds[A-Z]\w+)/g).filter(([, name]) => !alerts.includes(name))).toEqual([])
@@ -198,8 +265,14 @@ test('the log texts that alerts and documents search for are logged', () => {
 test('every command and option of imdsctl and imdsd that documents, alerts and units name exists', () => {
   const texts = [...DOCS, ...CITING.filter(([path]) => /^(deploy|systemd)\//.test(path))]
   const commands = found([['', read('src/cli/imdsctl.ts')]], /\.command\('([\w-]+)'\)/g).map(([, command]) => command)
-  expect(found(texts, /(?:^|`)imdsctl ([a-z][\w-]*)/gm).filter(([, command]) => !commands.includes(command))).toEqual([])
-  const declared = [read('src/cli/imdsctl.ts'), read('src/arguments.ts'), ...Object.values(STORE_SETTINGS).map(({ flags }) => flags)].join()
+  expect(found(texts, /(?:^|`)imdsctl ([a-z][\w-]*)/gm).filter(([, command]) => !commands.includes(command))).toEqual(
+    [],
+  )
+  const declared = [
+    read('src/cli/imdsctl.ts'),
+    read('src/arguments.ts'),
+    ...Object.values(STORE_SETTINGS).map(({ flags }) => flags),
+  ].join()
   const options = found(found(texts, /(?:^|`)(?:imdsctl|imdsd)( [^`\n#]*)/gm), / (--[a-z][\w-]*)/g)
   expect(options.length).toBeGreaterThan(20)
   expect(options.filter(([, option]) => !declared.includes(option))).toEqual([])
@@ -208,48 +281,90 @@ test('every command and option of imdsctl and imdsd that documents, alerts and u
 describe('tables that people write have every row of the code', () => {
   test('the faults that are tested, with messages that are logged', () => {
     const faults = CITING.filter(([path]) => path.startsWith('test/faults/'))
-    const tested = found(faults, /underFault\(t, host, ['`]([^'`]+)/g).map(([, fault]) => fault.replace(/\$\{.*?\}/, 'N'))
+    const tested = found(faults, /underFault\(\s*t,\s*host,\s*['`]([^'`]+)/g).map(([, fault]) =>
+      fault.replace(/\$\{.*?\}/, 'N'),
+    )
     const rows = rowsBelow('docs/operations.md', '## Faults').slice(1)
     expect(rows.map(([fault]) => fault!.replace(/(?<=, )\d+(?= times$)/, 'N')).sort()).toEqual(tested.sort())
     const sources = CITING.filter(([path]) => path.startsWith('src/')).map(([, text]) => text.replaceAll('\\`', ''))
-    const logged = found(rows.map(([fault, , seen]) => [fault!, seen!] as const), /\b(?:warn|info) "([^"]+)"/g)
+    const logged = found(
+      rows.map(([fault, , seen]) => [fault!, seen!] as const),
+      /\b(?:warn|info) "([^"]+)"/g,
+    )
     expect(logged.length).toBeGreaterThan(10)
-    expect(logged.filter(([, text]) => !sources.some((source) => text.split(/imdsctl remove|srv-g\d|\d+/).every((part) => source.includes(part.trim()))))).toEqual([])
+    expect(
+      logged.filter(
+        ([, text]) =>
+          !sources.some((source) =>
+            text.split(/imdsctl remove|srv-g\d|\d+/).every((part) => source.includes(part.trim())),
+          ),
+      ),
+    ).toEqual([])
   })
   test('the faults of imds-api, each with a test that exists and messages that are logged', () => {
     const rows = rowsBelow('docs/operations.md', '## Faults of imds-api').slice(1)
     const citations = rows.map(([, , , test]) => /^(test\/\S+): "(.+)"$/.exec(test!)?.slice(1) ?? [test])
     expect(citations.length).toBeGreaterThan(10)
-    expect(citations.filter(([path, name]) => !CITING.some(([file, text]) => file === path && text.replaceAll('${what}', 'paused').includes(String(name))))).toEqual([])
+    expect(
+      citations.filter(
+        ([path, name]) =>
+          !CITING.some(([file, text]) => file === path && text.replaceAll('${what}', 'paused').includes(String(name))),
+      ),
+    ).toEqual([])
     const sources = CITING.filter(([path]) => path.startsWith('src/api/')).map(([, text]) => text)
-    const logged = found(rows.map(([fault, , seen]) => [fault!, seen!] as const), /\b(?:warn|error|fatal) "([^"]+)"/g)
+    const logged = found(
+      rows.map(([fault, , seen]) => [fault!, seen!] as const),
+      /\b(?:warn|error|fatal) "([^"]+)"/g,
+    )
     expect(logged.filter(([, text]) => !sources.some((source) => source.includes(text)))).toEqual([])
   })
   test('the refusals, with their statuses', () => {
-    const rows = rowsBelow('docs/guests.md', '## Statuses').slice(1).map(([reason, status]) => `${reason!} ${status!}`)
+    const rows = rowsBelow('docs/guests.md', '## Statuses')
+      .slice(1)
+      .map(([reason, status]) => `${reason!} ${status!}`)
     expect(rows.sort()).toEqual(REFUSALS.map((refusal) => `${refusal} ${String(statusOf(refusal))}`).sort())
   })
   test('the exit statuses of imdsctl', () => {
-    expect(rowsBelow('docs/publishing.md', '### Exit statuses').slice(1).map(([status]) => Number(status))).toEqual(Object.values(EXIT))
+    expect(
+      rowsBelow('docs/publishing.md', '### Exit statuses')
+        .slice(1)
+        .map(([status]) => Number(status)),
+    ).toEqual(Object.values(EXIT))
   })
   test('the commands of imdsctl', () => {
     const commands = found([['', read('src/cli/imdsctl.ts')]], /\.command\('([\w-]+)'\)/g).map(([, command]) => command)
-    const described = found([['', DOCS.get('docs/publishing.md')!.split('### Options')[0]!]], /^imdsctl ([\w-]+)/gm).map(([, command]) => command)
+    const described = found(
+      [['', DOCS.get('docs/publishing.md')!.split('### Options')[0]!]],
+      /^imdsctl ([\w-]+)/gm,
+    ).map(([, command]) => command)
     expect(unique(described)).toEqual(unique(commands))
   })
   test('the paths of the operator API', () => {
-    const rows = rowsBelow('docs/operations.md', '## The operators\' listeners').slice(1).map(([path]) => path!.split('?')[0]!.replace('ID', ':id'))
+    const rows = rowsBelow('docs/operations.md', "## The operators' listeners")
+      .slice(1)
+      .map(([path]) => path!.split('?')[0]!.replace('ID', ':id'))
     expect(unique(rows)).toEqual(unique(Object.values(PATHS)))
   })
   test('the units of systemd, and the drop-ins for secrets', () => {
-    const files = (folder: string, pattern: RegExp) => readdirSync(`${ROOT}${folder}`).filter((name) => pattern.test(name)).sort()
-    const names = (heading: string) => rowsBelow('docs/install.md', heading).slice(1).map(([name]) => name!.replace('NETWORK', '')).sort()
+    const files = (folder: string, pattern: RegExp) =>
+      readdirSync(`${ROOT}${folder}`)
+        .filter((name) => pattern.test(name))
+        .sort()
+    const names = (heading: string) =>
+      rowsBelow('docs/install.md', heading)
+        .slice(1)
+        .map(([name]) => name!.replace('NETWORK', ''))
+        .sort()
     expect(names('## The units')).toEqual(files('systemd', /\.(service|socket)$/))
     expect(names('## Secrets')).toEqual(files('deploy', /\.conf$/).map((name) => `deploy/${name}`))
   })
   test('the keys in Redis', () => {
-    const keys = Object.values(keysOf('REGION')).map((key: string | ((name: string) => string)) => typeof key === 'string' ? key : key('*'))
-    const rows = rowsBelow('docs/redis-layout.md', '## Keys').slice(1).map(([key]) => key!.replace(/:(ID|NAME|NETWORK)$/, ':*'))
+    const keys = Object.values(keysOf('REGION')).map((key: string | ((name: string) => string)) =>
+      typeof key === 'string' ? key : key('*'),
+    )
+    const rows = rowsBelow('docs/redis-layout.md', '## Keys')
+      .slice(1)
+      .map(([key]) => key!.replace(/:(ID|NAME|NETWORK)$/, ':*'))
     expect(unique(rows)).toEqual(unique(keys))
   })
 })
@@ -257,7 +372,10 @@ describe('tables that people write have every row of the code', () => {
 test('the command of docs/encryption.md makes a file of record keys that only its owner can read', () => {
   const directory = mkdtempSync(join(tmpdir(), 'imds-docs-'))
   const file = join(directory, 'record-keys')
-  expect(spawnSync('sh', ['-euc', executed('docs/encryption.md', 'record key').replace('/etc/imds/record-keys', file)]).status).toBe(0)
+  expect(
+    spawnSync('sh', ['-euc', executed('docs/encryption.md', 'record key').replace('/etc/imds/record-keys', file)])
+      .status,
+  ).toBe(0)
   expect(parseRecordKeys(readFileSync(file, 'utf8'))).toMatchObject({ ok: true })
   expect(statSync(file).mode & 0o777).toBe(0o600)
   rmSync(directory, { recursive: true })
@@ -266,21 +384,35 @@ test('the command of docs/encryption.md makes a file of record keys that only it
 test('docs/encryption.md gives the largest difference in length between a value and its content', () => {
   const keys = parseRecordKeys(`${'k'.repeat(63)}:${Buffer.alloc(32).toString('base64')}`)
   if (!keys.ok) throw new Error(keys.faults.join())
-  const longest = new RecordCipher(keys.value, 'gb1').encrypt('record', 'srv-abcde', Number.MAX_SAFE_INTEGER, Buffer.alloc(0)).length
-  expect(DOCS.get('docs/encryption.md')).toContain(`\nA value is at most ${String(longest)} bytes longer than its content.`)
+  const longest = new RecordCipher(keys.value, 'gb1').encrypt(
+    'record',
+    'srv-abcde',
+    Number.MAX_SAFE_INTEGER,
+    Buffer.alloc(0),
+  ).length
+  expect(DOCS.get('docs/encryption.md')).toContain(
+    `\nA value is at most ${String(longest)} bytes longer than its content.`,
+  )
 })
 
 test('every example that is marked as executed is run by a test', () => {
   const tests = CITING.filter(([path]) => path.endsWith('.test.ts'))
   for (const [document, name] of found(DOCS, /^<!-- executed: ([\w -]+) -->$/gm)) {
-    expect([document, name, tests.some(([, text]) => text.includes(`executed('${document}', '${name}')`))]).toEqual([document, name, true])
+    expect([document, name, tests.some(([, text]) => text.includes(`executed('${document}', '${name}')`))]).toEqual([
+      document,
+      name,
+      true,
+    ])
   }
 })
 
 test('a label that a document or an alert asks for exists, for metrics whose labels are declared', async () => {
   const declared = await buildMetrics().registry.metrics()
   const alerts = ['deploy/alerts.yml', 'deploy/alerts.test.yml'].map((path) => [path, read(path)] as const)
-  const cited = found([...DOCS, ...alerts], /(imds_(?:record_faults|peer_lookups|resyncs|snapshot_writes)_total\{(?:reason|result)="[^"]+"\})/g)
+  const cited = found(
+    [...DOCS, ...alerts],
+    /(imds_(?:record_faults|peer_lookups|resyncs|snapshot_writes)_total\{(?:reason|result)="[^"]+"\})/g,
+  )
   expect(cited.length).toBeGreaterThan(2)
   expect(cited.filter(([, series]) => !declared.includes(series))).toEqual([])
 })
@@ -295,8 +427,10 @@ test('every documented command that writes a secret into a file gives it mode 06
 })
 
 test('the templates and the documents give a hypervisor the same name', () => {
-  const [environment, acl, region] = ['deploy/imds.env', 'deploy/redis.acl', 'deploy/region.example.yaml'].map(read) as [string, string, string]
-  const { hypervisors, name } = parse(region) as { hypervisors: { name: string }[], name: string }
+  const [environment, acl, region] = ['deploy/imds.env', 'deploy/redis.acl', 'deploy/region.example.yaml'].map(
+    read,
+  ) as [string, string, string]
+  const { hypervisors, name } = parse(region) as { hypervisors: { name: string }[]; name: string }
   const own = /^IMDS_HYPERVISOR=(.+)$/m.exec(environment)?.[1]
   expect(hypervisors[0]?.name).toBe(own)
   expect(environment).toContain(`IMDS_REGION=${name}\n`)

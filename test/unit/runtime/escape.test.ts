@@ -12,6 +12,9 @@ test('a line of JSON keeps its meaning', () => {
   for (const value of [{ HOSTILE }, { [HOSTILE]: ['é ü 漢 😀'] }]) {
     expect(JSON.parse(escapeControls(JSON.stringify(value)))).toEqual(value)
     expect(JSON.parse(escapeJsonLine(`${JSON.stringify(value)}\n`))).toEqual(value)
-    expect(escapeJsonLine(`${JSON.stringify(value)}\n`)).toMatch(/^[^\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]+\n$/) // eslint-disable-line no-control-regex
+    expect(escapeJsonLine(`${JSON.stringify(value)}\n`)).toMatch(
+      // eslint-disable-next-line no-control-regex
+      /^[^\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]+\n$/,
+    )
   }
 })
